@@ -1,0 +1,260 @@
+//! One error type for every layer: what, where, and one errno.
+
+use crate::site::Site;
+use crate::what::What;
+use crate::words::Tid;
+use core::fmt;
+
+/// Shorthand for results across the layers.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// Which bit field a feature stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FeatureSet {
+    /// `s_feature_compat`
+    Compat,
+    /// `s_feature_incompat`
+    Incompat,
+    /// `s_feature_ro_compat`
+    RoCompat,
+    /// The incompatible features of the journal superblock.
+    Journal,
+    /// Not a bit: a format version or an option of a feature.
+    Option,
+}
+
+/// A feature that this engine does not keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Feature {
+    /// The field it stands in.
+    pub set: FeatureSet,
+    /// Its bits in that field, or the unknown value.
+    pub bits: u32,
+    /// Its name in e2fsprogs, or a short description; empty when nobody has named it.
+    pub name: &'static str,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = match self.set {
+            FeatureSet::Compat => "compatible",
+            FeatureSet::Incompat => "incompatible",
+            FeatureSet::RoCompat => "read-only compatible",
+            FeatureSet::Journal => "journal",
+            FeatureSet::Option => return write!(f, "{} ({:#x})", self.name, self.bits),
+        };
+        let name = if self.name.is_empty() { "unknown" } else { self.name };
+        write!(f, "{set} feature {name} ({:#x})", self.bits)
+    }
+}
+
+/// A device operation that failed.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoOp {
+    /// Opening the device or file.
+    Open,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Making earlier writes durable.
+    Flush,
+    /// Telling the device that blocks are free.
+    Discard,
+    /// Changing the length.
+    Resize,
+}
+
+#[cfg(feature = "std")]
+impl fmt::Display for IoOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoOp::Open => "open",
+            IoOp::Read => "read",
+            IoOp::Write => "write",
+            IoOp::Flush => "flush",
+            IoOp::Discard => "discard",
+            IoOp::Resize => "resize",
+        })
+    }
+}
+
+/// Everything that can go wrong. `?` carries it across the layers unchanged.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such name.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// A path component is not a directory.
+    NotADirectory,
+    /// A file was asked for and a directory is there.
+    IsADirectory,
+    /// The directory still holds names.
+    NotEmpty,
+    /// A name is longer than 255 bytes, or a path or target too long.
+    NameTooLong,
+    /// A name is not valid UTF-8 in a directory that demands it.
+    NameNotUtf8,
+    /// Too many symlinks on the way.
+    TooManyLinks,
+    /// An inode has as many links as its format can count.
+    LinkLimit,
+    /// No blocks or inodes left.
+    NoSpace,
+    /// A file would become larger than its format allows.
+    FileTooLarge,
+    /// An attribute that is not there.
+    NoAttribute,
+    /// An argument that makes no sense.
+    Invalid(&'static str),
+    /// The operation is not offered for this kind of file.
+    NotSupported(&'static str),
+    /// The volume is open read-only.
+    ReadOnly,
+    /// Somebody else uses the volume.
+    Busy,
+    /// The file's content is encrypted and no key is known.
+    Encrypted,
+    /// Bytes on the disk are wrong.
+    Corrupt {
+        /// Which check failed.
+        what: What,
+        /// Where.
+        at: Site,
+    },
+    /// The volume uses something this engine does not keep.
+    Unsupported {
+        /// What it is.
+        feature: Feature,
+    },
+    /// The device failed.
+    #[cfg(feature = "std")]
+    Device {
+        /// What was tried.
+        op: IoOp,
+        /// Where, in bytes from the device's start.
+        at: crate::words::ByteOffset,
+        /// How many bytes.
+        len: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The journal gave up in this transaction; the volume is read-only now.
+    Aborted {
+        /// The transaction that could not be kept.
+        tid: Tid,
+    },
+}
+
+impl Error {
+    /// The errno a system call would return, as Linux numbers it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NotFound => 2,            // ENOENT
+            Error::Exists => 17,             // EEXIST
+            Error::NotADirectory => 20,      // ENOTDIR
+            Error::IsADirectory => 21,       // EISDIR
+            Error::NotEmpty => 39,           // ENOTEMPTY
+            Error::NameTooLong => 36,        // ENAMETOOLONG
+            Error::NameNotUtf8 => 22,        // EINVAL, as Linux answers for strict casefold
+            Error::TooManyLinks => 40,       // ELOOP
+            Error::LinkLimit => 31,          // EMLINK
+            Error::NoSpace => 28,            // ENOSPC
+            Error::FileTooLarge => 27,       // EFBIG
+            Error::NoAttribute => 61,        // ENODATA
+            Error::Invalid(_) => 22,         // EINVAL
+            Error::NotSupported(_) => 95,    // EOPNOTSUPP
+            Error::ReadOnly => 30,           // EROFS
+            Error::Busy => 16,               // EBUSY
+            Error::Encrypted => 126,         // ENOKEY
+            Error::Corrupt { .. } => 117,    // EUCLEAN
+            Error::Unsupported { .. } => 95, // EOPNOTSUPP
+            #[cfg(feature = "std")]
+            Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
+            Error::Aborted { .. } => 30,     // EROFS
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound => f.write_str("no such file or directory"),
+            Error::Exists => f.write_str("the name exists already"),
+            Error::NotADirectory => f.write_str("not a directory"),
+            Error::IsADirectory => f.write_str("is a directory"),
+            Error::NotEmpty => f.write_str("directory is not empty"),
+            Error::NameTooLong => f.write_str("name is too long"),
+            Error::NameNotUtf8 => {
+                f.write_str("name is not valid UTF-8, which this directory demands")
+            }
+            Error::TooManyLinks => f.write_str("too many symbolic links on the way"),
+            Error::LinkLimit => f.write_str("too many links to one inode"),
+            Error::NoSpace => f.write_str("no space left on the volume"),
+            Error::FileTooLarge => f.write_str("file would be larger than its format allows"),
+            Error::NoAttribute => f.write_str("no such attribute"),
+            Error::Invalid(why) => write!(f, "invalid argument: {why}"),
+            Error::NotSupported(why) => write!(f, "not supported: {why}"),
+            Error::ReadOnly => f.write_str("the volume is open read-only"),
+            Error::Busy => f.write_str("the volume is in use"),
+            Error::Encrypted => f.write_str("the content is encrypted and no key is known"),
+            Error::Corrupt { what, at } => write!(f, "corrupt: {} ({at})", what.text()),
+            Error::Unsupported { feature } => write!(f, "unsupported: {feature}"),
+            #[cfg(feature = "std")]
+            Error::Device { op, at, len, source } => {
+                write!(f, "device: {op} of {len} bytes at byte {at} failed: {source}")
+            }
+            Error::Aborted { tid } => {
+                write!(f, "the journal gave up in transaction {tid}; the volume is read-only now")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    #[cfg(feature = "std")]
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Error::Device { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::{BlockNr, Ino};
+    use core::fmt::Write;
+
+    #[test]
+    fn an_error_says_what_and_where() {
+        let at = Site::of_ino(Ino::new(51).unwrap()).block(BlockNr(8212)).offset(24);
+        let mut text = Buffer::default();
+        write!(text, "{}", at.corrupt(What::ExtentEmpty)).unwrap();
+        assert_eq!(text.as_str(), "corrupt: extent length is zero (ino 51, block 8212, offset 24)");
+        assert_eq!(at.corrupt(What::ExtentEmpty).errno(), 117);
+    }
+
+    struct Buffer([u8; 128], usize);
+    impl Default for Buffer {
+        fn default() -> Self {
+            Buffer([0; 128], 0)
+        }
+    }
+    impl Buffer {
+        fn as_str(&self) -> &str {
+            core::str::from_utf8(&self.0[..self.1]).unwrap()
+        }
+    }
+    impl Write for Buffer {
+        fn write_str(&mut self, s: &str) -> fmt::Result {
+            self.0[self.1..self.1 + s.len()].copy_from_slice(s.as_bytes());
+            self.1 += s.len();
+            Ok(())
+        }
+    }
+}

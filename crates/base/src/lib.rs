@@ -1,0 +1,21 @@
+//! The shared words of extant: numbers that do not mix, one error type, the lock order.
+//!
+//! This is the lowest room of the house. It does no I/O and, without the `std` feature, needs
+//! only `core`.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+mod error;
+#[cfg(feature = "std")]
+pub mod lock;
+mod site;
+mod what;
+mod words;
+
+#[cfg(feature = "std")]
+pub use error::IoOp;
+pub use error::{Error, Feature, FeatureSet, Result};
+pub use site::Site;
+pub use what::What;
+pub use words::{BlockNr, BlockSize, ByteOffset, GroupNr, Ino, LogicalBlock, Tid};

@@ -1,0 +1,277 @@
+//! Locks that know their place in the order.
+//!
+//! ```text
+//!   a thread may only take a lock whose rank is higher than every lock it holds
+//!
+//!   Mount → Inode → Invalidate → Handle → Folio → ExtentMap → Group → JournalState → Leaf
+//! ```
+//!
+//! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
+//! broken. Release builds pay nothing. `docs/LOCKS.md` says what each rank guards.
+
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+
+/// The order in which locks are taken: later ones inside earlier ones, never the other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rank {
+    /// Opening, closing and changing the state of a whole volume.
+    Mount,
+    /// One inode: its fields and what its names mean.
+    Inode,
+    /// Folios of one inode against truncation.
+    Invalidate,
+    /// A running journal handle: starting one can wait for a commit.
+    Handle,
+    /// One folio of file data.
+    Folio,
+    /// The mapping of one inode.
+    ExtentMap,
+    /// One block group: its bitmaps, descriptor and free extents.
+    Group,
+    /// The journal's lists of transactions and buffers.
+    JournalState,
+    /// Anything that takes no further lock: a buffer's bytes, a table's shard.
+    Leaf,
+}
+
+#[cfg(debug_assertions)]
+mod held {
+    use super::{Location, Rank};
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<(Rank, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub struct Mark(Rank);
+
+    impl Mark {
+        pub fn take(rank: Rank, same_rank_ok: bool, at: &'static Location<'static>) -> Mark {
+            HELD.with_borrow_mut(|held| {
+                if let Some((high, place)) = held.iter().max_by_key(|(rank, _)| *rank) {
+                    let fine = rank > *high || (same_rank_ok && rank == *high);
+                    assert!(
+                        fine,
+                        "lock order: {rank:?} at {at} while holding {high:?} from {place}"
+                    );
+                }
+                held.push((rank, at));
+            });
+            Mark(rank)
+        }
+    }
+
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            HELD.with_borrow_mut(|held| {
+                if let Some(n) = held.iter().rposition(|(rank, _)| *rank == self.0) {
+                    held.remove(n);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod held {
+    use super::{Location, Rank};
+
+    pub struct Mark;
+
+    impl Mark {
+        #[inline(always)]
+        pub fn take(_: Rank, _: bool, _: &'static Location<'static>) -> Mark {
+            Mark
+        }
+    }
+}
+
+/// Holds the place of `rank` for as long as it lives, for things that exclude like a lock without
+/// being one (a running handle).
+pub struct RankMark(#[allow(dead_code)] held::Mark);
+
+impl RankMark {
+    /// Enters `rank` on this thread; several of one rank may be held at once.
+    #[track_caller]
+    pub fn enter(rank: Rank) -> RankMark {
+        RankMark(held::Mark::take(rank, true, Location::caller()))
+    }
+}
+
+/// A mutual-exclusion lock with a rank.
+pub struct Mutex<T: ?Sized> {
+    rank: Rank,
+    inner: parking_lot::Mutex<T>,
+}
+
+/// Holds a [`Mutex`].
+pub struct MutexGuard<'a, T: ?Sized> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _mark: held::Mark,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of `rank` around `value`.
+    pub const fn new(rank: Rank, value: T) -> Self {
+        Mutex { rank, inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// The value, without the lock.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, false, Location::caller());
+        MutexGuard { inner: self.inner.lock(), _mark: mark }
+    }
+
+    /// Waits for the lock while holding another of the same rank. The caller keeps number order.
+    #[track_caller]
+    pub fn lock_second(&self) -> MutexGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, true, Location::caller());
+        MutexGuard { inner: self.inner.lock(), _mark: mark }
+    }
+
+    /// The value, through exclusive access.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A readers-writer lock with a rank.
+pub struct RwLock<T: ?Sized> {
+    rank: Rank,
+    inner: parking_lot::RwLock<T>,
+}
+
+/// Reads under a [`RwLock`].
+pub struct ReadGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _mark: held::Mark,
+}
+
+/// Writes under a [`RwLock`].
+pub struct WriteGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _mark: held::Mark,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of `rank` around `value`.
+    pub const fn new(rank: Rank, value: T) -> Self {
+        RwLock { rank, inner: parking_lot::RwLock::new(value) }
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits for shared access.
+    #[track_caller]
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, false, Location::caller());
+        ReadGuard { inner: self.inner.read(), _mark: mark }
+    }
+
+    /// Waits for exclusive access.
+    #[track_caller]
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, false, Location::caller());
+        WriteGuard { inner: self.inner.write(), _mark: mark }
+    }
+
+    /// Waits for shared access while holding another lock of the same rank. The caller keeps
+    /// number order.
+    #[track_caller]
+    pub fn read_second(&self) -> ReadGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, true, Location::caller());
+        ReadGuard { inner: self.inner.read(), _mark: mark }
+    }
+
+    /// Waits for exclusive access while holding another lock of the same rank. The caller keeps
+    /// number order.
+    #[track_caller]
+    pub fn write_second(&self) -> WriteGuard<'_, T> {
+        let mark = held::Mark::take(self.rank, true, Location::caller());
+        WriteGuard { inner: self.inner.write(), _mark: mark }
+    }
+}
+
+impl<T: ?Sized> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_lets_inner_locks_follow_outer_ones() {
+        let inode = Mutex::new(Rank::Inode, 1);
+        let group = RwLock::new(Rank::Group, 2);
+        let outer = inode.lock();
+        let inner = group.write();
+        assert_eq!(*outer + *inner, 3);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order")]
+    fn an_outer_lock_inside_an_inner_one_panics() {
+        let inode = Mutex::new(Rank::Inode, ());
+        let group = Mutex::new(Rank::Group, ());
+        let _inner = group.lock();
+        let _outer = inode.lock();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order")]
+    fn two_of_one_rank_need_to_say_so() {
+        let a = Mutex::new(Rank::Inode, ());
+        let b = Mutex::new(Rank::Inode, ());
+        let _a = a.lock();
+        let _b = b.lock();
+    }
+
+    #[test]
+    fn two_of_one_rank_go_in_order_when_said() {
+        let a = Mutex::new(Rank::Inode, ());
+        let b = Mutex::new(Rank::Inode, ());
+        let _a = a.lock();
+        let _b = b.lock_second();
+    }
+}
