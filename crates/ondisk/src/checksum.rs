@@ -1,0 +1,1 @@
+//! Which checksum a volume uses.
