@@ -1,1 +1,217 @@
-//! Placeholder.
+//! CRC32C whole, and in constant time after a change.
+//!
+//! ```text
+//!   crc32c(seed, bytes)        ███████████████████████████████   reads every byte
+//!   flip_range(old, …)         ───────────┤flip├──────────────   reads none
+//!   splice(old, …, a, b)       ───────────┤ab├────────────────   reads what changed
+//!   combine(crc1, crc2, len2)  ──────1──────┼────────2────────   reads none
+//! ```
+//!
+//! A CRC is linear: a change of the message changes the sum by an amount that depends on the change
+//! and on its distance to the end, and on nothing else. Bits that flip in a bitmap of 64 KiB cost the
+//! same few nanoseconds as in one of 1 KiB.
+//!
+//! # Convention
+//! Every CRC here is the raw register: it starts at a given `seed` and is not inverted at the end, as
+//! ext4 stores it. The standard CRC32C of a message is `!crc32c(!0, message)`:
+//!
+//! ```
+//! assert_eq!(!extant_crc32c::crc32c(!0, b"123456789"), 0xE306_9283);
+//! ```
+//!
+//! The `*_delta` functions give what to xor into a sum, whatever its seed, its inversion and its
+//! old value. The low 16 bits of a delta serve a checksum that was cut to its low 16 bits.
+//!
+//! # A mismatch stays a mismatch
+//! An incremental update of a sum that did not match its bytes does not match afterwards either:
+//! damage stays detectable, where a fresh sum would bless it.
+//!
+//! # Backends
+//! x86-64 with SSE4.2 and PCLMULQDQ, aarch64 with CRC and PMULL, and [`portable`]. With the feature
+//! `std` the choice is made once when the program runs; without it, at compile time by the
+//! target's features.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+#![deny(unsafe_code)]
+
+mod field;
+mod poly;
+pub mod portable;
+mod table;
+
+/// The raw register after `bytes`, from `seed`.
+///
+/// ```
+/// let seed = extant_crc32c::crc32c(!0, b"volume");
+/// let whole = extant_crc32c::crc32c(!0, b"volume and block");
+/// assert_eq!(extant_crc32c::crc32c(seed, b" and block"), whole);
+/// ```
+#[inline]
+#[must_use]
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    portable::crc32c(seed, bytes)
+}
+
+/// Copies `src` to `dst` and sums it in the same pass: the sum is of the bytes that `dst` received.
+///
+/// # Panics
+/// If the lengths differ.
+///
+/// ```
+/// let mut copy = [0; 5];
+/// let crc = extant_crc32c::crc32c_and_copy(!0, b"bytes", &mut copy);
+/// assert_eq!((crc, &copy), (extant_crc32c::crc32c(!0, b"bytes"), b"bytes"));
+/// ```
+#[must_use]
+pub fn crc32c_and_copy(seed: u32, src: &[u8], dst: &mut [u8]) -> u32 {
+    assert_eq!(src.len(), dst.len(), "crc32c_and_copy: the lengths differ");
+    // A piece is copied and then summed while it lies in the first cache. What is summed is `dst`:
+    // if another process changes `src` meanwhile, sum and copy still agree.
+    let mut crc = seed;
+    for (from, to) in src.chunks(COPY_PIECE_BYTES).zip(dst.chunks_mut(COPY_PIECE_BYTES)) {
+        to.copy_from_slice(from);
+        crc = crc32c(crc, to);
+    }
+    crc
+}
+
+/// Bytes copied before they are summed: source and copy fit into a first-level cache of 32 KiB.
+const COPY_PIECE_BYTES: usize = 8192;
+
+/// The sum of a buffer of `total_bits` after `count_bits` bits from `offset_bits` on were inverted.
+///
+/// Bit i is bit i mod 8 of byte i/8, the order of ext4's bitmaps. Every bit of the range must really have
+/// changed. `total_bits` is what the sum covers, and need not be a multiple of 8.
+/// With a count of zero, `old` comes back.
+///
+/// # Panics
+/// If the range is not inside `total_bits`.
+///
+/// ```
+/// use extant_crc32c::{crc32c, flip_range};
+/// let mut bitmap = [0u8; 1024];
+/// let old = crc32c(7, &bitmap);
+/// bitmap[100] = 0xF0; // bits 804..808
+/// bitmap[101] = 0x03; // bits 808..810
+/// assert_eq!(flip_range(old, 8192, 804, 6), crc32c(7, &bitmap));
+/// ```
+#[inline]
+#[must_use]
+pub fn flip_range(old: u32, total_bits: u64, offset_bits: u64, count_bits: u64) -> u32 {
+    old ^ flip_delta(total_bits, offset_bits, count_bits)
+}
+
+/// What [`flip_range`] xors into the old sum.
+///
+/// # Panics
+/// If the range is not inside `total_bits`.
+///
+/// ```
+/// use extant_crc32c::{crc32c, flip_delta};
+/// // A checksum cut to 16 bits is updated by the cut delta.
+/// let old = crc32c(7, &[0; 64]) as u16;
+/// let new = crc32c(7, &[0xFF; 64]) as u16;
+/// assert_eq!(old ^ flip_delta(512, 0, 512) as u16, new);
+/// ```
+#[inline]
+#[must_use]
+pub fn flip_delta(total_bits: u64, offset_bits: u64, count_bits: u64) -> u32 {
+    portable::flip_delta(total_bits, offset_bits, count_bits)
+}
+
+/// The sum of a buffer of `total_len` bytes after the bytes from `offset` on changed from `old_region`
+/// to `new_region`.
+///
+/// # Panics
+/// If the regions differ in length, or do not lie inside `total_len`.
+///
+/// ```
+/// use extant_crc32c::{crc32c, splice};
+/// let old = crc32c(!0, b"a block of eleven bytes");
+/// assert_eq!(splice(old, 23, 11, b"eleven", b"twelve"), crc32c(!0, b"a block of twelve bytes"));
+/// ```
+#[inline]
+#[must_use]
+pub fn splice(
+    old: u32,
+    total_len: usize,
+    offset: usize,
+    old_region: &[u8],
+    new_region: &[u8],
+) -> u32 {
+    assert_range(total_len as u64, offset as u64, new_region.len() as u64);
+    let trailing_len = total_len - offset - new_region.len();
+    old ^ splice_delta(trailing_len as u64, old_region, new_region)
+}
+
+/// What [`splice`] xors into the old sum; `trailing_len` bytes follow the region.
+///
+/// # Panics
+/// If the regions differ in length.
+#[inline]
+#[must_use]
+pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> u32 {
+    portable::splice_delta(trailing_len, old_region, new_region)
+}
+
+/// [`splice`] for a caller that has the sums of the old and of the new region, both from one seed, any.
+///
+/// ```
+/// use extant_crc32c::{crc32c, splice_crcs};
+/// let old = crc32c(!0, b"a block of eleven bytes");
+/// let region = crc32c(0, b"eleven");
+/// assert_eq!(splice_crcs(old, 6, region, crc32c(0, b"twelve")), crc32c(!0, b"a block of twelve bytes"));
+/// ```
+#[inline]
+#[must_use]
+pub fn splice_crcs(old: u32, trailing_len: u64, old_region_crc: u32, new_region_crc: u32) -> u32 {
+    old ^ append_zeros(old_region_crc ^ new_region_crc, trailing_len)
+}
+
+/// The sum of two messages one after the other: `crc1` from any seed, `crc2` from seed 0, of
+/// `len2` bytes. Standard, inverted CRCs combine just so.
+///
+/// ```
+/// use extant_crc32c::{combine, crc32c};
+/// let whole = crc32c(7, b"one and two");
+/// assert_eq!(combine(crc32c(7, b"one "), crc32c(0, b"and two"), 7), whole);
+/// ```
+#[inline]
+#[must_use]
+pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
+    append_zeros(crc1, len2) ^ crc2
+}
+
+/// The register `crc` after `len` zero bytes.
+///
+/// ```
+/// use extant_crc32c::{append_zeros, crc32c};
+/// assert_eq!(append_zeros(7, 4096), crc32c(7, &[0; 4096]));
+/// ```
+#[inline]
+#[must_use]
+pub fn append_zeros(crc: u32, len: u64) -> u32 {
+    portable::append_zeros(crc, len)
+}
+
+/// The register, from 0, after `bits` one-bits.
+///
+/// ```
+/// use extant_crc32c::{crc32c, ones};
+/// assert_eq!(ones(800), crc32c(0, &[0xFF; 100]));
+/// ```
+#[inline]
+#[must_use]
+pub fn ones(bits: u64) -> u32 {
+    portable::ones(bits)
+}
+
+#[inline(always)]
+fn assert_range(total: u64, offset: u64, count: u64) {
+    assert!(offset <= total && count <= total - offset, "the range is not inside the whole");
+}
+
+#[inline(always)]
+fn assert_regions(old_region: &[u8], new_region: &[u8]) {
+    assert_eq!(old_region.len(), new_region.len(), "the regions differ in length");
+}
