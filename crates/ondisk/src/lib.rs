@@ -33,3 +33,8 @@ pub mod superblock;
 pub mod time;
 
 // Names, attributes and the journal.
+pub mod dirent;
+pub mod hash;
+pub mod htree;
+pub mod jbd2;
+pub mod xattr;

@@ -1,0 +1,191 @@
+//! Commit block: closes a transaction.
+//!
+//! ```text
+//!   0      4      8      C         D         10          30         38          3C      bs
+//!   ┌──────┬──────┬──────┬─────────┬─────────┬───────────┬──────────┬───────────┬───────┐
+//!   │magic │ = 2  │ tid  │sum type │sum size │ sum[8]    │ seconds  │ nanosecs  │ zero  │
+//!   └──────┴──────┴──────┴─────────┴─────────┴───────────┴──────────┴───────────┴───────┘
+//!   v2, v3: type 0, size 0, sum[0] = crc32c(seed, the block with sum[0] as zero)
+//!   v1:     type 1, size 4, sum[0] = CRC-32 over the transaction's descriptors and copies
+//! ```
+//!
+//! Rule: of a block torn after its first sector only the first 40h bytes count: its sum also
+//! passes with all the rest taken as zero. Source: ext4 documentation, "Journal (jbd2)", Commit
+//! Block; Linux's recovery for the torn block.
+
+use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
+use super::superblock::{BlockSum, LogFormat};
+use core::mem::offset_of;
+use extant_base::{BlockSize, Tid};
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a commit block that mean something; the rest is zero.
+pub const COMMIT_LEN: usize = 0x40;
+
+/// A commit block as stored, its zeros not counted.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the module's picture describes the fields")]
+pub struct RawCommit {
+    pub h_header: RawHeader,
+    pub h_chksum_type: u8,
+    pub h_chksum_size: u8,
+    pub h_padding: [u8; 2],
+    pub h_chksum: [U32; 8],
+    pub h_commit_sec: U64,
+    pub h_commit_nsec: U32,
+}
+const _: () = assert!(
+    size_of::<RawCommit>() == 0x3C
+        && offset_of!(RawCommit, h_chksum) == SUM_AT
+        && offset_of!(RawCommit, h_commit_sec) == 0x30
+);
+const SUM_AT: usize = 0x10;
+
+/// What a commit block says of its own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitSum {
+    /// Nothing to check (no sums, or v1 without one).
+    Absent,
+    /// v2, v3: right.
+    Right,
+    /// v2, v3: right if all behind the first 40h bytes was zero before the block was torn.
+    RightTorn,
+    /// v2, v3: wrong.
+    Wrong,
+    /// v1: to be compared with [`TransactionCrc`] over the transaction.
+    Transaction(u32),
+    /// v1: a type or size that is not CRC-32's.
+    Unknown,
+}
+
+impl CommitSum {
+    /// Whether the transaction may be replayed; `crc` is the v1 sum of what was read.
+    pub fn accepts(self, crc: TransactionCrc) -> bool {
+        match self {
+            CommitSum::Absent | CommitSum::Right | CommitSum::RightTorn => true,
+            CommitSum::Wrong | CommitSum::Unknown => false,
+            CommitSum::Transaction(stored) => stored == crc.0,
+        }
+    }
+}
+
+/// A commit block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The transaction it closes.
+    pub tid: Tid,
+    /// When, in seconds since 1970.
+    pub seconds: u64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+    /// What its checksum says.
+    pub sum: CommitSum,
+}
+
+impl Commit {
+    /// The commit block in `block`, or `None` when its header is not that of one.
+    pub fn read(block: &[u8], format: &LogFormat) -> Option<Commit> {
+        let header = Header::read(block).filter(|header| header.block_type == BlockType::Commit)?;
+        let (raw, _) = RawCommit::ref_from_prefix(block).ok()?;
+        let stored = raw.h_chksum[0].get();
+        let sum = match format.sum {
+            BlockSum::None => CommitSum::Absent,
+            BlockSum::V1 => match (raw.h_chksum_type, raw.h_chksum_size, stored) {
+                (0, 0, 0) => CommitSum::Absent,
+                (1, 4, crc) => CommitSum::Transaction(crc),
+                _ => CommitSum::Unknown,
+            },
+            BlockSum::V2 | BlockSum::V3 => {
+                if stored == header::sum_without(format.seed, block, SUM_AT) {
+                    CommitSum::Right
+                } else if stored == torn_sum(format.seed, block) {
+                    CommitSum::RightTorn
+                } else {
+                    CommitSum::Wrong
+                }
+            }
+        };
+        Some(Commit {
+            tid: header.tid,
+            seconds: raw.h_commit_sec.get(),
+            nanoseconds: raw.h_commit_nsec.get(),
+            sum,
+        })
+    }
+
+    /// Writes a commit block over all of `block`. `crc` is the v1 sum of the transaction, used only
+    /// in a log of that kind.
+    pub fn write(
+        block: &mut [u8],
+        format: &LogFormat,
+        tid: Tid,
+        (seconds, nanoseconds): (u64, u32),
+        crc: TransactionCrc,
+    ) {
+        assert_eq!(block.len(), format.block_size.bytes(), "a commit block is one block");
+        block.fill(0);
+        Header { block_type: BlockType::Commit, tid }.write(block);
+        let (raw, _) = RawCommit::mut_from_prefix(block).expect("a block is 1024 bytes or more");
+        raw.h_commit_sec = U64::new(seconds);
+        raw.h_commit_nsec = U32::new(nanoseconds);
+        match format.sum {
+            BlockSum::None => (),
+            BlockSum::V1 => {
+                raw.h_chksum_type = 1;
+                raw.h_chksum_size = 4;
+                raw.h_chksum[0] = U32::new(crc.0);
+            }
+            BlockSum::V2 | BlockSum::V3 => {
+                let sum = header::sum_without(format.seed, block, SUM_AT);
+                block[SUM_AT..SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn torn_sum(seed: u32, block: &[u8]) -> u32 {
+    let (live, rest) = block.split_at(COMMIT_LEN.min(block.len()));
+    let sum = header::sum_without(seed, live, SUM_AT);
+    extant_crc32c::append_zeros(sum, rest.len() as u64)
+}
+
+/// The v1 checksum of a transaction: CRC-32, polynomial 04C11DB7, bits not reflected, from ~0,
+/// not inverted, over descriptor blocks and logged copies in log order. Revoke blocks don't count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionCrc(pub u32);
+
+impl Default for TransactionCrc {
+    fn default() -> Self {
+        TransactionCrc(!0)
+    }
+}
+
+impl TransactionCrc {
+    /// The sum with one more block.
+    #[must_use]
+    pub fn with(self, block: &[u8]) -> TransactionCrc {
+        TransactionCrc(block.iter().fold(self.0, |crc, &byte| {
+            crc << 8 ^ CRC32_TABLE[usize::from((crc >> 24) as u8 ^ byte)]
+        }))
+    }
+}
+
+const CRC32_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u32) << 24;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000_0000 != 0 { crc << 1 ^ 0x04C1_1DB7 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+const _: () = assert!(HEADER_LEN == 0xC && BlockSize::ALL[0].bytes() >= COMMIT_LEN);

@@ -1,0 +1,199 @@
+//! Descriptor block: names the home of every metadata block logged after it.
+//!
+//! ```text
+//!   0      4      8      12                                       bs-4   bs
+//!   ┌──────┬──────┬──────┬──────┬──────┬───────────┬──────────────┬──────┐
+//!   │magic │ = 1  │ tid  │ tag  │ tag  │ tag, LAST │  unused      │ csum │   all big-endian
+//!   └──────┴──────┴──────┴──────┴──────┴───────────┴──────────────┴──────┘
+//!                         and 16 bytes more when the tag carries a UUID (SAME_UUID unset)
+//!
+//!   tag v3        16  blocknr u32 │ flags u32 │ blocknr_hi u32 │ checksum u32
+//!   tag v2     14, 10 blocknr u32 │ checksum u16 │ flags u16 │ [blocknr_hi u32] │ 2 unused
+//!   tag none/v1 12, 8 blocknr u32 │ 0 u16        │ flags u16 │ [blocknr_hi u32]
+//! ```
+//!
+//! Rule: tags are read until LAST, or until the next one would pass the block's end (the checksum
+//! not counted). Source: ext4 documentation, "Journal (jbd2)", Descriptor Block.
+
+use super::header::{self, BlockType, HEADER_LEN, Header};
+use super::superblock::{BlockSum, LogFormat};
+use extant_base::{BlockNr, Result, Site, Tid, What};
+
+bitflags::bitflags! {
+    /// What a tag says besides the block.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct TagFlags: u32 {
+        /// The copy starts with zeros where the block has the jbd2 magic.
+        const ESCAPE = 1;
+        /// No uuid follows: it is that of the tag before.
+        const SAME_UUID = 2;
+        /// Unused by any writer.
+        const DELETED = 4;
+        /// The last tag of the block.
+        const LAST = 8;
+        const _ = !0;
+    }
+}
+
+/// One logged block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Where the block belongs; not checked against the volume's size.
+    pub block: BlockNr,
+    /// ESCAPE, LAST and others as stored.
+    pub flags: TagFlags,
+    /// Checksum of the copy as it lies in the log: 32 bits (v3), 16 bits (v2), 0 (others).
+    pub checksum: u32,
+}
+
+impl Tag {
+    /// Checks the copy that this tag names, before any unescaping. Without v2 or v3 nothing is
+    /// checked. Errors: `Corrupt(JournalBlockChecksum)` naming the block's home and `tid`.
+    pub fn verify_copy(&self, format: &LogFormat, tid: Tid, copy: &[u8]) -> Result<()> {
+        let right = match format.sum {
+            BlockSum::None | BlockSum::V1 => true,
+            BlockSum::V2 => format.copy_sum(tid, copy) & 0xFFFF == self.checksum,
+            BlockSum::V3 => format.copy_sum(tid, copy) == self.checksum,
+        };
+        let at = Site::of_block(self.block).tid(tid);
+        if right { Ok(()) } else { Err(at.corrupt(What::JournalBlockChecksum)) }
+    }
+}
+
+/// Whether the checksum of a descriptor block is right; true where there is none.
+pub fn checksum_matches(block: &[u8], format: &LogFormat) -> bool {
+    !format.has_tail() || header::tail_matches(format.seed, block)
+}
+
+/// The tags of a descriptor block in order.
+#[derive(Clone, Debug)]
+pub struct Tags<'a> {
+    block: &'a [u8],
+    format: LogFormat,
+    next: usize,
+    end: usize,
+    at: Site,
+}
+
+impl<'a> Tags<'a> {
+    /// The tags of a block whose header says descriptor. The checksum is not looked at.
+    pub fn new(block: &'a [u8], format: LogFormat, at: Site) -> Tags<'a> {
+        let end = format.records_end().min(block.len());
+        Tags { block, format, next: HEADER_LEN, end, at }
+    }
+}
+
+impl Iterator for Tags<'_> {
+    type Item = Result<Tag>;
+
+    /// Errors: `Corrupt(JournalDescriptor)` when a tag's uuid passes the end; the walk then ends.
+    fn next(&mut self) -> Option<Self::Item> {
+        let len = self.format.tag_len();
+        let at = self.next;
+        if self.end.saturating_sub(at) < len {
+            return None;
+        }
+        let tag = &self.block[at..at + len];
+        let be32 = |i: usize| u32::from_be_bytes([tag[i], tag[i + 1], tag[i + 2], tag[i + 3]]);
+        let be16 = |i: usize| u32::from(u16::from_be_bytes([tag[i], tag[i + 1]]));
+        let (flags, high, checksum) = match self.format.sum {
+            BlockSum::V3 => (be32(4), be32(8), be32(12)),
+            _ => (be16(6), if self.format.wide { be32(8) } else { 0 }, be16(4)),
+        };
+        let high = if self.format.wide { high } else { 0 };
+        let flags = TagFlags::from_bits_retain(flags);
+        self.next += len;
+        if !flags.contains(TagFlags::SAME_UUID) {
+            self.next += 16;
+            if self.next > self.end {
+                self.next = self.end;
+                return Some(Err(self.at.offset(at).corrupt(What::JournalDescriptor)));
+            }
+        }
+        if flags.contains(TagFlags::LAST) {
+            self.next = self.end;
+        }
+        let block = BlockNr(u64::from(high) << 32 | u64::from(be32(0)));
+        let checksum = if self.format.has_tail() { checksum } else { 0 };
+        Some(Ok(Tag { block, flags, checksum }))
+    }
+}
+
+/// Fills a descriptor block tag by tag.
+#[derive(Debug)]
+pub struct DescriptorWriter<'a> {
+    block: &'a mut [u8],
+    format: LogFormat,
+    next: usize,
+    last: Option<usize>,
+}
+
+impl<'a> DescriptorWriter<'a> {
+    /// Starts a descriptor of transaction `tid` in `block`, which is one log block long.
+    pub fn new(block: &'a mut [u8], format: LogFormat, tid: Tid) -> DescriptorWriter<'a> {
+        assert_eq!(block.len(), format.block_size.bytes(), "a descriptor is one block");
+        block.fill(0);
+        Header { block_type: BlockType::Descriptor, tid }.write(block);
+        DescriptorWriter { block, format, next: HEADER_LEN, last: None }
+    }
+
+    /// Tags in the block so far.
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// Whether another tag fits.
+    pub fn has_room(&self) -> bool {
+        let uuid = if self.is_empty() { 16 } else { 0 };
+        self.next + self.format.tag_len() + uuid <= self.format.records_end()
+    }
+
+    /// Adds a tag for the block `home`, whose copy, escaped if `escape`, follows in the log and has
+    /// the sum `copy_sum` (see [`LogFormat::copy_sum`]; ignored in a log without sums).
+    /// `false`, and no change, when the descriptor is full.
+    ///
+    /// Panics if `home` needs more than 32 bits in a log without 64-bit numbers.
+    pub fn push(&mut self, home: BlockNr, escape: bool, copy_sum: u32) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let high = (home.0 >> 32) as u32;
+        assert!(self.format.wide || high == 0, "block {home} does not fit a 32-bit log");
+        let mut flags = TagFlags::empty();
+        flags.set(TagFlags::ESCAPE, escape);
+        flags.set(TagFlags::SAME_UUID, !self.is_empty());
+        let len = self.format.tag_len();
+        let tag = &mut self.block[self.next..self.next + len];
+        tag[..4].copy_from_slice(&(home.0 as u32).to_be_bytes());
+        match self.format.sum {
+            BlockSum::V3 => {
+                tag[4..8].copy_from_slice(&flags.bits().to_be_bytes());
+                tag[8..12].copy_from_slice(&high.to_be_bytes());
+                tag[12..16].copy_from_slice(&copy_sum.to_be_bytes());
+            }
+            sum => {
+                let cut = if sum == BlockSum::V2 { copy_sum as u16 } else { 0 };
+                tag[4..6].copy_from_slice(&cut.to_be_bytes());
+                tag[6..8].copy_from_slice(&(flags.bits() as u16).to_be_bytes());
+                if self.format.wide {
+                    tag[8..12].copy_from_slice(&high.to_be_bytes());
+                }
+            }
+        }
+        let uuid = if self.is_empty() { 16 } else { 0 };
+        self.last = Some(self.next);
+        self.next += len + uuid;
+        true
+    }
+
+    /// Marks the last tag and writes the checksum. Panics if there is no tag: a descriptor
+    /// without blocks has no meaning.
+    pub fn finish(self) {
+        let last = self.last.expect("a descriptor names at least one block");
+        // The low flag byte is at 7 both in a v3 tag (u32 at 4) and in the others (u16 at 6).
+        self.block[last + 7] |= TagFlags::LAST.bits() as u8;
+        if self.format.has_tail() {
+            header::put_tail(self.format.seed, self.block);
+        }
+    }
+}

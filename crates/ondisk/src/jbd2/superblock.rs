@@ -1,0 +1,444 @@
+//! The journal superblock, and what it says of every other block of the log.
+//!
+//! ```text
+//!   0   header (type 4, or 3 = v1: nothing past 24)      44  dynsuper 0
+//!   C   blocksize        1C  start (0 = log empty)       48  max_transaction, max_trans_data
+//!   10  maxlen           20  errno                       50  checksum_type u8 = 4
+//!   14  first            24  compat, incompat, ro_compat 54  num_fc_blks (0 = 256)
+//!   18  sequence         30  uuid[16]    40 nr_users     58  head    FC checksum    100 users[48×16]
+//! ```
+//!
+//! Rules: with csum v2 or v3, checksum = crc32c(~0, 1024 bytes with the field as zero), and
+//! crc32c(~0, uuid) seeds the sums of all other blocks. The log is first .. maxlen - fc, cyclic;
+//! with fast commits, block maxlen - fc stays unused and their area follows it.
+//! Source: ext4 documentation, "Journal (jbd2)", Super Block.
+
+use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
+use core::mem::offset_of;
+use extant_base::{BlockSize, Error, Feature, FeatureSet, Result, Site, Tid, What};
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the superblock.
+pub const SUPERBLOCK_LEN: usize = 1024;
+/// Fast-commit blocks when the field says 0.
+pub const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
+/// Blocks of the log proper that Linux insists on.
+pub const LOG_BLOCKS_MIN: u32 = 1024;
+/// Filesystems that an external journal can name.
+pub const USERS_MAX: u32 = 48;
+const CHECKSUM_CRC32C: u8 = 4;
+
+bitflags::bitflags! {
+    /// Compatible features of a journal.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JournalCompat: u32 {
+        /// Commit blocks carry a checksum of the transaction (v1).
+        const CHECKSUM = 1;
+        const _ = !0;
+    }
+
+    /// Incompatible features of a journal.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JournalIncompat: u32 {
+        /// Revoke blocks may stand in the log. (Honour them without this bit, too.)
+        const REVOKE = 1;
+        /// Block numbers have 64 bits.
+        const BIT64 = 2;
+        /// Commit blocks may be written before the blocks they close.
+        const ASYNC_COMMIT = 4;
+        /// 16-bit checksum per block.
+        const CSUM_V2 = 8;
+        /// 32-bit checksum per block.
+        const CSUM_V3 = 0x10;
+        /// The fast-commit area may hold live records.
+        const FAST_COMMIT = 0x20;
+        const _ = !0;
+    }
+
+    /// Read-only compatible features of a journal: none so far.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JournalRoCompat: u32 {
+        const _ = !0;
+    }
+}
+
+const INCOMPAT_KNOWN: JournalIncompat = JournalIncompat::from_bits_retain(0x3F);
+
+/// The feature words of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalFeatures {
+    /// `s_feature_compat`
+    pub compat: JournalCompat,
+    /// `s_feature_incompat`
+    pub incompat: JournalIncompat,
+    /// `s_feature_ro_compat`
+    pub ro_compat: JournalRoCompat,
+}
+
+impl JournalFeatures {
+    /// No feature at all, as a v1 superblock means.
+    pub const NONE: JournalFeatures = JournalFeatures {
+        compat: JournalCompat::empty(),
+        incompat: JournalIncompat::empty(),
+        ro_compat: JournalRoCompat::empty(),
+    };
+
+    /// Errors: `Unsupported` naming the first unknown bit; `Corrupt(JournalSuperblock)` when two
+    /// kinds of checksum are set at once.
+    pub fn check(self, at: Site) -> Result<()> {
+        let unknown = self.incompat.difference(INCOMPAT_KNOWN).bits();
+        let unknown = if unknown != 0 { unknown } else { self.ro_compat.bits() };
+        if unknown != 0 {
+            let bits = 1 << unknown.trailing_zeros();
+            let feature = Feature { set: FeatureSet::Journal, bits, name: "" };
+            return Err(Error::Unsupported { feature });
+        }
+        let sums = [
+            self.compat.contains(JournalCompat::CHECKSUM),
+            self.incompat.contains(JournalIncompat::CSUM_V2),
+            self.incompat.contains(JournalIncompat::CSUM_V3),
+        ];
+        if sums.into_iter().filter(|&set| set).count() > 1 {
+            return Err(at.offset(0x24).corrupt(What::JournalSuperblock));
+        }
+        Ok(())
+    }
+
+    /// Which checksums the log carries.
+    pub fn block_sum(self) -> BlockSum {
+        if self.incompat.contains(JournalIncompat::CSUM_V3) {
+            BlockSum::V3
+        } else if self.incompat.contains(JournalIncompat::CSUM_V2) {
+            BlockSum::V2
+        } else if self.compat.contains(JournalCompat::CHECKSUM) {
+            BlockSum::V1
+        } else {
+            BlockSum::None
+        }
+    }
+
+    /// The names of all set features as `dumpe2fs` prints them, with the bits nobody has named
+    /// at the end of each word.
+    pub fn names(self) -> impl Iterator<Item = (&'static str, u32)> {
+        const COMPAT: [(&str, u32); 1] = [("journal_checksum", 1)];
+        const INCOMPAT: [(&str, u32); 6] = [
+            ("journal_incompat_revoke", 1),
+            ("journal_64bit", 2),
+            ("journal_async_commit", 4),
+            ("journal_checksum_v2", 8),
+            ("journal_checksum_v3", 0x10),
+            ("journal_fast_commit", 0x20),
+        ];
+        fn words(
+            bits: u32,
+            known: &'static [(&'static str, u32)],
+        ) -> impl Iterator<Item = (&'static str, u32)> {
+            let unknown = known.iter().fold(bits, |bits, row| bits & !row.1);
+            let named = known.iter().copied().filter(move |row| bits & row.1 != 0);
+            named.chain((unknown != 0).then_some(("", unknown)))
+        }
+        words(self.compat.bits(), &COMPAT)
+            .chain(words(self.incompat.bits(), &INCOMPAT))
+            .chain(words(self.ro_compat.bits(), &[]))
+    }
+}
+
+/// The kind of checksum a log carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockSum {
+    /// None.
+    None,
+    /// CRC-32 of each transaction, in its commit block.
+    V1,
+    /// CRC32C everywhere, the low 16 bits of it in tags.
+    V2,
+    /// CRC32C everywhere.
+    V3,
+}
+
+/// What a reader or writer of the log's blocks must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFormat {
+    /// Block size of the log, and of the volume.
+    pub block_size: BlockSize,
+    /// Block numbers have 64 bits.
+    pub wide: bool,
+    /// Which checksums there are.
+    pub sum: BlockSum,
+    /// crc32c(~0, the journal's uuid).
+    pub seed: u32,
+}
+
+impl LogFormat {
+    /// Whether descriptor and revoke blocks end in a checksum.
+    pub fn has_tail(&self) -> bool {
+        matches!(self.sum, BlockSum::V2 | BlockSum::V3)
+    }
+
+    /// Where the tags or records of a block end, in bytes.
+    pub fn records_end(&self) -> usize {
+        self.block_size.bytes() - if self.has_tail() { header::TAIL_LEN } else { 0 }
+    }
+
+    /// Bytes of a tag, its uuid not counted.
+    pub fn tag_len(&self) -> usize {
+        match (self.sum, self.wide) {
+            (BlockSum::V3, _) => 16,
+            (BlockSum::V2, true) => 14,
+            (BlockSum::V2, false) => 10,
+            (BlockSum::None | BlockSum::V1, true) => 12,
+            (BlockSum::None | BlockSum::V1, false) => 8,
+        }
+    }
+
+    /// Blocks that one descriptor can name (the first tag carries a uuid, the others do not).
+    pub fn blocks_per_descriptor(&self) -> usize {
+        (self.records_end() - HEADER_LEN - 16) / self.tag_len()
+    }
+
+    /// Bytes of a revoke record.
+    pub fn revoke_len(&self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
+
+    /// Blocks that one revoke block can name.
+    pub fn revokes_per_block(&self) -> usize {
+        (self.records_end() - super::revoke::REVOKE_HEADER_LEN) / self.revoke_len()
+    }
+
+    /// The checksum of a logged copy, escaped as it lies in the log, before any cut to 16 bits.
+    pub fn copy_sum(&self, tid: Tid, copy: &[u8]) -> u32 {
+        extant_crc32c::crc32c(extant_crc32c::crc32c(self.seed, &tid.0.to_be_bytes()), copy)
+    }
+}
+
+/// The superblock as stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the module's picture describes the fields")]
+pub struct RawJournalSuperblock {
+    pub s_header: RawHeader,
+    pub s_blocksize: U32,
+    pub s_maxlen: U32,
+    pub s_first: U32,
+    pub s_sequence: U32,
+    pub s_start: U32,
+    pub s_errno: U32,
+    pub s_feature_compat: U32,
+    pub s_feature_incompat: U32,
+    pub s_feature_ro_compat: U32,
+    pub s_uuid: [u8; 16],
+    pub s_nr_users: U32,
+    pub s_dynsuper: U32,
+    pub s_max_transaction: U32,
+    pub s_max_trans_data: U32,
+    pub s_checksum_type: u8,
+    pub s_padding2: [u8; 3],
+    pub s_num_fc_blks: U32,
+    pub s_head: U32,
+    pub s_padding: [U32; 40],
+    pub s_checksum: U32,
+    pub s_users: [[u8; 16]; 48],
+}
+const _: () = assert!(
+    size_of::<RawJournalSuperblock>() == SUPERBLOCK_LEN
+        && offset_of!(RawJournalSuperblock, s_uuid) == 0x30
+        && offset_of!(RawJournalSuperblock, s_checksum_type) == 0x50
+        && offset_of!(RawJournalSuperblock, s_head) == 0x58
+        && offset_of!(RawJournalSuperblock, s_checksum) == 0xFC
+        && offset_of!(RawJournalSuperblock, s_users) == 0x100
+);
+
+/// A journal superblock, checked. Bytes that it does not describe stay as they were on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSuperblock {
+    /// Block size in bytes.
+    pub block_size: BlockSize,
+    /// Blocks in the journal, this one counted.
+    pub maxlen: u32,
+    /// First block of the log.
+    pub first: u32,
+    /// First transaction expected in the log.
+    pub sequence: Tid,
+    /// Log block of that transaction; `None`: the log is empty.
+    pub start: Option<u32>,
+    /// What the engine that gave up left: a negative errno, 0 for none.
+    pub errno: i32,
+    /// Feature words; all empty in a v1 superblock.
+    pub features: JournalFeatures,
+    /// The journal's uuid.
+    pub uuid: [u8; 16],
+    /// Fast-commit blocks, the default filled in; counts only with feature `fast_commit`.
+    pub fast_commit_blocks: u32,
+    /// Where to go on when the log is empty; 0 when not recorded.
+    pub head: u32,
+    /// Whether it is a v1 superblock, which has no features and no checksum.
+    pub is_v1: bool,
+    /// Filesystems named by an external journal, 0..=48.
+    pub nr_users: u32,
+}
+
+impl JournalSuperblock {
+    /// Reads and checks the first 1024 bytes of log block 0.
+    ///
+    /// `journal_blocks` is what the journal's inode or device holds, `fs_block_size` the volume's.
+    /// Errors: `Corrupt` with `JournalMagic`, `JournalSuperblock` or `JournalChecksum`;
+    /// `Unsupported` for features nobody has named.
+    pub fn read(
+        block: &[u8],
+        fs_block_size: BlockSize,
+        journal_blocks: u64,
+        at: Site,
+    ) -> Result<JournalSuperblock> {
+        let bad = |offset: usize| at.offset(offset).corrupt(What::JournalSuperblock);
+        let (raw, _) = RawJournalSuperblock::ref_from_prefix(block).map_err(|_| bad(0))?;
+        let header = Header::read(block).ok_or(at.offset(0).corrupt(What::JournalMagic))?;
+        let is_v1 = match header.block_type {
+            BlockType::SuperblockV1 => true,
+            BlockType::SuperblockV2 => false,
+            _ => return Err(at.offset(4).corrupt(What::JournalMagic)),
+        };
+        let features = match is_v1 {
+            true => JournalFeatures::NONE,
+            false => JournalFeatures {
+                compat: JournalCompat::from_bits_retain(raw.s_feature_compat.get()),
+                incompat: JournalIncompat::from_bits_retain(raw.s_feature_incompat.get()),
+                ro_compat: JournalRoCompat::from_bits_retain(raw.s_feature_ro_compat.get()),
+            },
+        };
+        features.check(at)?;
+        if matches!(features.block_sum(), BlockSum::V2 | BlockSum::V3) {
+            if raw.s_checksum_type != CHECKSUM_CRC32C {
+                return Err(bad(offset_of!(RawJournalSuperblock, s_checksum_type)));
+            }
+            if raw.s_checksum.get() != checksum(&block[..SUPERBLOCK_LEN]) {
+                return Err(at.offset(CHECKSUM_AT).corrupt(What::JournalChecksum));
+            }
+        }
+        let block_size = BlockSize::from_bytes(raw.s_blocksize.get())
+            .filter(|&size| size == fs_block_size)
+            .ok_or(bad(offset_of!(RawJournalSuperblock, s_blocksize)))?;
+        let fast_commit_blocks = match raw.s_num_fc_blks.get() {
+            0 => FAST_COMMIT_BLOCKS_DEFAULT,
+            blocks => blocks,
+        };
+        let (start, first) = (raw.s_start.get(), raw.s_first.get());
+        let superblock = JournalSuperblock {
+            block_size,
+            maxlen: raw.s_maxlen.get(),
+            first,
+            sequence: Tid(raw.s_sequence.get()),
+            start: (start != 0).then_some(start),
+            errno: raw.s_errno.get() as i32,
+            features,
+            uuid: if is_v1 { [0; 16] } else { raw.s_uuid },
+            fast_commit_blocks,
+            head: if is_v1 { 0 } else { raw.s_head.get() },
+            is_v1,
+            nr_users: if is_v1 { 0 } else { raw.s_nr_users.get() },
+        };
+        if u64::from(superblock.maxlen) > journal_blocks {
+            return Err(bad(offset_of!(RawJournalSuperblock, s_maxlen)));
+        }
+        let last = superblock.log_end().ok_or(bad(offset_of!(RawJournalSuperblock, s_maxlen)))?;
+        if first == 0 || first >= last {
+            return Err(bad(offset_of!(RawJournalSuperblock, s_first)));
+        }
+        if start != 0 && !(first..last).contains(&start) {
+            return Err(bad(offset_of!(RawJournalSuperblock, s_start)));
+        }
+        if superblock.nr_users > USERS_MAX {
+            return Err(bad(offset_of!(RawJournalSuperblock, s_nr_users)));
+        }
+        Ok(superblock)
+    }
+
+    /// One past the last block of the log; `None` when fast commits leave fewer than
+    /// [`LOG_BLOCKS_MIN`] blocks. Without them a shorter log is legal.
+    pub fn log_end(&self) -> Option<u32> {
+        if !self.features.incompat.contains(JournalIncompat::FAST_COMMIT) {
+            return Some(self.maxlen);
+        }
+        let end = self.maxlen.checked_sub(self.fast_commit_blocks)?;
+        (end >= LOG_BLOCKS_MIN).then_some(end)
+    }
+
+    /// The log blocks that hold fast commits; empty without the feature.
+    pub fn fast_commit_area(&self) -> core::ops::Range<u32> {
+        match (self.features.incompat.contains(JournalIncompat::FAST_COMMIT), self.log_end()) {
+            (true, Some(end)) => end.saturating_add(1)..self.maxlen.max(end.saturating_add(1)),
+            _ => 0..0,
+        }
+    }
+
+    /// What readers and writers of the other blocks must know.
+    pub fn log_format(&self) -> LogFormat {
+        LogFormat {
+            block_size: self.block_size,
+            wide: self.features.incompat.contains(JournalIncompat::BIT64),
+            sum: self.features.block_sum(),
+            seed: extant_crc32c::crc32c(!0, &self.uuid),
+        }
+    }
+
+    /// Writes what this superblock describes over `block` and sums it. Other bytes stay.
+    ///
+    /// A v1 superblock that holds features by now, or a head, is written as v2.
+    pub fn write(&self, block: &mut [u8]) {
+        let (raw, _) = RawJournalSuperblock::mut_from_prefix(block)
+            .expect("the first block of a journal holds 1024 bytes");
+        let v1 = self.is_v1 && self.features == JournalFeatures::NONE;
+        let block_type = if v1 { BlockType::SuperblockV1 } else { BlockType::SuperblockV2 };
+        raw.s_header.h_magic = U32::new(header::MAGIC);
+        raw.s_header.h_blocktype = U32::new(block_type.code());
+        raw.s_blocksize = U32::new(self.block_size.bytes() as u32);
+        raw.s_maxlen = U32::new(self.maxlen);
+        raw.s_first = U32::new(self.first);
+        raw.s_sequence = U32::new(self.sequence.0);
+        raw.s_start = U32::new(self.start.unwrap_or(0));
+        raw.s_errno = U32::new(self.errno as u32);
+        if v1 {
+            return;
+        }
+        raw.s_feature_compat = U32::new(self.features.compat.bits());
+        raw.s_feature_incompat = U32::new(self.features.incompat.bits());
+        raw.s_feature_ro_compat = U32::new(self.features.ro_compat.bits());
+        raw.s_uuid = self.uuid;
+        raw.s_nr_users = U32::new(self.nr_users);
+        raw.s_head = U32::new(self.head);
+        // 0 on disk already means the default: leave it, so that reading changes no byte.
+        let unset = raw.s_num_fc_blks.get() == 0;
+        if !(unset && self.fast_commit_blocks == FAST_COMMIT_BLOCKS_DEFAULT) {
+            raw.s_num_fc_blks = U32::new(self.fast_commit_blocks);
+        }
+        let summed = matches!(self.features.block_sum(), BlockSum::V2 | BlockSum::V3);
+        raw.s_checksum_type = if summed { CHECKSUM_CRC32C } else { 0 };
+        raw.s_checksum = U32::ZERO;
+        if summed {
+            let sum = checksum(&block[..SUPERBLOCK_LEN]);
+            block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+
+    /// The uuids of the filesystems that an external journal serves.
+    pub fn users(block: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
+        let raw = RawJournalSuperblock::ref_from_prefix(block).ok().map(|(raw, _)| raw);
+        raw.into_iter().flat_map(|raw| {
+            raw.s_users.iter().copied().take(raw.s_nr_users.get().min(USERS_MAX) as usize)
+        })
+    }
+
+    /// Names one filesystem in an external journal's superblock; call before [`Self::write`].
+    pub fn put_user(block: &mut [u8], slot: usize, uuid: [u8; 16]) {
+        let (raw, _) = RawJournalSuperblock::mut_from_prefix(block)
+            .expect("the first block of a journal holds 1024 bytes");
+        raw.s_users[slot] = uuid;
+    }
+}
+
+const CHECKSUM_AT: usize = offset_of!(RawJournalSuperblock, s_checksum);
+
+fn checksum(superblock: &[u8]) -> u32 {
+    header::sum_without(!0, superblock, CHECKSUM_AT)
+}
