@@ -103,9 +103,8 @@ impl Superblock {
         // With clusters the first block is 0 even at 1 KiB: a cluster must start at its multiple.
         let first = u32::from(block_bytes == 1024 && !bigalloc);
         need(self.first_data_block == first, 0x14, What::SuperblockGroups)?;
-        let groups = self
-            .groups_count()
-            .ok_or_else(|| at.offset(0x04).corrupt(What::SuperblockGroups))?;
+        let groups =
+            self.groups_count().ok_or_else(|| at.offset(0x04).corrupt(What::SuperblockGroups))?;
         need(
             groups.checked_mul(self.inodes_per_group) == Some(self.inodes_count),
             0x00,
@@ -118,11 +117,7 @@ impl Superblock {
         if self.features.incompat.contains(Incompat::META_BG) {
             need(self.first_meta_bg <= desc_blocks, 0x104, What::SuperblockField)?;
         }
-        need(
-            u32::from(self.reserved_gdt_blocks) <= block_bytes / 4,
-            0xCE,
-            What::SuperblockField,
-        )?;
+        need(u32::from(self.reserved_gdt_blocks) <= block_bytes / 4, 0xCE, What::SuperblockField)?;
         let room = inode_size - 128;
         need(u32::from(self.min_extra_isize) <= room, 0x15C, What::SuperblockField)?;
         need(u32::from(self.want_extra_isize) <= room, 0x15E, What::SuperblockField)?;

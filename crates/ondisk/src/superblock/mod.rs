@@ -187,17 +187,14 @@ impl RawSuperblock {
             ro_compat: RoCompat::from_bits_retain(self.s_feature_ro_compat.get()),
         };
         let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
-        let log_cluster_ratio = match self
-            .s_log_cluster_size
-            .get()
-            .checked_sub(self.s_log_block_size.get())
-        {
-            Some(0) => 0,
-            Some(ratio) if bigalloc && self.s_log_cluster_size.get() <= 18 => ratio,
-            // An external journal has no clusters, and may leave the field alone.
-            _ if features.incompat.contains(Incompat::JOURNAL_DEV) => 0,
-            _ => return Err(at.offset(0x1C).corrupt(What::SuperblockClusterSize)),
-        };
+        let log_cluster_ratio =
+            match self.s_log_cluster_size.get().checked_sub(self.s_log_block_size.get()) {
+                Some(0) => 0,
+                Some(ratio) if bigalloc && self.s_log_cluster_size.get() <= 18 => ratio,
+                // An external journal has no clusters, and may leave the field alone.
+                _ if features.incompat.contains(Incompat::JOURNAL_DEV) => 0,
+                _ => return Err(at.offset(0x1C).corrupt(What::SuperblockClusterSize)),
+            };
         let is_64bit = features.incompat.contains(Incompat::IS_64BIT);
         let hi = |field: u32| if is_64bit { field } else { 0 };
         let dynamic = self.s_rev_level.get() != 0;
