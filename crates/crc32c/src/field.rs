@@ -16,7 +16,8 @@
 //! One primitive pays for all: `reduce(clmul(a, b)) = a · b · x^33 mod P`, where `reduce` is the CRC of
 //! eight bytes from register 0. No branch depends on a distance, only on the size of the whole.
 
-use crate::table::{HIGH_BITS, LEVELS, LOW_BITS, TWO_DIGITS};
+use crate::table::{Entry, HIGH_BITS, LEVELS, LOW_BITS, TWO_DIGITS};
+use crate::words;
 
 /// A machine's way to multiply polynomials and to reduce them mod P.
 pub(crate) trait Field: Copy {
@@ -32,6 +33,13 @@ pub(crate) trait Field: Copy {
     /// The register `crc` after the eight bytes of `word`.
     fn crc_word(self, crc: u32, word: u64) -> u32;
 
+    /// The register `seed` after `bytes`, faster than word by word when `bytes` is long.
+    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32;
+    /// The register, from 0, after `old ^ new`, faster than word by word when they are long.
+    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32;
+    /// From this length on, in bytes, the `long` functions are the faster ones.
+    const LONG: usize;
+
     /// a · b · x^33 mod P.
     #[inline(always)]
     fn mul(self, a: u32, b: u32) -> u32 {
@@ -41,25 +49,25 @@ pub(crate) trait Field: Copy {
 
 /// The lowest digit of `n`.
 #[inline(always)]
-fn low(n: u64) -> &'static crate::table::Entry {
+fn low(n: u64) -> &'static Entry {
     &LEVELS.low[(n & 1023) as usize]
 }
 
 /// The second digit.
 #[inline(always)]
-fn mid(n: u64) -> &'static crate::table::Entry {
+fn mid(n: u64) -> &'static Entry {
     &LEVELS.mid[((n >> LOW_BITS) & 1023) as usize]
 }
 
 /// The third digit.
 #[inline(always)]
-fn high(n: u64) -> &'static crate::table::Entry {
+fn high(n: u64) -> &'static Entry {
     &LEVELS.high[((n >> (2 * LOW_BITS)) & 63) as usize]
 }
 
 /// The fourth digit.
 #[inline(always)]
-fn top(n: u64) -> &'static crate::table::Entry {
+fn top(n: u64) -> &'static Entry {
     &LEVELS.top[((n >> (2 * LOW_BITS + HIGH_BITS)) & 63) as usize]
 }
 
@@ -161,76 +169,21 @@ pub(crate) fn append_zeros<F: Field>(f: F, crc: u32, len: u64) -> u32 {
     f.mul(crc, power_of_bytes(f, len))
 }
 
-/// A region of bytes as words. The first word is short: its bytes stand at the top, zeros below
-/// them, and leading zeros do not count in a CRC that starts from register 0.
-#[derive(Clone, Copy)]
-struct Words<'a> {
-    first: u64,
-    /// Bits of zero below the bytes of `first`, 0..=56.
-    shift: u32,
-    rest: &'a [[u8; 8]],
-}
-
-/// Cuts `bytes` into words; `None` if there are none.
-#[inline(always)]
-fn words(bytes: &[u8]) -> Option<Words<'_>> {
-    let last = bytes.len().checked_sub(1)?;
-    let first_len = last % 8 + 1;
-    let shift = 64 - 8 * first_len as u32;
-    let first = match bytes.first_chunk::<8>() {
-        Some(chunk) => u64::from_le_bytes(*chunk) << shift,
-        None => short_word(bytes) << shift,
-    };
-    Some(Words { first, shift, rest: bytes[first_len..].as_chunks().0 })
-}
-
-/// One to seven bytes, little-endian.
-#[inline(always)]
-fn short_word(bytes: &[u8]) -> u64 {
-    let len = bytes.len();
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(head), Some(tail)) => {
-            let tail = u64::from(u32::from_le_bytes(*tail)) << (8 * (len - 4));
-            u64::from(u32::from_le_bytes(*head)) | tail
-        }
-        _ => {
-            // 1: a a a, 2: a b b, 3: a b c.
-            let middle = u64::from(bytes[len / 2]) << (8 * (len / 2));
-            u64::from(bytes[0]) | middle | u64::from(bytes[len - 1]) << (8 * (len - 1))
-        }
-    }
-}
-
 /// See [`crate::crc32c`].
 #[inline(always)]
 pub(crate) fn crc32c<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
-    let Some(Words { first, shift, rest }) = words(bytes) else { return seed };
-    // The seed covers the first four bytes; what of it hangs over a shorter first word stays in the
-    // register.
-    let first_bits = 64 - shift;
-    let over = (u64::from(seed) >> (first_bits / 2)) >> (first_bits / 2);
-    let mut crc = f.crc_word(0, first ^ (u64::from(seed) << shift)) ^ over as u32;
-    for word in rest {
-        crc = f.crc_word(crc, u64::from_le_bytes(*word));
-    }
-    crc
-}
-
-/// The raw CRC of `old ^ new`, from register 0.
-#[inline(always)]
-fn difference_crc<F: Field>(f: F, old: &[u8], new: &[u8]) -> u32 {
-    let (Some(old), Some(new)) = (words(old), words(new)) else { return 0 };
-    let mut crc = f.crc_word(0, old.first ^ new.first);
-    for (old, new) in old.rest.iter().zip(new.rest) {
-        crc = f.crc_word(crc, u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new));
-    }
-    crc
+    if bytes.len() >= F::LONG { f.sum_long(seed, bytes) } else { words::sum(f, seed, bytes) }
 }
 
 /// See [`crate::splice_delta`].
 #[inline(always)]
 pub(crate) fn splice_delta<F: Field>(f: F, trailing: u64, old: &[u8], new: &[u8]) -> u32 {
-    f.mul(difference_crc(f, old, new), power_of_bytes(f, trailing))
+    let sum = if old.len() >= F::LONG {
+        f.sum_difference_long(old, new)
+    } else {
+        words::sum_difference(f, old, new)
+    };
+    f.mul(sum, power_of_bytes(f, trailing))
 }
 
 #[cfg(test)]
@@ -241,16 +194,6 @@ pub(crate) mod tests {
     /// x^n, one step at a time.
     pub(crate) fn x_to(n: u32) -> u32 {
         (0..n).fold(poly::ONE, |power, _| poly::mul(power, poly::X))
-    }
-
-    #[test]
-    fn a_short_word_takes_each_byte_once() {
-        let bytes = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77];
-        for len in 1..=7 {
-            let mut padded = [0; 8];
-            padded[..len].copy_from_slice(&bytes[..len]);
-            assert_eq!(short_word(&bytes[..len]), u64::from_le_bytes(padded), "{len} bytes");
-        }
     }
 
     #[test]

@@ -31,13 +31,16 @@
 //! `std` the choice is made once when the program runs; without it, at compile time by the
 //! target's features.
 
-#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![deny(unsafe_code)]
 
 mod field;
+mod lanes;
 mod poly;
 pub mod portable;
+mod simd;
 mod table;
+mod words;
 
 /// The raw register after `bytes`, from `seed`.
 ///
@@ -49,7 +52,7 @@ mod table;
 #[inline]
 #[must_use]
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    portable::crc32c(seed, bytes)
+    simd::crc32c(seed, bytes)
 }
 
 /// Copies `src` to `dst` and sums it in the same pass: the sum is of the bytes that `dst` received.
@@ -116,7 +119,8 @@ pub fn flip_range(old: u32, total_bits: u64, offset_bits: u64, count_bits: u64) 
 #[inline]
 #[must_use]
 pub fn flip_delta(total_bits: u64, offset_bits: u64, count_bits: u64) -> u32 {
-    portable::flip_delta(total_bits, offset_bits, count_bits)
+    assert_range(total_bits, offset_bits, count_bits);
+    simd::flip_delta(total_bits, offset_bits, count_bits)
 }
 
 /// The sum of a buffer of `total_len` bytes after the bytes from `offset` on changed from `old_region`
@@ -151,7 +155,8 @@ pub fn splice(
 #[inline]
 #[must_use]
 pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> u32 {
-    portable::splice_delta(trailing_len, old_region, new_region)
+    assert_regions(old_region, new_region);
+    simd::splice_delta(trailing_len, old_region, new_region)
 }
 
 /// [`splice`] for a caller that has the sums of the old and of the new region, both from one seed, any.
@@ -191,7 +196,7 @@ pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
 #[inline]
 #[must_use]
 pub fn append_zeros(crc: u32, len: u64) -> u32 {
-    portable::append_zeros(crc, len)
+    simd::append_zeros(crc, len)
 }
 
 /// The register, from 0, after `bits` one-bits.
@@ -203,7 +208,7 @@ pub fn append_zeros(crc: u32, len: u64) -> u32 {
 #[inline]
 #[must_use]
 pub fn ones(bits: u64) -> u32 {
-    portable::ones(bits)
+    simd::ones(bits)
 }
 
 #[inline(always)]

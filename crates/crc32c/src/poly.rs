@@ -45,6 +45,16 @@ pub(crate) const fn x_to_minus(n: u32) -> u32 {
     power
 }
 
+/// `a · x^n mod P`.
+pub(crate) const fn mul_by_x(mut a: u32, n: u32) -> u32 {
+    let mut step = 0;
+    while step < n {
+        a = (a >> 1) ^ (P & 0u32.wrapping_sub(a & 1));
+        step += 1;
+    }
+    a
+}
+
 /// The polynomial x.
 pub(crate) const X: u32 = ONE >> 1;
 

@@ -9,6 +9,7 @@
 
 use crate::field::{self, Field};
 use crate::poly::P;
+use crate::words;
 
 /// `BYTES[i][b]`: the register after byte `b` and then `i` zero bytes, from register 0.
 static BYTES: [[u32; 256]; 8] = byte_tables();
@@ -74,6 +75,16 @@ impl Field for Plain {
     #[inline(always)]
     fn crc_word(self, crc: u32, word: u64) -> u32 {
         self.reduce(word ^ u64::from(crc))
+    }
+
+    const LONG: usize = usize::MAX;
+
+    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32 {
+        words::sum(self, seed, bytes)
+    }
+
+    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
+        words::sum_difference(self, old, new)
     }
 }
 
