@@ -1,0 +1,190 @@
+//! Write-out: dirty blocks go home in device order, neighbours in one write.
+//!
+//! ```text
+//!   dirty lists of all shards ──sort──►  5 6 7   40 41   900        from where the last
+//!                                        └─┬─┘   └─┬─┘    │         one ended, cyclic
+//!                                       one write  one   one
+//! ```
+//!
+//! One thread writes at a time (`MetaCache::writer`, `Rank::JournalState`): two copies of one block
+//! can never overtake each other. Byte locks are held only while a block is copied.
+
+use crate::cache::{MAX_RUN_BYTES, MetaCache};
+use crate::meta_block::{Block, DIRTY, FORGOTTEN, WRITING};
+use extant_base::{BlockNr, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the writing thread owns.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// The block after the last one written.
+    next: u64,
+    bytes: Vec<u8>,
+    run: Vec<Arc<Block>>,
+}
+
+impl MetaCache {
+    /// Writes dirty blocks home until at most `down_to_bytes` are dirty; with 0, every block that
+    /// was dirty at the call. Errors: `Device`; the journal is aborted and nothing lost from the
+    /// cache.
+    pub(crate) fn write_back(&self, down_to_bytes: usize) -> Result<()> {
+        let mut writer = self.writer.lock();
+        self.refuse_if_aborted()?;
+        let enough = || down_to_bytes > 0 && self.dirty_bytes() <= down_to_bytes;
+        if enough() {
+            return Ok(());
+        }
+        let mut numbers = Vec::new();
+        for shard in &self.shards {
+            numbers.append(&mut shard.lock().dirty);
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        let start = numbers.partition_point(|nr| *nr < writer.next);
+        numbers.rotate_left(start);
+
+        let mut at = 0;
+        let mut done = Ok(());
+        while at < numbers.len() && !enough() && done.is_ok() {
+            at += self.gather(&mut writer, &numbers[at..]);
+            done = self.write_run(&mut writer);
+        }
+        for nr in &numbers[at..] {
+            self.note_dirty(BlockNr(*nr));
+        }
+        if done.is_err() {
+            self.abort();
+        }
+        done
+    }
+
+    /// Copies the first run of neighbours that are still dirty; how many numbers it used up.
+    fn gather(&self, writer: &mut Writer, numbers: &[u64]) -> usize {
+        writer.bytes.clear();
+        writer.run.clear();
+        let most = (MAX_RUN_BYTES >> self.block_size.log2()).max(1);
+        let mut used = 0;
+        for nr in numbers {
+            let block = self.shard(BlockNr(*nr)).lock().find(BlockNr(*nr)).cloned();
+            let apart = writer.run.last().is_some_and(|last| last.nr.0 + 1 != *nr);
+            if apart || writer.run.len() == most {
+                break;
+            }
+            used += 1;
+            let Some(block) = block else { continue };
+            let bytes = block.bytes.read();
+            let taken = block.flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| {
+                (flags & (DIRTY | FORGOTTEN) == DIRTY).then_some((flags & !DIRTY) | WRITING)
+            });
+            if taken.is_ok() {
+                writer.bytes.extend_from_slice(&bytes);
+                drop(bytes);
+                self.sub_dirty_bytes();
+                writer.run.push(block);
+            }
+        }
+        used
+    }
+
+    fn write_run(&self, writer: &mut Writer) -> Result<()> {
+        let (Some(first), Some(last)) = (writer.run.first(), writer.run.last()) else {
+            return Ok(());
+        };
+        writer.next = last.nr.0 + 1;
+        let written = self.device.write_at(self.block_size.start_of(first.nr), &writer.bytes);
+        for block in writer.run.drain(..) {
+            if written.is_ok() {
+                block.flags.fetch_and(!WRITING, Ordering::AcqRel);
+                continue;
+            }
+            // The cache keeps the only good copy.
+            let before = block
+                .flags
+                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| {
+                    let dirty = if flags & FORGOTTEN == 0 { DIRTY } else { 0 };
+                    Some((flags & !WRITING) | dirty)
+                })
+                .expect("the closure always answers");
+            if before & (DIRTY | FORGOTTEN) == 0 {
+                self.add_dirty_bytes();
+                self.note_dirty(block.nr);
+            }
+        }
+        if written.is_ok() {
+            let blocks = writer.bytes.len() >> self.block_size.log2();
+            self.blocks_written.fetch_add(blocks as u64, Ordering::Relaxed);
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device_stub::BlockDevice;
+    use crate::test_device::{Asked, TestDevice};
+    use crate::{CacheOptions, Credits, Journal};
+    use extant_base::{BlockSize, Error};
+
+    fn journal() -> (Arc<TestDevice>, Journal) {
+        let device = Arc::new(TestDevice::new(vec![0; 64 << 10]));
+        let block_size = BlockSize::from_bytes(1024).unwrap();
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        (device, Journal::off(shared, block_size, CacheOptions::default()))
+    }
+
+    fn change(journal: &Journal, numbers: &[u64], value: u8) {
+        let handle = journal.start(Credits::blocks(numbers.len() as u32)).unwrap();
+        for nr in numbers {
+            let block = journal.cache().get_new(BlockNr(*nr)).unwrap();
+            block.write(&handle).unwrap().bytes_mut().fill(value);
+        }
+    }
+
+    #[test]
+    fn neighbours_go_home_in_one_write_in_device_order() {
+        let (device, journal) = journal();
+        change(&journal, &[41, 5, 60, 7, 40, 6], 1);
+        journal.sync().unwrap();
+        let write = |nr: u64, count: usize| Asked::Write { at: nr * 1024, len: count * 1024 };
+        assert_eq!(device.take_asked(), [write(5, 3), write(40, 2), write(60, 1), Asked::Flush]);
+        journal.sync().unwrap();
+        assert_eq!(device.take_asked(), [Asked::Flush]);
+    }
+
+    #[test]
+    fn writing_back_in_part_goes_on_where_it_ended() {
+        let (device, journal) = journal();
+        change(&journal, &[10, 20, 30], 1);
+        journal.write_back(2 * 1024).unwrap();
+        change(&journal, &[5, 10], 2);
+        journal.write_back(2 * 1024).unwrap();
+        let write = |nr: u64| Asked::Write { at: nr * 1024, len: 1024 };
+        assert_eq!(device.take_asked(), [write(10), write(20), write(30)]);
+        journal.sync().unwrap();
+        assert_eq!(device.take_asked(), [write(5), write(10), Asked::Flush]);
+    }
+
+    #[test]
+    fn a_failed_write_refuses_further_handles_and_keeps_the_content() {
+        let (device, journal) = journal();
+        change(&journal, &[3], 9);
+        device.fail_writes.store(true, Ordering::Relaxed);
+        assert!(matches!(journal.sync(), Err(Error::Device { .. })));
+        device.fail_writes.store(false, Ordering::Relaxed);
+        assert!(matches!(journal.start(Credits::blocks(1)), Err(Error::Aborted { .. })));
+        assert!(matches!(journal.sync(), Err(Error::Aborted { .. })));
+        assert_eq!(journal.cache().get(BlockNr(3)).unwrap().read()[0], 9);
+        assert_eq!(journal.cache().stats().dirty_bytes, 1024);
+    }
+
+    #[test]
+    fn a_failed_flush_refuses_further_handles() {
+        let (device, journal) = journal();
+        device.fail_flushes.store(true, Ordering::Relaxed);
+        assert!(matches!(journal.sync(), Err(Error::Device { .. })));
+        assert!(matches!(journal.start(Credits::blocks(1)), Err(Error::Aborted { .. })));
+    }
+}
