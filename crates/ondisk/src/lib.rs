@@ -33,8 +33,11 @@ pub mod superblock;
 pub mod time;
 
 // Names, attributes and the journal.
+pub mod acl;
 pub mod dirent;
+pub mod fast_commit;
 pub mod hash;
 pub mod htree;
+pub mod inline_dir;
 pub mod jbd2;
 pub mod xattr;

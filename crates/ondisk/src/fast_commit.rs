@@ -1,0 +1,475 @@
+//! Fast-commit records: what one fsync changed, written behind the log.
+//!
+//! ```text
+//!   0       2      4               4+len
+//!   ┌───────┬──────┬───────────────┬─────────── …          all little-endian, no alignment
+//!   │ tag   │ len  │ value         │ next record
+//!   └───────┴──────┴───────────────┴─────────── …          no record crosses a block
+//!
+//!   HEAD ─ records … ─ TAIL │ records … ─ TAIL │ …         one epoch: from block 0 of the area
+//!                           └ each commit starts a block   HEAD stands only in front of the first
+//!
+//!   TAIL: tid u32 │ crc u32 │ to the block's end
+//!   crc = crc32c(0; every record since the TAIL before, heads, PAD and HEAD included;
+//!                   this TAIL's head and tid)
+//! ```
+//!
+//! Rules: where no further record's head fits behind a record, a PAD fills the block first; so 4
+//! bytes are always left for it. The same bytes serve a log of cache lines: nothing here
+//! depends on the block but [`Records`]' end.
+//! Source: ext4 documentation, "Fast Commits"; jbd2's fast-commit area.
+
+use core::mem::offset_of;
+use extant_base::{
+    BlockNr, Error, Feature, FeatureSet, Ino, LogicalBlock, Result, Site, Tid, What,
+};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a record before its value.
+pub const HEAD_LEN: usize = 4;
+/// Value bytes of a HEAD.
+pub const HEAD_VALUE_LEN: usize = 8;
+/// Value bytes of a TAIL that mean something.
+pub const TAIL_VALUE_LEN: usize = 8;
+/// Bytes of the fixed part of an inode, the least an INODE carries.
+pub const INODE_LEN_MIN: usize = 128;
+/// The largest inode.
+pub const INODE_LEN_MAX: usize = 65536;
+
+/// The head of a record as stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct RawRecordHead {
+    /// See [`RecordTag`].
+    pub fc_tag: U16,
+    /// Bytes of the value.
+    pub fc_len: U16,
+}
+const _: () = assert!(size_of::<RawRecordHead>() == HEAD_LEN);
+
+/// The value of ADD_RANGE as stored: an inode number and a leaf extent.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the names are the format's")]
+pub struct RawAddRange {
+    pub fc_ino: U32,
+    pub ee_block: U32,
+    pub ee_len: U16,
+    pub ee_start_hi: U16,
+    pub ee_start_lo: U32,
+}
+const _: () = assert!(size_of::<RawAddRange>() == 16 && offset_of!(RawAddRange, ee_start_lo) == 12);
+
+/// The value of DEL_RANGE as stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the names are the format's")]
+pub struct RawDelRange {
+    pub fc_ino: U32,
+    pub fc_lblk: U32,
+    pub fc_len: U32,
+}
+const _: () = assert!(size_of::<RawDelRange>() == 12);
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordTag {
+    /// 1: blocks of a file are mapped.
+    AddRange,
+    /// 2: blocks of a file are not mapped.
+    DelRange,
+    /// 3: an inode is made and named.
+    Create,
+    /// 4: an inode gets a name.
+    Link,
+    /// 5: a name goes.
+    Unlink,
+    /// 6: an inode as it is now.
+    Inode,
+    /// 7: nothing, up to the block's end.
+    Pad,
+    /// 8: ends a fast commit.
+    Tail,
+    /// 9: starts an epoch.
+    Head,
+    /// A tag nobody has named.
+    Other(u16),
+}
+
+impl RecordTag {
+    /// The tag stored as `code`.
+    pub const fn from_code(code: u16) -> RecordTag {
+        match code {
+            1 => RecordTag::AddRange,
+            2 => RecordTag::DelRange,
+            3 => RecordTag::Create,
+            4 => RecordTag::Link,
+            5 => RecordTag::Unlink,
+            6 => RecordTag::Inode,
+            7 => RecordTag::Pad,
+            8 => RecordTag::Tail,
+            9 => RecordTag::Head,
+            other => RecordTag::Other(other),
+        }
+    }
+
+    /// The stored number.
+    pub const fn code(self) -> u16 {
+        match self {
+            RecordTag::AddRange => 1,
+            RecordTag::DelRange => 2,
+            RecordTag::Create => 3,
+            RecordTag::Link => 4,
+            RecordTag::Unlink => 5,
+            RecordTag::Inode => 6,
+            RecordTag::Pad => 7,
+            RecordTag::Tail => 8,
+            RecordTag::Head => 9,
+            RecordTag::Other(code) => code,
+        }
+    }
+}
+
+/// A name put into or taken out of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameChange<'a> {
+    /// The directory.
+    pub parent: Ino,
+    /// What the name leads to.
+    pub ino: Ino,
+    /// The name: 1..=255 bytes, no slash, no NUL.
+    pub name: &'a [u8],
+}
+
+/// A run of blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedRange {
+    /// The file.
+    pub ino: Ino,
+    /// First block in the file.
+    pub first: LogicalBlock,
+    /// Blocks, 1..=32768 written or 1..=32767 unwritten.
+    pub len_blocks: u16,
+    /// Whether the blocks read as zeros.
+    pub unwritten: bool,
+    /// First block on the volume, below 2^48; not checked against the volume's size.
+    pub start: BlockNr,
+}
+
+/// One record, checked as far as the record alone tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Blocks of a file are mapped.
+    AddRange(MappedRange),
+    /// Blocks of a file are not mapped.
+    DelRange {
+        /// The file.
+        ino: Ino,
+        /// First block in the file.
+        first: LogicalBlock,
+        /// Blocks; `first + len_blocks` does not pass 2^32.
+        len_blocks: u32,
+    },
+    /// An inode is made and named; its INODE came before.
+    Create(NameChange<'a>),
+    /// An inode gets a name.
+    Link(NameChange<'a>),
+    /// A name goes.
+    Unlink(NameChange<'a>),
+    /// An inode as it is now.
+    Inode {
+        /// Which.
+        ino: Ino,
+        /// 128 + extra_isize bytes, or the whole inode when it holds data. Checksum, block count
+        /// and (without inline data) the 60 bytes of `i_block` are not to be trusted.
+        raw: &'a [u8],
+    },
+    /// Nothing.
+    Pad,
+    /// Ends a fast commit.
+    Tail {
+        /// The transaction.
+        tid: Tid,
+        /// Checksum since the last TAIL; see [`FcSum`].
+        crc: u32,
+    },
+    /// Starts an epoch.
+    Head {
+        /// The transaction.
+        tid: Tid,
+    },
+}
+
+/// A record and the bytes it stood in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located<'a> {
+    /// Bytes from the block's start.
+    pub offset: usize,
+    /// Head and value.
+    pub bytes: &'a [u8],
+    /// What it says.
+    pub record: Record<'a>,
+}
+
+/// The records of one block of the fast-commit area.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    block: &'a [u8],
+    inode_len: usize,
+    next: usize,
+    at: Site,
+}
+
+impl<'a> Records<'a> {
+    /// The records of `block`; `inode_len` is the volume's inode size in bytes.
+    ///
+    /// A TAIL ends the walk, and so does a PAD that fills the block.
+    pub fn new(block: &'a [u8], inode_len: usize, at: Site) -> Records<'a> {
+        Records { block, inode_len, next: 0, at }
+    }
+
+    fn parse(&self) -> Result<Located<'a>> {
+        let at = self.at.offset(self.next);
+        let bad = || at.corrupt(What::FastCommitTag);
+        let rest = &self.block[self.next..];
+        let (head, values) = RawRecordHead::ref_from_prefix(rest).map_err(|_| bad())?;
+        let len = usize::from(head.fc_len.get());
+        let value = values.get(..len).ok_or_else(bad)?;
+        let ino = |number: u32| Ino::new(number).ok_or(at.corrupt(What::FastCommitInode));
+        let record = match RecordTag::from_code(head.fc_tag.get()) {
+            RecordTag::AddRange => {
+                let raw = RawAddRange::ref_from_bytes(value).map_err(|_| bad())?;
+                let (len_blocks, unwritten) = match raw.ee_len.get() {
+                    0 => return Err(bad()),
+                    n @ 1..=0x8000 => (n, false),
+                    n => (n - 0x8000, true),
+                };
+                let first = raw.ee_block.get();
+                if first.checked_add(u32::from(len_blocks) - 1).is_none() {
+                    return Err(bad());
+                }
+                let high = u64::from(raw.ee_start_hi.get()) << 32;
+                Record::AddRange(MappedRange {
+                    ino: ino(raw.fc_ino.get())?,
+                    first: LogicalBlock(first),
+                    len_blocks,
+                    unwritten,
+                    start: BlockNr(high | u64::from(raw.ee_start_lo.get())),
+                })
+            }
+            RecordTag::DelRange => {
+                let raw = RawDelRange::ref_from_bytes(value).map_err(|_| bad())?;
+                let (first, len_blocks) = (raw.fc_lblk.get(), raw.fc_len.get());
+                if len_blocks == 0 || first.checked_add(len_blocks - 1).is_none() {
+                    return Err(bad());
+                }
+                let first = LogicalBlock(first);
+                Record::DelRange { ino: ino(raw.fc_ino.get())?, first, len_blocks }
+            }
+            tag @ (RecordTag::Create | RecordTag::Link | RecordTag::Unlink) => {
+                let (&parent, value) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+                let (&target, name) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+                if !crate::dirent::name_is_legal(name) {
+                    return Err(bad());
+                }
+                let parent = ino(u32::from_le_bytes(parent))?;
+                let change = NameChange { parent, ino: ino(u32::from_le_bytes(target))?, name };
+                match tag {
+                    RecordTag::Create => Record::Create(change),
+                    RecordTag::Link => Record::Link(change),
+                    _ => Record::Unlink(change),
+                }
+            }
+            RecordTag::Inode => {
+                let (&number, raw) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+                if raw.len() < INODE_LEN_MIN || raw.len() > self.inode_len {
+                    return Err(bad());
+                }
+                Record::Inode { ino: ino(u32::from_le_bytes(number))?, raw }
+            }
+            RecordTag::Pad => Record::Pad,
+            RecordTag::Tail => {
+                let (&tid, value) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+                let (&crc, _) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+                let tid = Tid(u32::from_le_bytes(tid));
+                Record::Tail { tid, crc: u32::from_le_bytes(crc) }
+            }
+            RecordTag::Head => {
+                let &[f0, f1, f2, f3, t0, t1, t2, t3] = value else { return Err(bad()) };
+                let features = u32::from_le_bytes([f0, f1, f2, f3]);
+                if features != 0 {
+                    let name = "fast-commit feature";
+                    let feature = Feature { set: FeatureSet::Option, bits: features, name };
+                    return Err(Error::Unsupported { feature });
+                }
+                Record::Head { tid: Tid(u32::from_le_bytes([t0, t1, t2, t3])) }
+            }
+            RecordTag::Other(_) => return Err(bad()),
+        };
+        Ok(Located { offset: self.next, bytes: &rest[..HEAD_LEN + len], record })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Located<'a>>;
+
+    /// Errors: `Corrupt` with `FastCommitTag` or `FastCommitInode`, `Unsupported` for a HEAD with
+    /// features; the walk then ends.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.block.len().saturating_sub(self.next) < HEAD_LEN {
+            return None;
+        }
+        let parsed = self.parse();
+        self.next = match &parsed {
+            Ok(Located { record: Record::Tail { .. }, .. }) | Err(_) => self.block.len(),
+            Ok(located) => self.next + located.bytes.len(),
+        };
+        Some(parsed)
+    }
+}
+
+/// The running checksum of one fast commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FcSum(u32);
+
+impl FcSum {
+    /// The sum with one more record, which is not a TAIL.
+    #[must_use]
+    pub fn with(self, record: &[u8]) -> FcSum {
+        FcSum(extant_crc32c::crc32c(self.0, record))
+    }
+
+    /// What the TAIL that `tail` starts with must hold; `tail` is its head, tid and more.
+    pub fn at_tail(self, tail: &[u8]) -> u32 {
+        extant_crc32c::crc32c(self.0, &tail[..HEAD_LEN + 4])
+    }
+}
+
+/// Fills one block of the area record by record, and carries the checksum of the fast commit from
+/// block to block.
+#[derive(Debug)]
+pub struct BlockWriter<'a> {
+    block: &'a mut [u8],
+    next: usize,
+    sum: FcSum,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// Starts a block: zeroed. `sum` is the default for the first of a fast commit, otherwise what
+    /// [`BlockWriter::pad`] gave for the block before.
+    pub fn new(block: &'a mut [u8], sum: FcSum) -> BlockWriter<'a> {
+        assert!(block.len() < 65536 + HEAD_LEN, "a TAIL's length has 16 bits");
+        block.fill(0);
+        BlockWriter { block, next: 0, sum }
+    }
+
+    /// Bytes in use.
+    pub fn len(&self) -> usize {
+        self.next
+    }
+
+    /// Whether the block holds no record yet.
+    pub fn is_empty(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Whether a record of `value_len` bytes fits and leaves room for a PAD's head.
+    pub fn fits(&self, value_len: usize) -> bool {
+        self.next + HEAD_LEN + value_len + HEAD_LEN <= self.block.len()
+    }
+
+    fn push(&mut self, tag: RecordTag, parts: &[&[u8]]) -> bool {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let Ok(fc_len) = u16::try_from(len) else { return false };
+        if !self.fits(len) {
+            return false;
+        }
+        let start = self.next;
+        let head = RawRecordHead { fc_tag: U16::new(tag.code()), fc_len: U16::new(fc_len) };
+        for part in core::iter::once(&head.as_bytes()).chain(parts) {
+            self.block[self.next..self.next + part.len()].copy_from_slice(part);
+            self.next += part.len();
+        }
+        self.sum = self.sum.with(&self.block[start..self.next]);
+        true
+    }
+
+    /// Adds a record that is neither PAD nor TAIL; `false`, and no change, when it does not fit.
+    ///
+    /// Panics for a record that no reader would accept (a bad name, length or block number).
+    pub fn record(&mut self, record: &Record<'_>) -> bool {
+        match record {
+            Record::AddRange(range) => {
+                let max = if range.unwritten { 0x7FFF } else { 0x8000 };
+                assert!((1..=max).contains(&range.len_blocks), "an extent of no legal length");
+                assert!(range.start.0 < 1 << 48, "block {} has more than 48 bits", range.start);
+                let raw = RawAddRange {
+                    fc_ino: U32::new(range.ino.get()),
+                    ee_block: U32::new(range.first.0),
+                    ee_len: U16::new(range.len_blocks + if range.unwritten { 0x8000 } else { 0 }),
+                    ee_start_hi: U16::new((range.start.0 >> 32) as u16),
+                    ee_start_lo: U32::new(range.start.0 as u32),
+                };
+                self.push(RecordTag::AddRange, &[raw.as_bytes()])
+            }
+            Record::DelRange { ino, first, len_blocks } => {
+                assert!(*len_blocks != 0, "an empty range");
+                let raw = RawDelRange {
+                    fc_ino: U32::new(ino.get()),
+                    fc_lblk: U32::new(first.0),
+                    fc_len: U32::new(*len_blocks),
+                };
+                self.push(RecordTag::DelRange, &[raw.as_bytes()])
+            }
+            Record::Create(change) => self.name(RecordTag::Create, change),
+            Record::Link(change) => self.name(RecordTag::Link, change),
+            Record::Unlink(change) => self.name(RecordTag::Unlink, change),
+            Record::Inode { ino, raw } => {
+                assert!(raw.len() >= INODE_LEN_MIN, "an inode of {} bytes", raw.len());
+                self.push(RecordTag::Inode, &[&ino.get().to_le_bytes(), raw])
+            }
+            Record::Head { tid } => {
+                assert!(self.is_empty(), "HEAD starts the area");
+                self.push(RecordTag::Head, &[&[0; 4], &tid.0.to_le_bytes()])
+            }
+            Record::Pad | Record::Tail { .. } => panic!("PAD and TAIL end a block: pad(), tail()"),
+        }
+    }
+
+    fn name(&mut self, tag: RecordTag, change: &NameChange<'_>) -> bool {
+        assert!(crate::dirent::name_is_legal(change.name), "an illegal name");
+        let (parent, ino) = (change.parent.get().to_le_bytes(), change.ino.get().to_le_bytes());
+        self.push(tag, &[&parent, &ino, change.name])
+    }
+
+    /// Fills the rest of the block with a PAD and gives the sum to carry on with.
+    pub fn pad(self) -> FcSum {
+        let value_len = self.block.len() - self.next - HEAD_LEN;
+        put_end(&mut self.block[self.next..], RecordTag::Pad, value_len);
+        self.sum.with(&self.block[self.next..])
+    }
+
+    /// Ends the fast commit with a TAIL that takes the rest of the block. When it
+    /// does not fit, the block was padded and the TAIL belongs into the next one, whose writer
+    /// starts with the sum given as the error.
+    pub fn tail(self, tid: Tid) -> core::result::Result<(), FcSum> {
+        let left = self.block.len() - self.next;
+        if left < HEAD_LEN + TAIL_VALUE_LEN {
+            return Err(self.pad());
+        }
+        let tail = &mut self.block[self.next..];
+        put_end(tail, RecordTag::Tail, left - HEAD_LEN);
+        tail[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&tid.0.to_le_bytes());
+        let crc = self.sum.at_tail(tail);
+        tail[HEAD_LEN + 4..HEAD_LEN + 8].copy_from_slice(&crc.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Writes the head of a record that fills the rest of a block.
+fn put_end(rest: &mut [u8], tag: RecordTag, value_len: usize) {
+    let fc_len = u16::try_from(value_len).expect("new() refused blocks that do not fit 16 bits");
+    let head = RawRecordHead { fc_tag: U16::new(tag.code()), fc_len: U16::new(fc_len) };
+    rest[..HEAD_LEN].copy_from_slice(head.as_bytes());
+}
