@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Real ext4 images from directories, tars and container images, without root.
+//!
+//!   SourceSpec ──► Tree::read ──► Tree ──► (build) ──► image
+//!   directory, tar,               names, inodes,
+//!   OCI layout, docker save       and where the bytes are
+
+#![forbid(unsafe_code)]
+
+mod content;
+mod digest;
+mod draft;
+mod entry;
+mod error;
+mod progress;
+mod source;
+mod tree;
+
+pub use content::ContentReader;
+pub use entry::{
+    ArchiveId, Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Meta, Node,
+    NodeId, Text, Time, Xattr,
+};
+pub use error::SourceError;
+pub use progress::{Progress, Quiet};
+pub use source::{SourceKind, SourceOptions, SourceSpec};
+pub use tree::{Children, DataMap, Tree};

@@ -1,0 +1,252 @@
+//! Reading files' bytes by position, by as many threads as there are readers.
+//!
+//!   read_at(node, offset) ──► data map ─┬─ hole ─────────────► zeros
+//!                                       └─ data ─► Content ─┬─ Host ────► open, check, pread
+//!                                                           ├─ Archive ─► pread
+//!                                                           └─ Inline ──► copy
+//!
+//! A source file is opened relative to its source's root, never through a symbolic link, and must
+//! still be the file that was listed: same inode, size and time of change.
+
+use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
+use crate::error::SourceError;
+use crate::source::open_beneath;
+use crate::tree::Tree;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::io::{Errno, pread};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Reads contents of a [`Tree`]'s files. One a thread: it keeps the last directory and file open.
+#[derive(Debug)]
+pub struct ContentReader<'t> {
+    tree: &'t Tree,
+    dir: Option<(u32, OwnedFd)>,
+    file: Option<(HostFileId, OpenFile)>,
+    no_atime: bool,
+}
+
+#[derive(Debug)]
+enum OpenFile {
+    Open(OwnedFd),
+    /// Gone past with `keep_going`: reads as zeros.
+    Lost,
+}
+
+impl Tree {
+    /// A reader of this tree's file contents.
+    pub fn reader(&self) -> ContentReader<'_> {
+        ContentReader { tree: self, dir: None, file: None, no_atime: true }
+    }
+}
+
+impl ContentReader<'_> {
+    /// Reads a regular file's bytes from `offset` on and returns how many: `buf.len()`, or less at
+    /// the end of the file, 0 at or past it and for anything that is not a regular file. Holes
+    /// read as zeros.
+    ///
+    /// Errors: `Io` and `Changed`, naming the source file; with `keep_going` these are recorded
+    /// once a file, and what could not be read is zeros.
+    pub fn read_at(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, SourceError> {
+        let Kind::File { size, content, map } = self.tree.node(id).kind else { return Ok(0) };
+        let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let buf = &mut buf[..len];
+        if len == 0 || content == Content::Empty {
+            buf.fill(0);
+            return Ok(len);
+        }
+        if map == MapId::DENSE {
+            self.read_stored(content, offset, offset, buf, size)?;
+            return Ok(len);
+        }
+        let ranges = self.tree.map_ranges(map);
+        let mut at = ranges.partition_point(|r| r.offset + r.len <= offset);
+        let mut done = 0;
+        while done < len {
+            let here = offset + done as u64;
+            let left = (len - done) as u64;
+            let Some(range) = ranges.get(at) else {
+                buf[done..].fill(0);
+                break;
+            };
+            if here < range.offset {
+                let hole = left.min(range.offset - here) as usize;
+                buf[done..done + hole].fill(0);
+                done += hole;
+                continue;
+            }
+            let inside = here - range.offset;
+            let part = left.min(range.len - inside) as usize;
+            let piece = &mut buf[done..done + part];
+            self.read_stored(content, here, range.stored + inside, piece, size)?;
+            done += part;
+            at += 1;
+        }
+        Ok(len)
+    }
+
+    /// Reads a whole file; for small files and tests.
+    pub fn read(&mut self, id: NodeId) -> Result<Vec<u8>, SourceError> {
+        let size = self.tree.node(id).kind.size();
+        let mut bytes = Vec::new();
+        let mut chunk = vec![0; size.min(1 << 20) as usize];
+        while (bytes.len() as u64) < size {
+            let len = self.read_at(id, bytes.len() as u64, &mut chunk)?;
+            bytes.extend_from_slice(&chunk[..len]);
+        }
+        Ok(bytes)
+    }
+
+    /// `logical` is the place in the file, `stored` the place in what an archive holds of it.
+    fn read_stored(
+        &mut self,
+        content: Content,
+        logical: u64,
+        stored: u64,
+        buf: &mut [u8],
+        size: u64,
+    ) -> Result<(), SourceError> {
+        match content {
+            Content::Empty => buf.fill(0),
+            Content::Inline(at) => {
+                let bytes = &self.tree.inline[at as usize];
+                let start = usize::try_from(stored).unwrap_or(usize::MAX).min(bytes.len());
+                let len = buf.len().min(bytes.len() - start);
+                buf[..len].copy_from_slice(&bytes[start..start + len]);
+                buf[len..].fill(0);
+            }
+            Content::Archive { archive, offset } => {
+                self.read_archive(archive, offset.saturating_add(stored), buf)?;
+            }
+            Content::Host(file) => self.read_host(file, logical, buf, size)?,
+        }
+        Ok(())
+    }
+
+    fn read_archive(&self, id: ArchiveId, at: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let archive = &self.tree.archives[id.0 as usize];
+        archive.file.read_exact_at(buf, at).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                SourceError::Changed { path: archive.path.clone(), change: "shrank" }
+            }
+            _ => SourceError::io("read", archive.path.clone(), e),
+        })
+    }
+
+    fn read_host(
+        &mut self,
+        id: HostFileId,
+        at: u64,
+        buf: &mut [u8],
+        size: u64,
+    ) -> Result<(), SourceError> {
+        if self.file.as_ref().is_none_or(|(open, _)| *open != id) {
+            let file = match self.open(id) {
+                Ok(fd) => OpenFile::Open(fd),
+                Err(error) => self.lose(error)?,
+            };
+            self.file = Some((id, file));
+        }
+        let Some((_, OpenFile::Open(fd))) = &self.file else {
+            buf.fill(0);
+            return Ok(());
+        };
+        let mut done = 0;
+        let failed = loop {
+            if done == buf.len() {
+                // The end was read: did the file hold still until now?
+                let ends = at + done as u64 == size;
+                break if ends { self.unchanged(id, fd).err() } else { None };
+            }
+            match pread(fd, &mut buf[done..], at + done as u64) {
+                Ok(0) => break Some(self.changed(id, "shrank")),
+                Ok(len) => done += len,
+                Err(Errno::INTR) => {}
+                Err(e) => {
+                    break Some(SourceError::io("read", self.tree.host_file_path(id), e.into()));
+                }
+            }
+        };
+        if let Some(error) = failed {
+            buf[done..].fill(0);
+            self.file = Some((id, self.lose(error)?));
+        }
+        Ok(())
+    }
+
+    /// Gives an error up to the caller, or records it and goes on without the file.
+    fn lose(&self, error: SourceError) -> Result<OpenFile, SourceError> {
+        if !self.tree.keep_going {
+            return Err(error);
+        }
+        let mut problems = self.tree.problems.lock();
+        // Several readers may meet one lost file: it is told once.
+        if !problems.iter().any(|known| known.path() == error.path()) {
+            problems.push(error);
+        }
+        Ok(OpenFile::Lost)
+    }
+
+    fn open(&mut self, id: HostFileId) -> Result<OwnedFd, SourceError> {
+        let file = &self.tree.host_files[id.0 as usize];
+        let broken = |action, e: Errno| {
+            let path = self.tree.host_file_path(id);
+            match e {
+                Errno::NOENT => SourceError::Changed { path, change: "vanished" },
+                e => SourceError::io(action, path, e.into()),
+            }
+        };
+        if self.dir.as_ref().is_none_or(|(open, _)| *open != file.dir) {
+            let (root, path) = self.tree.host_dir_path(file.dir);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let fd = open_beneath(&root.fd, &path, flags).map_err(|e| broken("open", e))?;
+            self.dir = Some((file.dir, fd));
+        }
+        let Some((_, dir)) = &self.dir else { unreachable!("set just above") };
+        let name = self.tree.text(file.name);
+        // NONBLOCK: a fifo put in the file's place must not hang the build.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mut opened = Err(Errno::PERM);
+        if self.no_atime {
+            opened = openat(dir, name, flags | OFlags::NOATIME, Mode::empty());
+        }
+        if matches!(opened, Err(Errno::PERM)) {
+            // Only the owner may ask for NOATIME.
+            self.no_atime = false;
+            opened = openat(dir, name, flags, Mode::empty());
+        }
+        let fd = opened.map_err(|e| broken("open", e))?;
+        self.unchanged(id, &fd)?;
+        Ok(fd)
+    }
+
+    fn unchanged(&self, id: HostFileId, fd: &OwnedFd) -> Result<(), SourceError> {
+        let stat = fstat(fd).map_err(|e| {
+            let path: PathBuf = self.tree.host_file_path(id);
+            SourceError::io("stat", path, e.into())
+        })?;
+        let file = &self.tree.host_files[id.0 as usize];
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if stat.st_mode & 0o170000 != 0o100000 || stat.st_ino != file.ino {
+            return Err(self.changed(id, "was replaced"));
+        }
+        if size != file.size {
+            return Err(self.changed(id, if size < file.size { "shrank" } else { "grew" }));
+        }
+        if (stat.st_mtime as i64, stat.st_mtime_nsec as u32) != (file.mtime.sec, file.mtime.nsec) {
+            return Err(self.changed(id, "changed"));
+        }
+        Ok(())
+    }
+
+    fn changed(&self, id: HostFileId, change: &'static str) -> SourceError {
+        SourceError::Changed { path: self.tree.host_file_path(id), change }
+    }
+}

@@ -1,0 +1,678 @@
+//! A directory of this machine as a source: listed in parallel, read later.
+//!
+//!   queue of directories            one part a thread                       assemble
+//!   ┌─────┬─────┬───┐  open,       ┌───────────────────────────────┐
+//!   │ /usr│ /etc│ … │  getdents,   │ found: name, kind, meta, …    │
+//!   └─────┴─────┴───┘  statx,  ──► │ lists: directory → found[a..b]│  ──►  Tree
+//!      ▲               xattrs      │ text, attribute sets, ranges  │
+//!      └── directories found ──────└───────────────────────────────┘
+//!
+//! Threads take directories as they come; each directory is sorted by name, and the assembly
+//! visits them in order, so timing leaves no trace in the tree.
+
+use super::SourceOptions;
+use super::beneath::open_beneath;
+use crate::draft::{Assembly, Draft, assemble};
+use crate::entry::{
+    Content, DataRange, Entries, HostFileId, Kind, MapId, Meta, Node, Text, Time, Xattr,
+    is_storable_xattr,
+};
+use crate::error::SourceError;
+use crate::progress::Progress;
+use crate::tree::{HostDir, HostFile, HostRoot, Tree, index};
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    Access, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags, accessat, lgetxattr,
+    llistxattr, openat, readlinkat_raw, seek, statx,
+};
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Lists the directory `path` and everything below it.
+pub(crate) fn read_directory(
+    path: &Path,
+    options: &SourceOptions,
+    progress: &dyn Progress,
+) -> Result<Tree, SourceError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, path, flags, Mode::empty())
+        .map_err(|e| SourceError::io("open directory", path, e.into()))?;
+    let scan = Scan::new(path, root, options, progress)?;
+    let threads = options.thread_count();
+    let parts = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| Worker::new(&scan).run())).collect();
+        workers.into_iter().map(|w| w.join().expect("a walker does not panic")).collect()
+    });
+    scan.into_tree(parts)
+}
+
+/// A directory waiting to be listed.
+struct Job {
+    id: u32,
+    path: Vec<u8>,
+}
+
+struct Queue {
+    jobs: Vec<Job>,
+    /// Threads that hold a directory and may bring more.
+    busy: usize,
+    failed: Option<SourceError>,
+}
+
+/// What all threads of one listing share.
+struct Scan<'a> {
+    options: &'a SourceOptions,
+    progress: &'a dyn Progress,
+    path: PathBuf,
+    root: OwnedFd,
+    device: (u32, u32),
+    /// Readability has to be asked for: this is not the superuser.
+    ask_access: bool,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    next_dir: AtomicU32,
+    problems: Mutex<Vec<SourceError>>,
+    top: Found,
+    top_xattrs: Arc<[Xattr]>,
+}
+
+/// What one thread has listed.
+#[derive(Default)]
+struct Part {
+    found: Vec<Found>,
+    /// Directory, first found, count.
+    lists: Vec<(u32, u32, u32)>,
+    text: Vec<u8>,
+    sets: Vec<Arc<[Xattr]>>,
+    ranges: Vec<DataRange>,
+}
+
+/// One name as listed. Text and sets are the part's.
+#[derive(Clone, Copy)]
+struct Found {
+    /// The directory that holds the name.
+    dir: u32,
+    name: Text,
+    kind: FoundKind,
+    meta: Meta,
+    ino: u64,
+    device: (u32, u32),
+    /// The file has other names, here or elsewhere.
+    linked: bool,
+    xattrs: u32,
+}
+
+#[derive(Clone, Copy)]
+enum FoundKind {
+    Directory(u32),
+    File { size: u64, ranges: Option<(u32, u32)> },
+    Symlink(Text),
+    Other(Kind),
+}
+
+impl<'a> Scan<'a> {
+    fn new(
+        path: &Path,
+        root: OwnedFd,
+        options: &'a SourceOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Scan<'a>, SourceError> {
+        let stat = statx(&root, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map_err(|e| SourceError::io("stat", path, e.into()))?;
+        let kind = FoundKind::Directory(0);
+        let top = Found::new(0, Text::default(), kind, &stat);
+        let queue = Queue { jobs: vec![Job { id: 0, path: Vec::new() }], busy: 0, failed: None };
+        let mut scan = Scan {
+            options,
+            progress,
+            path: path.to_owned(),
+            root,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            ask_access: !rustix::process::geteuid().is_root(),
+            queue: Mutex::new(queue),
+            wake: Condvar::new(),
+            next_dir: AtomicU32::new(1),
+            problems: Mutex::new(Vec::new()),
+            top,
+            top_xattrs: Arc::from([]),
+        };
+        let mut worker = Worker::new(&scan);
+        let set = worker.xattrs(scan.root.as_fd(), b"", c".")?;
+        let set = worker.part.sets[set as usize].clone();
+        scan.top_xattrs = set;
+        Ok(scan)
+    }
+
+    /// The next directory, or `None` when all are listed or one failed.
+    fn take(&self, was_busy: bool) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        if was_busy {
+            queue.busy -= 1;
+        }
+        loop {
+            if queue.failed.is_some() {
+                self.wake.notify_all();
+                return None;
+            }
+            if let Some(job) = queue.jobs.pop() {
+                queue.busy += 1;
+                return Some(job);
+            }
+            if queue.busy == 0 {
+                self.wake.notify_all();
+                return None;
+            }
+            self.wake.wait(&mut queue);
+        }
+    }
+
+    fn add(&self, jobs: &mut Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        self.queue.lock().jobs.append(jobs);
+        self.wake.notify_all();
+    }
+
+    fn fail(&self, error: SourceError) {
+        self.queue.lock().failed.get_or_insert(error);
+        self.wake.notify_all();
+    }
+
+    fn into_tree(self, parts: Vec<Part>) -> Result<Tree, SourceError> {
+        if let Some(error) = self.queue.into_inner().failed {
+            return Err(error);
+        }
+        let mut lists = vec![(0, 0, 0); self.next_dir.into_inner() as usize];
+        for (number, part) in parts.iter().enumerate() {
+            for &(dir, first, count) in &part.lists {
+                lists[dir as usize] = (number, first, count);
+            }
+        }
+        let mut assembly = Assembly::new(Tree::bare());
+        let tree = &mut assembly.tree;
+        tree.keep_going = self.options.keep_going;
+        tree.problems = self.problems;
+        tree.roots.push(HostRoot { path: self.path, fd: Arc::new(self.root) });
+        tree.host_dirs.push(HostDir { root: 0, parent: 0, name: Text::default() });
+        let names: usize = parts.iter().map(|p| p.found.len()).sum();
+        tree.nodes.reserve_exact(names + 1);
+        tree.entries.reserve_exact(names);
+        tree.host_files.reserve(names / 2);
+        tree.text.reserve(parts.iter().map(|p| p.text.len()).sum());
+        let host_dirs = lists.iter().map(|_| Cell::new(0)).collect();
+        let sets = parts.iter().map(|p| RefCell::new(vec![u32::MAX; p.sets.len()])).collect();
+        let (top, top_xattrs) = (self.top, self.top_xattrs);
+        let walk = Walk { parts, lists, top, top_xattrs, host_dirs, sets };
+        assemble(&walk, &mut assembly)?;
+        Ok(assembly.tree)
+    }
+}
+
+impl Found {
+    fn new(dir: u32, name: Text, kind: FoundKind, stat: &Statx) -> Found {
+        let mtime = Time { sec: stat.stx_mtime.tv_sec, nsec: stat.stx_mtime.tv_nsec };
+        Found {
+            dir,
+            name,
+            kind,
+            meta: Meta {
+                mode: stat.stx_mode & 0o7777,
+                uid: stat.stx_uid,
+                gid: stat.stx_gid,
+                mtime,
+            },
+            ino: stat.stx_ino,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            linked: stat.stx_nlink > 1 && !matches!(kind, FoundKind::Directory(_)),
+            xattrs: 0,
+        }
+    }
+}
+
+/// One thread of a listing, with its buffers.
+struct Worker<'s> {
+    scan: &'s Scan<'s>,
+    part: Part,
+    sets: HashMap<Arc<[Xattr]>, u32>,
+    listing: Vec<MaybeUninit<u8>>,
+    names: Vec<u8>,
+    jobs: Vec<Job>,
+    path: Vec<u8>,
+    attr_names: Vec<u8>,
+    attr_value: Vec<u8>,
+}
+
+/// Names and values of attributes are at most 64 KiB on Linux.
+const XATTR_MAX: usize = 65536;
+
+impl<'s> Worker<'s> {
+    fn new(scan: &'s Scan<'s>) -> Worker<'s> {
+        let empty: Arc<[Xattr]> = Arc::from([]);
+        Worker {
+            scan,
+            part: Part { sets: vec![empty.clone()], ..Part::default() },
+            sets: HashMap::from([(empty, 0)]),
+            listing: vec![MaybeUninit::uninit(); 64 << 10],
+            names: Vec::new(),
+            jobs: Vec::new(),
+            path: Vec::new(),
+            attr_names: vec![0; XATTR_MAX],
+            attr_value: vec![0; XATTR_MAX],
+        }
+    }
+
+    fn run(mut self) -> Part {
+        let mut busy = false;
+        while let Some(job) = self.scan.take(busy) {
+            busy = true;
+            if let Err(error) = self.list(&job) {
+                self.scan.fail(error);
+            }
+            let mut jobs = std::mem::take(&mut self.jobs);
+            self.scan.add(&mut jobs);
+            self.jobs = jobs;
+        }
+        self.part
+    }
+
+    /// Goes past an error if that was asked for.
+    fn survive(&self, error: SourceError) -> Result<(), SourceError> {
+        if !self.scan.options.keep_going {
+            return Err(error);
+        }
+        self.scan.problems.lock().push(error);
+        Ok(())
+    }
+
+    fn shown(&self, dir: &[u8], name: &CStr) -> PathBuf {
+        let name = OsStr::from_bytes(name.to_bytes());
+        self.scan.path.join(OsStr::from_bytes(dir)).join(name)
+    }
+
+    /// Lists one directory.
+    fn list(&mut self, job: &Job) -> Result<(), SourceError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match open_beneath(&self.scan.root, &job.path, flags) {
+            Ok(fd) => fd,
+            Err(e) => {
+                let path = self.scan.path.join(OsStr::from_bytes(&job.path));
+                return self.survive(broken("open directory", path, e));
+            }
+        };
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
+        let mut places: Vec<(u64, u32)> = Vec::new();
+        let mut listing = RawDir::new(&fd, &mut self.listing);
+        let mut failed = None;
+        while let Some(entry) = listing.next() {
+            match entry {
+                Ok(entry) => {
+                    let name = entry.file_name().to_bytes();
+                    if name != b"." && name != b".." {
+                        places.push((entry.ino(), index(names.len())?));
+                        names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                    }
+                }
+                Err(e) => {
+                    failed = Some(e);
+                    break;
+                }
+            }
+        }
+        if let Some(e) = failed {
+            let path = self.scan.path.join(OsStr::from_bytes(&job.path));
+            self.survive(broken("list directory", path, e))?;
+        }
+        // Inode order: on a cold cache the inode tables are read forwards, once.
+        places.sort_unstable();
+        let first = self.part.found.len();
+        let mut bytes = 0u64;
+        for &(_, at) in &places {
+            let name = CStr::from_bytes_until_nul(&names[at as usize..])
+                .expect("each name was stored with its NUL");
+            match self.look(job, fd.as_fd(), name) {
+                Ok(Some(found)) => {
+                    if let FoundKind::File { size, .. } = found.kind {
+                        bytes += size;
+                    }
+                    self.part.found.push(found);
+                }
+                Ok(None) => {}
+                Err(error) => self.survive(error)?,
+            }
+        }
+        self.names = names;
+        let text = &self.part.text;
+        let name = |f: &Found| &text[f.name.at as usize..][..f.name.len as usize];
+        self.part.found[first..].sort_unstable_by(|a, b| name(a).cmp(name(b)));
+        // A directory that changes while it is listed may give a name twice.
+        let mut last: Option<Vec<u8>> = None;
+        let listed = &self.part.found[first..];
+        if listed.windows(2).any(|w| name(&w[0]) == name(&w[1])) {
+            let mut kept = Vec::new();
+            for found in listed {
+                if last.as_deref() != Some(name(found)) {
+                    last = Some(name(found).to_vec());
+                    kept.push(*found);
+                }
+            }
+            self.part.found.truncate(first);
+            self.part.found.extend(kept);
+        }
+        let count = index(self.part.found.len())? - index(first)?;
+        self.part.lists.push((job.id, index(first)?, count));
+        self.scan.progress.entries(count.into());
+        self.scan.progress.bytes(bytes);
+        Ok(())
+    }
+
+    /// Looks at one name; `None` if it is left out.
+    fn look(
+        &mut self,
+        job: &Job,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Result<Option<Found>, SourceError> {
+        let scan = self.scan;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)
+            .map_err(|e| broken("stat", self.shown(&job.path, name), e))?;
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        if scan.options.skips(device, stat.stx_ino) {
+            return Ok(None);
+        }
+        self.path.clear();
+        self.path.extend_from_slice(&job.path);
+        if !job.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name.to_bytes());
+        let is_directory = stat.stx_mode & 0o170000 == 0o040000;
+        if scan.options.leaves_out(&self.path, is_directory) {
+            return Ok(None);
+        }
+        let kind = match stat.stx_mode & 0o170000 {
+            0o040000 => {
+                let id = scan.next_dir.fetch_add(1, Relaxed);
+                if !scan.options.one_file_system || device == scan.device {
+                    self.jobs.push(Job { id, path: self.path.clone() });
+                }
+                FoundKind::Directory(id)
+            }
+            0o100000 => {
+                let ranges = self.data_ranges(job, dir, name, &stat)?;
+                FoundKind::File { size: stat.stx_size, ranges }
+            }
+            0o120000 => {
+                let mut target = [MaybeUninit::<u8>::uninit(); 4097];
+                let (target, _) = readlinkat_raw(dir, name, target.as_mut_slice())
+                    .map_err(|e| broken("read link", self.shown(&job.path, name), e))?;
+                let target = target.to_vec();
+                FoundKind::Symlink(self.text(&target)?)
+            }
+            0o020000 => {
+                let (major, minor) = (stat.stx_rdev_major, stat.stx_rdev_minor);
+                FoundKind::Other(Kind::CharDevice { major, minor })
+            }
+            0o060000 => {
+                let (major, minor) = (stat.stx_rdev_major, stat.stx_rdev_minor);
+                FoundKind::Other(Kind::BlockDevice { major, minor })
+            }
+            0o010000 => FoundKind::Other(Kind::Fifo),
+            0o140000 => FoundKind::Other(Kind::Socket),
+            _ => {
+                let path = self.shown(&job.path, name);
+                return Err(SourceError::source(path, "its file type is not known: exclude it"));
+            }
+        };
+        let xattrs = self.xattrs(dir, &job.path, name)?;
+        let name = self.text(name.to_bytes())?;
+        let mut found = Found::new(job.id, name, kind, &stat);
+        found.xattrs = xattrs;
+        Ok(Some(found))
+    }
+
+    fn text(&mut self, bytes: &[u8]) -> Result<Text, SourceError> {
+        let at = index(self.part.text.len())?;
+        self.part.text.extend_from_slice(bytes);
+        Ok(Text { at, len: bytes.len() as u16 })
+    }
+
+    /// The ranges of data of a file that has fewer blocks than bytes; `None` if all is data.
+    fn data_ranges(
+        &mut self,
+        job: &Job,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &Statx,
+    ) -> Result<Option<(u32, u32)>, SourceError> {
+        let size = stat.stx_size;
+        let sparse = stat.stx_blocks.saturating_mul(512) < size;
+        if self.scan.ask_access && stat.stx_mode & 0o444 != 0o444 && size > 0 && !sparse {
+            accessat(dir, name, Access::READ_OK, AtFlags::EACCESS)
+                .map_err(|e| broken("read", self.shown(&job.path, name), e))?;
+        }
+        if !sparse {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat(dir, name, flags, Mode::empty())
+            .map_err(|e| broken("open", self.shown(&job.path, name), e))?;
+        let first = self.part.ranges.len();
+        let mut at = 0;
+        while at < size {
+            let start = match seek(&file, SeekFrom::Data(at)) {
+                Ok(start) if start < size => start,
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(_) => {
+                    // The filesystem cannot tell: everything is data.
+                    self.part.ranges.truncate(first);
+                    return Ok(None);
+                }
+            };
+            let end = seek(&file, SeekFrom::Hole(start)).unwrap_or(size).clamp(start, size);
+            if end == start {
+                break;
+            }
+            self.part.ranges.push(DataRange { offset: start, len: end - start, stored: 0 });
+            at = end;
+        }
+        let found = &self.part.ranges[first..];
+        if matches!(found, [only] if only.offset == 0 && only.len == size) {
+            self.part.ranges.truncate(first);
+            return Ok(None);
+        }
+        Ok(Some((index(first)?, index(found.len())?)))
+    }
+
+    /// Reads the attributes of a name; returns the number of their set in this part.
+    ///
+    /// There is no call for attributes below a directory descriptor on most kernels, so this
+    /// goes by path: the plain path where it is short enough, else through /proc.
+    fn xattrs(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        below: &[u8],
+        name: &CStr,
+    ) -> Result<u32, SourceError> {
+        let root = self.scan.path.as_os_str().as_bytes();
+        self.path.clear();
+        if root.len() + below.len() + name.to_bytes().len() < 4000 {
+            self.path.extend_from_slice(root);
+            self.path.push(b'/');
+            self.path.extend_from_slice(below);
+        } else {
+            self.path.extend_from_slice(format!("/proc/self/fd/{}", dir.as_raw_fd()).as_bytes());
+        }
+        self.path.push(b'/');
+        self.path.extend_from_slice(name.to_bytes_with_nul());
+        let path = CStr::from_bytes_until_nul(&self.path).expect("the name ends in NUL");
+        let len = match llistxattr(path, self.attr_names.as_mut_slice()) {
+            Ok(0) => return Ok(0),
+            Ok(len) => len,
+            // Kernel filesystems without attributes, and names of proc that come and go.
+            Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(0),
+            Err(e) => return Err(broken("list attributes of", self.shown(below, name), e)),
+        };
+        let mut set = Vec::new();
+        for attr in self.attr_names[..len].split_inclusive(|&b| b == 0) {
+            let Ok(attr) = CStr::from_bytes_with_nul(attr) else { continue };
+            if !is_storable_xattr(attr.to_bytes()) {
+                continue;
+            }
+            let len = match lgetxattr(path, attr, self.attr_value.as_mut_slice()) {
+                Ok(len) => len,
+                Err(Errno::NODATA) => continue,
+                Err(e) => return Err(broken("read attributes of", self.shown(below, name), e)),
+            };
+            set.push(Xattr { name: attr.to_bytes().into(), value: self.attr_value[..len].into() });
+        }
+        if set.is_empty() {
+            return Ok(0);
+        }
+        set.sort_unstable();
+        let set: Arc<[Xattr]> = set.into();
+        if let Some(&id) = self.sets.get(&set) {
+            return Ok(id);
+        }
+        let id = index(self.part.sets.len())?;
+        self.part.sets.push(set.clone());
+        self.sets.insert(set, id);
+        Ok(id)
+    }
+}
+
+fn broken(action: &'static str, path: PathBuf, e: Errno) -> SourceError {
+    match e {
+        Errno::NOENT => SourceError::Changed { path, change: "vanished" },
+        e => SourceError::io(action, path, e.into()),
+    }
+}
+
+/// The parts of a finished listing, ready to be assembled.
+struct Walk {
+    parts: Vec<Part>,
+    /// By directory: part, first found, count.
+    lists: Vec<(usize, u32, u32)>,
+    top: Found,
+    top_xattrs: Arc<[Xattr]>,
+    /// By directory: its number in the tree's `host_dirs`.
+    host_dirs: Vec<Cell<u32>>,
+    /// By part and set: its number in the tree.
+    sets: Vec<RefCell<Vec<u32>>>,
+}
+
+/// A found name: part and position; the root has no part.
+#[derive(Clone, Copy)]
+struct Place {
+    part: u32,
+    at: u32,
+}
+
+const TOP: Place = Place { part: u32::MAX, at: 0 };
+
+impl Walk {
+    fn found(&self, key: Place) -> &Found {
+        if key.part == TOP.part {
+            return &self.top;
+        }
+        &self.parts[key.part as usize].found[key.at as usize]
+    }
+
+    fn set(&self, key: Place, set: u32, assembly: &mut Assembly) -> Result<u32, SourceError> {
+        if key.part == TOP.part {
+            return assembly.xattr_set(&self.top_xattrs);
+        }
+        if set == 0 {
+            return Ok(0);
+        }
+        let known = &mut self.sets[key.part as usize].borrow_mut()[set as usize];
+        if *known == u32::MAX {
+            *known = assembly.xattr_set(&self.parts[key.part as usize].sets[set as usize])?;
+        }
+        Ok(*known)
+    }
+}
+
+impl Draft for Walk {
+    type Key = Place;
+    type Identity = ((u32, u32), u64);
+
+    fn root(&self) -> Place {
+        TOP
+    }
+
+    fn children(
+        &self,
+        dir: Place,
+        each: &mut dyn FnMut(&[u8], Place) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let FoundKind::Directory(id) = self.found(dir).kind else { return Ok(()) };
+        let (part, first, count) = self.lists[id as usize];
+        let text = &self.parts[part].text;
+        for at in first..first + count {
+            let name = self.parts[part].found[at as usize].name;
+            each(&text[name.at as usize..][..name.len as usize], Place { part: part as u32, at })?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, key: Place) -> Option<Self::Identity> {
+        let found = self.found(key);
+        found.linked.then_some((found.device, found.ino))
+    }
+
+    fn node(&self, key: Place, assembly: &mut Assembly) -> Result<Node, SourceError> {
+        let found = self.found(key);
+        let part = self.parts.get(key.part as usize);
+        let text = |t: Text| part.map_or(&[][..], |p| &p.text[t.at as usize..][..t.len as usize]);
+        let xattrs = self.set(key, found.xattrs, assembly)?;
+        let tree = &mut assembly.tree;
+        let kind = match found.kind {
+            FoundKind::Directory(0) => Kind::Directory(Entries::default()),
+            FoundKind::Directory(id) => {
+                let parent = self.host_dirs[found.dir as usize].get();
+                let name = tree.add_text(text(found.name))?;
+                self.host_dirs[id as usize].set(index(tree.host_dirs.len())?);
+                tree.host_dirs.push(HostDir { root: 0, parent, name });
+                Kind::Directory(Entries::default())
+            }
+            FoundKind::File { size, ranges } => {
+                let (content, map) = match ranges {
+                    _ if size == 0 => (Content::Empty, MapId::DENSE),
+                    Some((_, 0)) => (Content::Empty, MapId::DENSE),
+                    ranges => {
+                        let dir = self.host_dirs[found.dir as usize].get();
+                        let name = tree.add_text(text(found.name))?;
+                        let id = index(tree.host_files.len())?;
+                        let (ino, mtime) = (found.ino, found.meta.mtime);
+                        tree.host_files.push(HostFile { dir, name, ino, size, mtime });
+                        let map = match (ranges, part) {
+                            (Some((first, count)), Some(part)) => {
+                                tree.add_map(&part.ranges[first as usize..][..count as usize])?
+                            }
+                            _ => MapId::DENSE,
+                        };
+                        (Content::Host(HostFileId(id)), map)
+                    }
+                };
+                Kind::File { size, content, map }
+            }
+            FoundKind::Symlink(target) => Kind::Symlink(tree.add_text(text(target))?),
+            FoundKind::Other(kind) => kind,
+        };
+        let mut node = Node::new(kind, found.meta);
+        node.xattrs = xattrs;
+        Ok(node)
+    }
+}
