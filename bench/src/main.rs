@@ -1,2 +1,96 @@
-//! Placeholder.
-fn main() {}
+//! `extant-bench`: extant's mechanisms against rivals, on one machine, in one run.
+//!
+//! ```text
+//!   extant-bench VERB ──► a bench fills a Report with samples, round by round
+//!                            │
+//!                            ├── a table for people         standard output
+//!                            ├── --json FILE                one object a bench, a line each
+//!                            └── --report DIR               DIR/VERB.txt and DIR/VERB.json
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod crc;
+mod published;
+mod report;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::report::{Host, Report};
+
+/// Measures extant's mechanisms against rivals, side by side in one run.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    /// End within 60 seconds; good for a check, not for figures
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Write the figures to FILE as JSON, one object a bench, a line each
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write each bench's table and JSON into DIR
+    #[arg(long, global = true, value_name = "DIR")]
+    report: Option<PathBuf>,
+}
+
+/// The benches.
+#[derive(Clone, Copy, Subcommand)]
+enum Verb {
+    /// CRC32C whole and after a change: full, flip, splice, combine
+    Crc,
+    /// Every bench, one after the other
+    All,
+}
+
+impl Verb {
+    /// Runs the benches that the verb names.
+    fn run(self, quick: bool) -> Result<Vec<Report>> {
+        Ok(match self {
+            Verb::Crc => vec![crc::run(crc::Plan::new(quick))?],
+            Verb::All => vec![Verb::Crc.run(quick)?].into_iter().flatten().collect(),
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("extant-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let host = Host::of_this_machine();
+    // Opened first: a bad path should not cost a long run.
+    let mut json = cli.json.as_deref().map(create).transpose()?;
+    if let Some(dir) = &cli.report {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
+    for report in cli.verb.run(cli.quick)? {
+        let (table, line) = (report.table(&host), report.json(&host).to_string());
+        print!("{table}");
+        if let Some(file) = &mut json {
+            writeln!(file, "{line}").context("cannot write the JSON file")?;
+        }
+        if let Some(dir) = &cli.report {
+            write!(create(&dir.join(format!("{}.txt", report.bench)))?, "{table}")?;
+            writeln!(create(&dir.join(format!("{}.json", report.bench)))?, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<fs::File> {
+    fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}

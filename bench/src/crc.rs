@@ -1,0 +1,391 @@
+//! CRC32C whole, and after a change: `full`, `flip`, `splice_12`, `splice_264`, `combine`.
+//!
+//! ```text
+//!   ns_throughput   call(input 0)   call(input 1)   call(input 2) …     independent, back to back
+//!   ns_latency      call(input 0) ─► call(input 1) ─► call(input 2) …   each input waits for the last result
+//! ```
+//!
+//! Inputs are random ranges of a buffer of `bytes`; one thread; code, tables and buffer warm in
+//! the caches. The calls are those a user makes: choice of backend and checks of bounds included.
+//! Before any clock runs, all subjects of a case must give the same result.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use crc_fast::{CrcAlgorithm, Digest};
+use extant_crc32c::portable;
+use serde_json::json;
+
+use crate::published;
+use crate::report::{Key, Params, Report, digits};
+
+const THROUGHPUT: &str = "ns_throughput";
+const LATENCY: &str = "ns_latency";
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    rounds: usize,
+    /// Time for one sample.
+    sample_ns: f64,
+    sizes: &'static [usize],
+}
+
+impl Plan {
+    /// The whole bench, or what ends within 60 s.
+    pub(crate) fn new(quick: bool) -> Self {
+        const SIZES: [usize; 9] = [8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 524_288];
+        if quick {
+            Plan { rounds: 5, sample_ns: 2e5, sizes: &SIZES }
+        } else {
+            Plan { rounds: 21, sample_ns: 2e6, sizes: &SIZES }
+        }
+    }
+}
+
+/// One figure to be: `run(n)` makes n calls and returns the xor of their results.
+struct Subject {
+    key: Key,
+    run: Box<dyn Fn(usize) -> u32>,
+    calls: usize,
+}
+
+/// Inputs a sample runs over, again and again: too many to be learned by a branch predictor.
+const INPUTS: usize = 4096;
+
+/// What the subjects of all cases read.
+#[derive(Clone)]
+struct Setting {
+    bytes: usize,
+    old: &'static [u8],
+    new: &'static [u8],
+    ranges: &'static [Range],
+}
+
+/// A random input. All lengths are in the case's unit.
+#[derive(Clone, Copy)]
+struct Range {
+    /// Bits, for `flip`.
+    bit_offset: u32,
+    bit_count: u32,
+    /// Bytes, for `splice` and `combine`.
+    offset: u32,
+    crcs: [u32; 2],
+}
+
+/// splitmix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl Setting {
+    fn new(bytes: usize) -> Self {
+        let mut state = bytes as u64;
+        let bits = 8 * bytes as u64;
+        let range = |_| {
+            let bit_offset = random(&mut state) % bits;
+            let offset = (random(&mut state) % bytes as u64) as u32;
+            Range {
+                bit_offset: bit_offset as u32,
+                bit_count: (1 + random(&mut state) % (bits - bit_offset)) as u32,
+                offset,
+                // The raw CRC of no bytes is 0, and some count on it.
+                crcs: [
+                    random(&mut state) as u32,
+                    (random(&mut state) as u32) * u32::from(offset != 0),
+                ],
+            }
+        };
+        let ranges = (0..INPUTS).map(range).collect::<Vec<_>>();
+        let mut buffer = || -> &'static [u8] {
+            // Room behind the buffer for regions that start anywhere in it. The few buffers of a run are
+            // never given back.
+            (0..bytes + 512).map(|_| random(&mut state) as u8).collect::<Vec<_>>().leak()
+        };
+        Setting { bytes, old: buffer(), new: buffer(), ranges: ranges.leak() }
+    }
+}
+
+/// The two subjects, throughput and latency, of a call that takes an input and a zero that may only be
+/// known when the last call is done.
+fn subjects(
+    case: &'static str,
+    subject: &'static str,
+    setting: &Setting,
+    call: impl Fn(&Range, u32) -> u32 + Copy + 'static,
+) -> [Subject; 2] {
+    let (ranges, params) = (setting.ranges, Params::from([("bytes", json!(setting.bytes))]));
+    let key = |metric| Key { case, subject, metric, params: params.clone() };
+    let throughput = move |calls: usize| {
+        let zero = black_box(0);
+        let mut sum = 0;
+        for range in ranges.iter().cycle().take(calls) {
+            sum ^= call(range, zero);
+        }
+        sum
+    };
+    let latency = move |calls: usize| {
+        let zero = black_box(0);
+        let (mut sum, mut last) = (0, 0);
+        for range in ranges.iter().cycle().take(calls) {
+            last = call(range, last & zero);
+            sum ^= last;
+        }
+        sum
+    };
+    [
+        Subject { key: key(THROUGHPUT), run: Box::new(throughput), calls: 64 },
+        Subject { key: key(LATENCY), run: Box::new(latency), calls: 64 },
+    ]
+}
+
+/// Every case at one size.
+fn all_subjects(setting: &Setting) -> Vec<Subject> {
+    let mut all = Vec::new();
+    full(setting, &mut all);
+    flip(setting, &mut all);
+    splice(setting, "splice_12", 12, &mut all);
+    splice(setting, "splice_264", 264, &mut all);
+    combine(setting, &mut all);
+    all
+}
+
+fn full(setting: &Setting, all: &mut Vec<Subject>) {
+    let &Setting { bytes, old, .. } = setting;
+    // A call sums `bytes` bytes from the start; the waiting zero is added to the seed.
+    let message = move || &black_box(old)[..bytes];
+    let add = |all: &mut Vec<Subject>, pair: [Subject; 2]| all.extend(pair);
+    add(
+        all,
+        subjects("full", "extant", setting, move |range, zero| {
+            extant_crc32c::crc32c(range.crcs[0] ^ zero, message())
+        }),
+    );
+    add(
+        all,
+        subjects("full", "extant-portable", setting, move |range, zero| {
+            portable::crc32c(range.crcs[0] ^ zero, message())
+        }),
+    );
+    add(
+        all,
+        subjects("full", "crc-fast", setting, move |range, zero| {
+            let seed = u64::from(range.crcs[0] ^ zero);
+            let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, seed);
+            digest.update(message());
+            digest.get_state() as u32
+        }),
+    );
+    add(
+        all,
+        subjects("full", "crc32c", setting, move |range, zero| {
+            // This crate takes and gives inverted registers.
+            !crc32c::crc32c_append(!(range.crcs[0] ^ zero), message())
+        }),
+    );
+}
+
+fn flip(setting: &Setting, all: &mut Vec<Subject>) {
+    let bits = 8 * setting.bytes as u64;
+    all.extend(subjects("flip", "extant", setting, move |range, zero| {
+        let offset = u64::from(range.bit_offset + zero);
+        extant_crc32c::flip_range(range.crcs[0], black_box(bits), offset, range.bit_count.into())
+    }));
+    all.extend(subjects("flip", "extant-portable", setting, move |range, zero| {
+        let offset = u64::from(range.bit_offset + zero);
+        range.crcs[0] ^ portable::flip_delta(black_box(bits), offset, range.bit_count.into())
+    }));
+    if bits <= u64::from(published::MOST_BITS) {
+        all.extend(subjects("flip", "published-method", setting, move |range, zero| {
+            let offset = range.bit_offset + zero;
+            published::flip_range(range.crcs[0], black_box(bits as u32), offset, range.bit_count)
+        }));
+    }
+}
+
+fn splice(setting: &Setting, case: &'static str, len: usize, all: &mut Vec<Subject>) {
+    let &Setting { bytes, old, new, .. } = setting;
+    if bytes < len {
+        return;
+    }
+    // Everything waits for the zero: where the region is, and so what stands in it.
+    let region = move |range: &Range, zero: u32| {
+        let (offset, len) = (range.offset + zero, black_box(len));
+        let offset = (offset as usize).min(bytes - len);
+        (offset, &old[offset..][..len], &new[offset..][..len])
+    };
+    all.extend(subjects(case, "extant", setting, move |range, zero| {
+        let (offset, old, new) = region(range, zero);
+        extant_crc32c::splice(range.crcs[0], black_box(bytes), offset, old, new)
+    }));
+    all.extend(subjects(case, "extant-portable", setting, move |range, zero| {
+        let (offset, old, new) = region(range, zero);
+        let trailing = bytes - offset - old.len();
+        range.crcs[0] ^ portable::splice_delta(trailing as u64, old, new)
+    }));
+    if 8 * bytes <= published::MOST_BITS as usize {
+        all.extend(subjects(case, "published-method", setting, move |range, zero| {
+            let (offset, old, new) = region(range, zero);
+            published::splice(range.crcs[0], (bytes - offset - old.len()) as u32, old, new)
+        }));
+    }
+}
+
+fn combine(setting: &Setting, all: &mut Vec<Subject>) {
+    let bytes = setting.bytes;
+    all.extend(subjects("combine", "extant", setting, move |range, zero| {
+        extant_crc32c::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset.into())
+    }));
+    all.extend(subjects("combine", "extant-portable", setting, move |range, zero| {
+        portable::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset.into())
+    }));
+    all.extend(subjects("combine", "crc-fast", setting, move |range, zero| {
+        let crcs = [range.crcs[0] ^ zero, range.crcs[1]].map(u64::from);
+        let algorithm = CrcAlgorithm::Crc32Iscsi;
+        crc_fast::checksum_combine(algorithm, crcs[0], crcs[1], range.offset.into()) as u32
+    }));
+    all.extend(subjects("combine", "crc32c", setting, move |range, zero| {
+        let crcs = [range.crcs[0] ^ zero, range.crcs[1]];
+        crc32c::crc32c_combine(crcs[0], crcs[1], range.offset as usize)
+    }));
+    if 8 * bytes <= published::MOST_BITS as usize {
+        all.extend(subjects("combine", "published-method", setting, move |range, zero| {
+            published::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset)
+        }));
+    }
+}
+
+/// Runs the bench.
+///
+/// Errors: two subjects of one case that do not give the same result.
+pub(crate) fn run(plan: Plan) -> Result<Report> {
+    let settings: Vec<Setting> = plan.sizes.iter().map(|bytes| Setting::new(*bytes)).collect();
+    let mut subjects: Vec<Subject> = settings.iter().flat_map(all_subjects).collect();
+    let hash = agreed_hash(&subjects)?;
+    for subject in &mut subjects {
+        subject.calls = calls_for(subject, plan.sample_ns);
+    }
+
+    let mut report = Report::new("crc");
+    report.condition("one thread; code, tables and buffer warm in the caches; random ranges; nothing is made durable");
+    report.condition(format!("the subjects agree; hash of their results {hash:08x}"));
+    for _ in 0..plan.rounds {
+        for subject in &subjects {
+            report.sample(&subject.key, timed(subject, subject.calls) / subject.calls as f64);
+        }
+    }
+    publish(&mut report, plan);
+    compare(&mut report, plan);
+    Ok(report)
+}
+
+/// Nanoseconds for `calls` calls.
+fn timed(subject: &Subject, calls: usize) -> f64 {
+    let start = Instant::now();
+    black_box((subject.run)(black_box(calls)));
+    start.elapsed().as_nanos() as f64
+}
+
+/// Calls that fill `sample_ns`. Warms up on the way.
+fn calls_for(subject: &Subject, sample_ns: f64) -> usize {
+    let mut calls = 64;
+    loop {
+        let elapsed = timed(subject, calls);
+        if elapsed >= sample_ns / 4.0 || calls >= 1 << 24 {
+            let wanted = calls as f64 * sample_ns / elapsed.max(1.0);
+            return (wanted as usize).clamp(16, 1 << 24);
+        }
+        calls *= 2;
+    }
+}
+
+/// Holds every subject of a case against the first one, and sums up what they agree on.
+fn agreed_hash(subjects: &[Subject]) -> Result<u32> {
+    const CALLS: usize = 100;
+    let mut hash = !0;
+    let mut first: Option<(&Key, u32)> = None;
+    for Subject { key, run, .. } in subjects {
+        let result = run(CALLS);
+        match first {
+            Some((of, want)) if of.case == key.case && of.params == key.params => {
+                ensure!(
+                    result == want,
+                    "{} and {} disagree on {} of {:?}: {want:08x}, {result:08x}",
+                    of.subject,
+                    key.subject,
+                    key.case,
+                    key.params
+                );
+            }
+            _ => {
+                first = Some((key, result));
+                hash = extant_crc32c::crc32c(hash, &result.to_le_bytes());
+            }
+        }
+    }
+    Ok(hash)
+}
+
+fn key(case: &'static str, subject: &'static str, metric: &'static str, bytes: usize) -> Key {
+    Key { case, subject, metric, params: Params::from([("bytes", json!(bytes))]) }
+}
+
+/// The figures of the published series, measured by its author on an Ice Lake Xeon.
+fn publish(report: &mut Report, plan: Plan) {
+    const FLIPS: [(usize, f64, f64); 4] =
+        [(1024, 46.0, 48.0), (4096, 181.0, 58.0), (16_384, 707.0, 68.0), (65_536, 2846.0, 79.0)];
+    for (bytes, full, flip) in FLIPS.into_iter().filter(|(bytes, ..)| plan.sizes.contains(bytes)) {
+        report.publish(key("full", "kernel, Ice Lake", THROUGHPUT, bytes), full);
+        report.publish(key("flip", "kernel series, Ice Lake", THROUGHPUT, bytes), flip);
+        report.publish(key("splice_12", "kernel series, Ice Lake", THROUGHPUT, bytes), 9.0);
+        report.publish(key("splice_264", "kernel series, Ice Lake", THROUGHPUT, bytes), 53.0);
+    }
+}
+
+/// What the figures say about each other.
+fn compare(report: &mut Report, plan: Plan) {
+    for metric in [THROUGHPUT, LATENCY] {
+        for bytes in plan.sizes.iter().copied().filter(|bytes| *bytes >= 1024) {
+            let of = |case, subject| report.median(&key(case, subject, metric, bytes));
+            let Some(flip) = of("flip", "extant") else { continue };
+            let full = ["extant", "crc-fast", "crc32c"]
+                .into_iter()
+                .filter_map(|subject| Some((of("full", subject)?, subject)))
+                .min_by(|a, b| a.0.total_cmp(&b.0));
+            let mut text = format!("{metric}, {} KiB: extant's flip is", bytes / 1024);
+            if let Some((full, subject)) = full {
+                let times = digits(full / flip);
+                text += &format!(" {times} times as fast as the fastest full sum ({subject})");
+            }
+            if let Some(published) = of("flip", "published-method") {
+                text += &format!(
+                    ", {} times as fast as the published method",
+                    digits(published / flip)
+                );
+            }
+            report.finding(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bench_runs_and_its_subjects_agree() {
+        let plan = Plan { rounds: 1, sample_ns: 1e3, sizes: &[8, 64, 1024, 131_072] };
+        let settings: Vec<Setting> = plan.sizes.iter().map(|bytes| Setting::new(*bytes)).collect();
+        let subjects: Vec<Subject> = settings.iter().flat_map(all_subjects).collect();
+        let hash = agreed_hash(&subjects).expect("the subjects agree");
+        println!("hash of the results: {hash:08x}");
+        let report = run(plan).expect("the bench runs");
+        let flip = report.median(&key("flip", "extant", LATENCY, 1024));
+        assert!(flip.is_some_and(|ns| ns > 0.0));
+        assert!(report.median(&key("flip", "published-method", LATENCY, 131_072)).is_none());
+    }
+}
