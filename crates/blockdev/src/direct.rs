@@ -1,0 +1,220 @@
+//! The second descriptor of a file, opened with `O_DIRECT`, for large transfers.
+//!
+//! ```text
+//!   at                                                              at + len
+//!   ├──────┬──────────────────────────────────────────────────────┬──────┤
+//!   │ head │                 whole multiples of `align`           │ tail │
+//!   └──────┴──────────────────────────────────────────────────────┴──────┘
+//!    page     direct, 1 MiB pieces through an aligned buffer         page
+//!    cache    when the caller's memory is not aligned                cache
+//! ```
+//!
+//! Coherence is the kernel's: before a direct transfer it writes back what the page cache holds
+//! dirty in that range, and after a direct write it drops what is cached. It works by whole
+//! folios, so it fails when a *neighbour* in the same folio is dirtied while the direct write runs.
+//! Two rules rule that out: `align` is at least a page, so no page is shared between the two ways;
+//! and the buffered descriptor is set to random access, so that no readahead pulls folios in that
+//! reach beyond the pages somebody asked for.
+
+use crate::aligned::AlignedBuf;
+use crate::file::FileDevice;
+use crate::pool::BufPool;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+/// Shorter transfers are cheaper through the page cache.
+const SMALLEST: usize = 64 << 10;
+/// Bounced transfers go in pieces of this size: large enough for full speed.
+const BOUNCE: usize = 1 << 20;
+
+/// A file open for direct transfers.
+pub(crate) struct DirectFile {
+    file: File,
+    align: usize,
+    bounce: BufPool,
+}
+
+/// Where a transfer is cut: the bytes in the range may go directly, the rest may not.
+pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usize>> {
+    let head = at.checked_next_multiple_of(align as u64)? - at;
+    let head = usize::try_from(head).ok().filter(|head| *head < len)?;
+    let middle = (len - head) / align * align;
+    (middle >= SMALLEST).then(|| head..head + middle)
+}
+
+impl DirectFile {
+    /// Opens the file behind `buffered` again; `None` when the place it lies in has no direct
+    /// transfers, or `/proc` is missing.
+    pub(crate) fn beside(buffered: &File, write: bool) -> Option<DirectFile> {
+        let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
+        let flags = OFlags::DIRECT.bits() as i32;
+        let file =
+            OpenOptions::new().read(true).write(write).custom_flags(flags).open(path).ok()?;
+        let page = rustix::param::page_size();
+        let align = match demanded(&file) {
+            Some(0) => return None,
+            Some(align) => align.max(page).max(AlignedBuf::ALIGN),
+            None => page.max(AlignedBuf::ALIGN),
+        };
+        if !align.is_power_of_two() || align > SMALLEST {
+            return None;
+        }
+        let advice = rustix::fs::Advice::Random;
+        let _ = rustix::fs::fadvise(buffered, 0, None, advice);
+        Some(DirectFile { file, align, bounce: BufPool::new(8 << 20) })
+    }
+
+    /// What offset, length and memory of a direct transfer are multiples of.
+    pub(crate) fn align(&self) -> usize {
+        self.align
+    }
+
+    /// Reads whole `buf`, whose offset and length are aligned; its memory need not be.
+    pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.is_aligned(buf) {
+            return self.file.read_exact_at(buf, at);
+        }
+        let mut bounce = self.bounce.take(BOUNCE.min(buf.len()));
+        let mut pos = at;
+        for piece in buf.chunks_mut(BOUNCE) {
+            let bounce = &mut bounce[..piece.len()];
+            self.file.read_exact_at(bounce, pos)?;
+            piece.copy_from_slice(bounce);
+            pos += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes whole `buf`, whose offset and length are aligned; its memory need not be.
+    pub(crate) fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+        if self.is_aligned(buf) {
+            return self.file.write_all_at(buf, at);
+        }
+        let mut bounce = self.bounce.take(BOUNCE.min(buf.len()));
+        let mut pos = at;
+        for piece in buf.chunks(BOUNCE) {
+            let bounce = &mut bounce[..piece.len()];
+            bounce.copy_from_slice(piece);
+            self.file.write_all_at(bounce, pos)?;
+            pos += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills `bufs` from `at` on, at most `IOV_MAX` of them: in one call when all are aligned,
+    /// else through the bounce buffer and `device`.
+    pub(crate) fn read_vectored(
+        &self,
+        device: &FileDevice,
+        at: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<()> {
+        if self.takes(at, bufs.iter().map(|buf| &**buf)) {
+            let got = rustix::io::retry_on_intr(|| rustix::io::preadv(&self.file, bufs, at));
+            if got.is_ok_and(|got| got == bufs.iter().map(|buf| buf.len()).sum()) {
+                return Ok(());
+            }
+        }
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        let mut bounce = self.bounce.take(BOUNCE.min(len));
+        let (mut at, mut left) = (at, len);
+        let mut bufs = bufs.iter_mut().map(|buf| &mut **buf);
+        let mut into: &mut [u8] = &mut [];
+        while left > 0 {
+            let piece = &mut bounce[..BOUNCE.min(left)];
+            device.read(at, piece)?;
+            let mut from = &*piece;
+            while !from.is_empty() {
+                if into.is_empty() {
+                    into = bufs.next().expect("`left` is the length of what `bufs` still gives");
+                    continue;
+                }
+                let n = into.len().min(from.len());
+                let (head, rest) = std::mem::take(&mut into).split_at_mut(n);
+                head.copy_from_slice(&from[..n]);
+                (into, from) = (rest, &from[n..]);
+            }
+            at += piece.len() as u64;
+            left -= piece.len();
+        }
+        Ok(())
+    }
+
+    /// Puts `bufs` at `at`, as [`read_vectored`](DirectFile::read_vectored) fills them.
+    pub(crate) fn write_vectored(
+        &self,
+        device: &FileDevice,
+        at: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> io::Result<()> {
+        if self.takes(at, bufs.iter().map(|buf| &**buf)) {
+            let put = rustix::io::retry_on_intr(|| rustix::io::pwritev(&self.file, bufs, at));
+            if put.is_ok_and(|put| put == bufs.iter().map(|buf| buf.len()).sum()) {
+                return Ok(());
+            }
+        }
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        let mut bounce = self.bounce.take(BOUNCE.min(len));
+        let (mut at, mut filled) = (at, 0);
+        for mut from in bufs.iter().map(|buf| &**buf) {
+            while !from.is_empty() {
+                let n = from.len().min(bounce.len() - filled);
+                bounce[filled..filled + n].copy_from_slice(&from[..n]);
+                (from, filled) = (&from[n..], filled + n);
+                if filled == bounce.len() {
+                    device.write(at, &bounce)?;
+                    (at, filled) = (at + filled as u64, 0);
+                }
+            }
+        }
+        device.write(at, &bounce[..filled])
+    }
+
+    /// Whether one direct call can take these buffers as they are.
+    fn takes<'a>(&self, at: u64, mut bufs: impl Iterator<Item = &'a [u8]>) -> bool {
+        at.is_multiple_of(self.align as u64)
+            && bufs.all(|buf| self.is_aligned(buf) && buf.len().is_multiple_of(self.align))
+    }
+
+    fn is_aligned(&self, buf: &[u8]) -> bool {
+        // Pool buffers are aligned to 4096, and pages may be larger: memory needs no page.
+        (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
+    }
+}
+
+/// What the kernel says a direct transfer must be aligned to, in bytes: zero when it refuses them,
+/// `None` when it does not say (before Linux 6.1).
+fn demanded(file: &File) -> Option<usize> {
+    let flags = StatxFlags::DIOALIGN;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, flags).ok()?;
+    if stat.stx_mask & flags.bits() == 0 {
+        return None;
+    }
+    Some(stat.stx_dio_mem_align.max(stat.stx_dio_offset_align) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_aligned_middles_go_directly() {
+        let table = [
+            (0, 65536, Some(0..65536)),
+            (0, 65535, None),
+            (4096, 70000, Some(0..69632)),
+            (1, 65536, None),
+            (1, 65536 + 4096, Some(4095..4095 + 65536)),
+            (4095, 65537, Some(1..65537)),
+            (u64::MAX - 100, 90, None),
+            (8192, 0, None),
+        ];
+        for (at, len, want) in table {
+            assert_eq!(direct_part(at, len, 4096), want, "{len} bytes at {at}");
+        }
+    }
+}

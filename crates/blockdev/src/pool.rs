@@ -1,0 +1,134 @@
+//! Aligned buffers that are used again instead of allocated anew.
+//!
+//! ```text
+//!   class   4K    8K   16K   …   4M         take(len): the smallest class that holds len
+//!          [▪▪]  [ ]   [▪]      [▪▪▪]       drop: back into its class, unless that is full
+//!           each class is a list under a lock of its own
+//! ```
+
+use crate::aligned::AlignedBuf;
+use parking_lot::Mutex;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+const SMALLEST_LOG2: u32 = 12;
+const LARGEST_LOG2: u32 = 22;
+const CLASSES: usize = (LARGEST_LOG2 - SMALLEST_LOG2 + 1) as usize;
+
+/// A pool of [`AlignedBuf`]s. Clones share one pool.
+#[derive(Clone)]
+pub struct BufPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    idle_bytes_per_class: usize,
+    idle: [Mutex<Vec<AlignedBuf>>; CLASSES],
+}
+
+impl BufPool {
+    /// A pool that keeps at most `idle_bytes_per_class` bytes of unused buffers in each of its 11
+    /// size classes.
+    pub fn new(idle_bytes_per_class: usize) -> BufPool {
+        let idle = std::array::from_fn(|_| Mutex::new(Vec::new()));
+        BufPool { shared: Arc::new(Shared { idle_bytes_per_class, idle }) }
+    }
+
+    /// A buffer of `len` bytes with any content: zeros, or what its last user left. Lengths above
+    /// 4 MiB are served too, and not kept.
+    pub fn take(&self, len: usize) -> PooledBuf {
+        let idle = class_of(len).and_then(|class| self.shared.idle[class].lock().pop());
+        let buf = idle.unwrap_or_else(|| {
+            AlignedBuf::zeroed(
+                class_of(len).map_or(len, |class| 1 << (SMALLEST_LOG2 as usize + class)),
+            )
+        });
+        PooledBuf { buf: Some(buf), len, pool: self.clone() }
+    }
+
+    /// Bytes that wait in the pool.
+    pub fn idle_bytes(&self) -> usize {
+        let bytes =
+            |list: &Mutex<Vec<AlignedBuf>>| list.lock().iter().map(|buf| buf.len()).sum::<usize>();
+        self.shared.idle.iter().map(bytes).sum()
+    }
+}
+
+/// Keeps up to 16 MiB in each class.
+impl Default for BufPool {
+    fn default() -> BufPool {
+        BufPool::new(16 << 20)
+    }
+}
+
+/// The class that holds `len` bytes; `None` above the largest.
+fn class_of(len: usize) -> Option<usize> {
+    let log2 = len.checked_next_power_of_two()?.trailing_zeros().max(SMALLEST_LOG2);
+    (log2 <= LARGEST_LOG2).then(|| (log2 - SMALLEST_LOG2) as usize)
+}
+
+/// A buffer that returns to its pool when dropped.
+pub struct PooledBuf {
+    buf: Option<AlignedBuf>,
+    len: usize,
+    pool: BufPool,
+}
+
+const PRESENT: &str = "only drop takes the buffer out";
+
+impl Deref for PooledBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf.as_ref().expect(PRESENT)[..self.len]
+    }
+}
+
+impl DerefMut for PooledBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.buf.as_mut().expect(PRESENT)[..self.len]
+    }
+}
+
+impl Drop for PooledBuf {
+    fn drop(&mut self) {
+        let (Some(class), Some(buf)) = (class_of(self.len), self.buf.take()) else { return };
+        let mut idle = self.pool.shared.idle[class].lock();
+        if (idle.len() + 1) * buf.len() <= self.pool.shared.idle_bytes_per_class {
+            idle.push(buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_buffer_serves_the_next_of_its_class() {
+        let pool = BufPool::default();
+        let first = pool.take(5000);
+        let address = first.as_ptr();
+        drop(first);
+        let second = pool.take(8192);
+        assert_eq!((second.as_ptr(), second.len()), (address, 8192));
+        assert_eq!(pool.idle_bytes(), 0);
+    }
+
+    #[test]
+    fn a_class_keeps_no_more_than_it_may() {
+        let pool = BufPool::new(8192);
+        drop([pool.take(4096), pool.take(1), pool.take(0)]);
+        assert_eq!(pool.idle_bytes(), 8192);
+        drop(pool.take(16384));
+        assert_eq!(pool.idle_bytes(), 8192);
+    }
+
+    #[test]
+    fn a_length_above_every_class_is_served_and_not_kept() {
+        let pool = BufPool::default();
+        let buf = pool.take((4 << 20) + 1);
+        assert_eq!(buf.len(), (4 << 20) + 1);
+        drop(buf);
+        assert_eq!(pool.idle_bytes(), 0);
+    }
+}
