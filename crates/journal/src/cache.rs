@@ -11,11 +11,11 @@
 //! empty, its first asker reads it, later ones wait for that read. Dirty blocks beyond the dirty
 //! limit are written home by whoever starts a handle or misses a block next (`write_out.rs`).
 
-use crate::device_stub::BlockDevice;
 use crate::meta_block::{Block, DIRTY, FAILED, FORGOTTEN, LOADED, MetaBlock, REFERENCED, WRITING};
 use crate::write_out::Writer;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, BlockSize, Error, IoOp, Result, Tid};
+use extant_blockdev::BlockDevice;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};

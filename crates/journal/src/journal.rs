@@ -10,9 +10,9 @@
 //! never retried past.
 
 use crate::cache::{CacheOptions, MetaCache};
-use crate::device_stub::BlockDevice;
 use crate::handle::{Credits, Handle};
 use extant_base::{BlockSize, Result};
+use extant_blockdev::BlockDevice;
 use std::sync::Arc;
 
 /// Owns the metadata cache, and the log when there is one.

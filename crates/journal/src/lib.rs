@@ -15,16 +15,26 @@
 #![forbid(unsafe_code)]
 
 mod cache;
-mod device_stub;
+mod fast_commit_log;
 mod handle;
 mod journal;
+mod log;
 mod meta_block;
+mod recovery;
+mod replay;
+mod revoke;
+mod scan;
 #[cfg(test)]
 mod test_device;
+#[cfg(test)]
+mod test_log;
 mod write_out;
 
 pub use cache::{CacheOptions, CacheStats, MetaCache};
-pub use device_stub::BlockDevice;
+
+pub use fast_commit_log::FastCommitLog;
 pub use handle::{Credits, Handle};
 pub use journal::Journal;
+pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
+pub use recovery::Recovery;

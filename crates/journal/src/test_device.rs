@@ -1,8 +1,8 @@
 //! A device for tests: memory, counts of what was asked, and failures on demand.
 
-use crate::device_stub::BlockDevice;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
+use extant_blockdev::BlockDevice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One request, in the order it was made.

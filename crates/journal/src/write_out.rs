@@ -123,10 +123,10 @@ impl MetaCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device_stub::BlockDevice;
     use crate::test_device::{Asked, TestDevice};
     use crate::{CacheOptions, Credits, Journal};
     use extant_base::{BlockSize, Error};
+    use extant_blockdev::BlockDevice;
 
     fn journal() -> (Arc<TestDevice>, Journal) {
         let device = Arc::new(TestDevice::new(vec![0; 64 << 10]));
