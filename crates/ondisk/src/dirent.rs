@@ -142,6 +142,8 @@ pub struct DirFormat {
     pub checksums: bool,
     /// The directory is both encrypted and casefolded: names are followed by their hash.
     pub hash_words: bool,
+    /// The directory is encrypted: names are ciphertext and may hold any byte.
+    pub opaque_names: bool,
     /// `s_inodes_count`: the largest inode number an entry may hold.
     pub inodes_count: u32,
 }
@@ -393,7 +395,7 @@ impl<'a> Entries<'a> {
             if ino.get() > self.format.inodes_count {
                 return Err(at.corrupt(What::DirentInode));
             }
-            if !name_is_legal(name) {
+            if name.is_empty() || !(self.format.opaque_names || name_is_legal(name)) {
                 return Err(at.corrupt(What::DirentName));
             }
             if name == b"." && offset + rec_len == self.bytes.len() {

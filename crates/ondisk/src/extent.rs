@@ -311,6 +311,21 @@ impl<'a> ExtentNode<'a> {
         Ok(node)
     }
 
+    /// A view of a node that passed [`ExtentNode::check`] before and is unchanged since, or was
+    /// changed by [`ExtentNodeMut`] only: looks at the header alone.
+    ///
+    /// Errors: `ExtentHeader`, for bytes that never passed.
+    pub fn trusted(bytes: &'a [u8], at: Site) -> Result<ExtentNode<'a>, Error> {
+        let bad = || at.offset(2).corrupt(What::ExtentHeader);
+        let (header, _) = RawExtentHeader::ref_from_prefix(bytes).map_err(|_| bad())?;
+        let (entries, max) = (header.eh_entries.get(), header.eh_max.get());
+        if max > capacity(bytes.len()) || entries > max {
+            return Err(bad());
+        }
+        let depth = header.eh_depth.get();
+        Ok(ExtentNode { bytes, entries: usize::from(entries), max, depth })
+    }
+
     fn check_entries(&self, rules: &NodeRules, at: Site) -> Result<(), Error> {
         let holds = |block: BlockNr, len: u64| {
             rules.blocks.contains(&block.0)

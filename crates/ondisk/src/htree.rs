@@ -131,8 +131,13 @@ pub fn looks_like_node(block: &[u8]) -> bool {
     }
 }
 
-const PROBE: DirFormat =
-    DirFormat { filetype: false, checksums: false, hash_words: false, inodes_count: u32::MAX };
+const PROBE: DirFormat = DirFormat {
+    filetype: false,
+    checksums: false,
+    hash_words: false,
+    opaque_names: false,
+    inodes_count: u32::MAX,
+};
 
 /// The entries of a root or inner node, checked.
 #[derive(Clone, Copy, Debug)]

@@ -202,8 +202,13 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    const FORMAT: DirFormat =
-        DirFormat { filetype: true, checksums: true, hash_words: false, inodes_count: 1000 };
+    const FORMAT: DirFormat = DirFormat {
+        filetype: true,
+        checksums: true,
+        hash_words: false,
+        opaque_names: false,
+        inodes_count: 1000,
+    };
 
     fn ino(number: u32) -> Ino {
         Ino::new(number).unwrap()

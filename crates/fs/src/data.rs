@@ -1,0 +1,166 @@
+//! Reading a file's bytes, straight into the caller's buffer.
+//!
+//! ```text
+//!   offset ──► map ──► run ─┬─ written   ──one device read──► buffer
+//!                           ├─ hole      ──zeros────────────► buffer
+//!                           └─ unwritten ──zeros────────────► buffer
+//!   inline data and fast symlinks are copied from the inode
+//! ```
+//!
+//! File data never enters the metadata cache. Blocks that the engine writes as metadata (symlink
+//! targets, attribute values) are read through it.
+
+use crate::inode::Body;
+use crate::map::{LOGICAL_END, Target};
+use crate::volume::Volume;
+use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::MetaBlock;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+
+impl Volume {
+    /// Reads bytes of a regular file from `offset` on; how many, less than asked for only at the
+    /// end of the file.
+    ///
+    /// Errors: `IsADirectory` and `Invalid` for other kinds of file; `Encrypted`; `Corrupt`;
+    /// `Device`. Locks: the caller holds the inode's; takes `Leaf`.
+    pub(crate) fn read_file(
+        &self,
+        ino: Ino,
+        body: &Body,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        match body.file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted);
+        }
+        self.read_raw(ino, body, offset, buf)
+    }
+
+    /// As [`Volume::read_file`], for any kind of file with content, and encrypted content as it is
+    /// stored.
+    pub(crate) fn read_raw(
+        &self,
+        ino: Ino,
+        body: &Body,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let Some(left) = body.disk.size.checked_sub(offset).filter(|left| *left > 0) else {
+            return Ok(0);
+        };
+        let want = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let buf = &mut buf[..want];
+        if body.disk.has_inline_data() {
+            let parts = self.inline_parts(ino, body)?;
+            // The size, and so offset + want, is within both parts together.
+            parts.read(offset as usize, buf);
+            return Ok(want);
+        }
+        let size = self.block_size();
+        let mut done = 0;
+        while done < want {
+            let pos = offset + done as u64;
+            let skip = (pos & (size.bytes() as u64 - 1)) as usize;
+            let first = u32::try_from(pos >> size.log2()).ok().filter(|n| *n < LOGICAL_END);
+            let first = first.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeSize))?;
+            let blocks = size.blocks_for((skip + want - done) as u64);
+            let limit = u32::try_from(blocks).unwrap_or(u32::MAX);
+            let run = self.map(ino, body, LogicalBlock(first), limit)?;
+            let bytes =
+                ((u64::from(run.len) << size.log2()) - skip as u64).min((want - done) as u64);
+            let part = &mut buf[done..done + bytes as usize];
+            match run.target {
+                Target::Written(block) => self.read_data(block, skip, part)?,
+                Target::Hole | Target::Unwritten(_) => part.fill(0),
+            }
+            done += bytes as usize;
+        }
+        Ok(want)
+    }
+
+    /// A mapped block of content that the engine treats as metadata; `None` for a hole.
+    ///
+    /// Errors: `ExtentUnwritten`, what the map gives, `Device`.
+    pub(crate) fn content_block(
+        &self,
+        ino: Ino,
+        body: &Body,
+        at: LogicalBlock,
+    ) -> Result<Option<MetaBlock>> {
+        match self.map(ino, body, at, 1)?.target {
+            Target::Hole => Ok(None),
+            Target::Unwritten(block) => {
+                Err(Site::of_ino(ino).block(block).corrupt(What::ExtentUnwritten))
+            }
+            Target::Written(block) => Ok(Some(self.journal.cache().get(block)?)),
+        }
+    }
+
+    /// The target of a symlink, wherever it is stored.
+    ///
+    /// Errors: `Invalid` for other kinds of file; `Encrypted`; `SymlinkTarget`; what the map gives.
+    pub(crate) fn symlink_target(&self, ino: Ino, body: &Body) -> Result<Vec<u8>> {
+        let at = Site::of_ino(ino);
+        if body.file_kind() != FileKind::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted);
+        }
+        let len = body.disk.size as usize;
+        let mut target = Vec::new();
+        if body.disk.has_inline_data() {
+            let parts = self.inline_parts(ino, body)?;
+            target.resize(len, 0); // within both parts together
+            parts.read(0, &mut target);
+        } else if body.disk.is_fast_symlink(&self.inode_format) {
+            target.extend_from_slice(body.disk.fast_symlink_target(ino)?);
+        } else {
+            let block = self.content_block(ino, body, LogicalBlock(0))?;
+            let block = block.ok_or_else(|| at.corrupt(What::SymlinkTarget))?;
+            let bytes = block.read();
+            // Shorter than a block: checked with the inode.
+            target.extend_from_slice(&bytes[..len.min(bytes.len())]);
+        }
+        if target.is_empty() || target.contains(&0) {
+            return Err(at.corrupt(What::SymlinkTarget));
+        }
+        Ok(target)
+    }
+
+    /// The next stretch of data (`data` true) or hole at or behind `offset`, as `lseek` finds it;
+    /// unwritten blocks count as holes, and the end of the file is one.
+    ///
+    /// `None` when `offset` is at or past the end, or no data follows. Errors: what the map gives.
+    pub(crate) fn seek(
+        &self,
+        ino: Ino,
+        body: &Body,
+        offset: u64,
+        data: bool,
+    ) -> Result<Option<u64>> {
+        let end = body.disk.size;
+        if offset >= end {
+            return Ok(None);
+        }
+        if body.disk.has_inline_data() {
+            return Ok(Some(if data { offset } else { end }));
+        }
+        let size = self.block_size();
+        let blocks = u32::try_from(size.blocks_for(end)).unwrap_or(LOGICAL_END).min(LOGICAL_END);
+        let first = u32::try_from(offset >> size.log2()).unwrap_or(LOGICAL_END);
+        for run in self.runs(ino, body, first..blocks) {
+            let run = run?;
+            if matches!(run.target, Target::Written(_)) == data {
+                let start = u64::from(run.logical.0) << size.log2();
+                return Ok(Some(start.max(offset)));
+            }
+        }
+        Ok(if data { None } else { Some(end) })
+    }
+}

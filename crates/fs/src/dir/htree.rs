@@ -1,0 +1,222 @@
+//! Looking a name up through the htree.
+//!
+//! ```text
+//!   hash ─► root ─► node ─► leaf ── not there, and the next key continues the hash ─► next leaf
+//!            │ malformed index                                            │ other key
+//!            └──────────────────► every block in turn ◄── casefold        └► not found
+//! ```
+//!
+//! A malformed index (not a wrong checksum) sends the lookup to a scan of all blocks, as Linux
+//! does: the leaves do not need it. Source: ext4 documentation, "Hash Tree Directories".
+
+use super::{Dir, Found, fold::Wanted, linear};
+use crate::verified::Role;
+use extant_base::{Error, LogicalBlock, Result, What};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::hash::{HashVersion, NameHash, NameHasher};
+use extant_ondisk::htree::{Index, RootInfo, levels_max};
+use extant_ondisk::superblock::SuperFlags;
+
+/// The most blocks between the root and a leaf, the root counted.
+pub(crate) const DEPTH_MAX: usize = 3;
+
+/// One index block on the way to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// The index block.
+    pub(crate) block: LogicalBlock,
+    /// Which of its entries the way takes.
+    pub(crate) entry: usize,
+    /// How many entries it has.
+    pub(crate) count: usize,
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    /// What the root says of the tree.
+    pub(crate) info: RootInfo,
+    /// The hash that was asked for.
+    pub(crate) hash: NameHash,
+    steps: [Step; DEPTH_MAX],
+    depth: usize,
+    /// The leaf.
+    pub(crate) leaf: LogicalBlock,
+}
+
+impl Probe {
+    /// The index blocks, root first.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps[..self.depth]
+    }
+}
+
+impl Dir<'_> {
+    /// How this directory's names are hashed under `version`.
+    pub(crate) fn hasher(&self, version: HashVersion) -> NameHasher {
+        let superblock = &self.volume.at_open;
+        let unsigned = superblock.flags.contains(SuperFlags::UNSIGNED_HASH);
+        NameHasher::new(version, unsigned, superblock.hash_seed)
+    }
+
+    /// The way to the leaf where a name with this hash belongs.
+    ///
+    /// `hash` is asked once, with the tree's version. Errors: `HtreeRoot`, `HtreeNode`,
+    /// `HtreeDepth`, `HtreeLeaf`, `DirentDot`, `HtreeChecksum`.
+    pub(crate) fn probe(
+        &self,
+        hash: impl FnOnce(HashVersion) -> Result<NameHash>,
+    ) -> Result<Probe> {
+        let (info, hash, first) = {
+            let block = self.index_block(LogicalBlock(0))?;
+            let bytes = block.read();
+            let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+            let site = self.site_of(&block);
+            let (info, index) = Index::root(&bytes, &self.format, levels, site)?;
+            if !block.is_verified_as(Role::DirRoot(self.ino).kind()) {
+                index.verify_checksum(self.seed.unwrap_or(0))?;
+                block.set_verified_as(Role::DirRoot(self.ino).kind());
+            }
+            let hash = hash(info.hash_version)?;
+            (info, hash, self.step(LogicalBlock(0), &index, index.search(hash.hash))?)
+        };
+        let empty = Step { block: LogicalBlock(0), entry: 0, count: 0 };
+        let (step, mut below) = first;
+        let mut probe = Probe { info, hash, steps: [empty; DEPTH_MAX], depth: 1, leaf: below };
+        probe.steps[0] = step;
+        for _ in 0..info.levels.min(DEPTH_MAX as u8 - 1) {
+            let (step, next) = self.node(below, |index| index.search(hash.hash))?;
+            probe.steps[probe.depth] = step;
+            probe.depth += 1;
+            below = next;
+        }
+        probe.leaf = below;
+        Ok(probe)
+    }
+
+    /// Moves `probe` to the next leaf if names of the same hash may continue there.
+    pub(crate) fn next_leaf(&self, probe: &mut Probe) -> Result<bool> {
+        // The lowest index block that has a further entry.
+        let Some(level) = (0..probe.depth).rev().find(|n| {
+            let step = &probe.steps[*n];
+            step.entry + 1 < step.count
+        }) else {
+            return Ok(false);
+        };
+        let step = probe.steps[level];
+        let next = step.entry + 1;
+        let (step, mut below, goes_on) = {
+            let block = self.index_block(step.block)?;
+            let bytes = block.read();
+            let index = self.index_of(level, &bytes, &block)?;
+            let entry = index.entry(next);
+            let entry = entry.ok_or_else(|| self.site_of(&block).corrupt(What::HtreeNode))?;
+            (Step { entry: next, ..step }, entry.block, entry.continues(probe.hash.hash))
+        };
+        if !goes_on {
+            return Ok(false);
+        }
+        probe.steps[level] = step;
+        for deeper in level + 1..probe.depth {
+            let (step, next) = self.node(below, |_| 0)?;
+            probe.steps[deeper] = step;
+            below = next;
+        }
+        probe.leaf = below;
+        Ok(true)
+    }
+
+    fn index_of<'b>(
+        &self,
+        level: usize,
+        bytes: &'b [u8],
+        block: &extant_journal::MetaBlock,
+    ) -> Result<Index<'b>> {
+        let site = self.site_of(block);
+        if level > 0 {
+            return Index::node(bytes, &self.format, site);
+        }
+        let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+        Ok(Index::root(bytes, &self.format, levels, site)?.1)
+    }
+
+    /// Takes the entry that `pick` chooses in the inner node at `at`; the block below it.
+    fn node(
+        &self,
+        at: LogicalBlock,
+        pick: impl FnOnce(&Index<'_>) -> usize,
+    ) -> Result<(Step, LogicalBlock)> {
+        let block = self.index_block(at)?;
+        let bytes = block.read();
+        let index = Index::node(&bytes, &self.format, self.site_of(&block))?;
+        let kind = Role::DirNode(self.ino).kind();
+        if !block.is_verified_as(kind) {
+            index.verify_checksum(self.seed.unwrap_or(0))?;
+            block.set_verified_as(kind);
+        }
+        self.step(at, &index, pick(&index))
+    }
+
+    fn step(
+        &self,
+        at: LogicalBlock,
+        index: &Index<'_>,
+        entry: usize,
+    ) -> Result<(Step, LogicalBlock)> {
+        let below = index.entry(entry).map(|entry| entry.block);
+        // Block 0 is the root; no index points back at it, or past the directory.
+        let below = below.filter(|below| below.0 != 0 && below.0 < self.blocks);
+        let below = below.ok_or_else(|| self.site().corrupt(What::HtreeLeaf))?;
+        Ok((Step { block: at, entry, count: index.count() }, below))
+    }
+
+    fn index_block(&self, at: LogicalBlock) -> Result<extant_journal::MetaBlock> {
+        self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
+    }
+}
+
+pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    if matches!(wanted.name(), b"." | b"..") {
+        // Both stand in block 0, outside of the index.
+        let Some(block) = dir.block(LogicalBlock(0))? else {
+            return Err(dir.site().corrupt(What::DirectoryHole));
+        };
+        return dir.find_in_block(LogicalBlock(0), &block, wanted);
+    }
+    match find_by_hash(dir, wanted) {
+        // The hash of a folded name depends on the writer's tables: names may stand elsewhere.
+        Ok(None) if dir.folds() => linear::find(dir, wanted),
+        Err(Error::Corrupt {
+            what:
+                What::HtreeRoot
+                | What::HtreeNode
+                | What::HtreeDepth
+                | What::HtreeLeaf
+                | What::DirentDot
+                | What::DirectoryHole,
+            ..
+        }) => linear::find(dir, wanted),
+        // SipHash needs a key that only the directory's owner has.
+        Err(Error::Encrypted) => linear::find(dir, wanted),
+        other => other,
+    }
+}
+
+fn find_by_hash(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    let mut probe = dir.probe(|version| match version {
+        HashVersion::SipHash => Err(Error::Encrypted),
+        version => wanted.hash(&dir.hasher(version)).ok_or(Error::Encrypted),
+    })?;
+    // A crafted index can lead through the same leaves again and again.
+    for _ in 0..dir.blocks {
+        let block = dir.block(probe.leaf)?;
+        let block = block.ok_or_else(|| dir.site().corrupt(What::HtreeLeaf))?;
+        if let Some(found) = dir.find_in_block(probe.leaf, &block, wanted)? {
+            return Ok(Some(found));
+        }
+        if !dir.next_leaf(&mut probe)? {
+            return Ok(None);
+        }
+    }
+    Err(dir.site().corrupt(What::HtreeLeaf))
+}

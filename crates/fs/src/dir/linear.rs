@@ -1,0 +1,149 @@
+//! Linear directory blocks: checked once, searched in order.
+//!
+//! ```text
+//!   block 0        "." ".." a b c … │tail        with INDEX: the htree root, "." and ".." only
+//!   block n        d e f …          │tail        with INDEX: perhaps an inner node, no names
+//! ```
+//!
+//! A block's tail is verified when the block enters the cache; entries are checked each time they
+//! are walked, since their checks are cheap and depend on the reader's place.
+
+use super::{Dir, Form, Found, fold::Wanted};
+use crate::verified::Role;
+use extant_base::{LogicalBlock, Result, Site};
+use extant_journal::MetaBlock;
+use extant_ondisk::dirent::{DirBlock, DirFormat};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::htree::{Index, levels_max, looks_like_node};
+
+/// How many blocks are read at once by a scan.
+pub(super) const SCAN_AHEAD: u32 = 32;
+
+/// What a block of a directory holds for somebody who reads its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Entries up to the tail.
+    Leaf,
+    /// Nothing but "." and "..".
+    Root,
+    /// Nothing.
+    Node,
+}
+
+impl Dir<'_> {
+    /// The site of block `at`, for errors.
+    pub(crate) fn site_of(&self, block: &MetaBlock) -> Site {
+        self.site().block(block.nr())
+    }
+
+    /// Verifies block `at` as what it looks like, and says which; once per cached block.
+    ///
+    /// Errors: `DirectoryTail`, `DirectoryChecksum`, `HtreeChecksum`.
+    pub(crate) fn check_block(&self, at: LogicalBlock, block: &MetaBlock) -> Result<Names> {
+        for (role, names) in [
+            (Role::DirLeaf(self.ino), Names::Leaf),
+            (Role::DirRoot(self.ino), Names::Root),
+            (Role::DirNode(self.ino), Names::Node),
+        ] {
+            if block.is_verified_as(role.kind()) {
+                return Ok(names);
+            }
+        }
+        let site = self.site_of(block);
+        let bytes = block.read();
+        let seed = self.seed.unwrap_or(0);
+        let (role, names) = if self.form == Form::Indexed && at.0 == 0 && self.is_root(&bytes) {
+            self.root(&bytes, site)?.verify_checksum(seed)?;
+            (Role::DirRoot(self.ino), Names::Root)
+        } else if self.form == Form::Indexed && at.0 != 0 && looks_like_node(&bytes) {
+            // Without checksums an empty leaf looks the same, and has as few names.
+            if self.format.checksums {
+                Index::node(&bytes, &self.format, site)?.verify_checksum(seed)?;
+            }
+            (Role::DirNode(self.ino), Names::Node)
+        } else {
+            DirBlock::new(&bytes, self.format, site).verify_checksum(seed)?;
+            (Role::DirLeaf(self.ino), Names::Leaf)
+        };
+        block.set_verified_as(role.kind());
+        Ok(names)
+    }
+
+    fn is_root(&self, bytes: &[u8]) -> bool {
+        self.root(bytes, self.site()).is_ok()
+    }
+
+    fn root<'b>(&self, bytes: &'b [u8], site: Site) -> Result<Index<'b>> {
+        let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+        Ok(Index::root(bytes, &self.format, levels, site)?.1)
+    }
+
+    /// How the entries of a block with these names are to be walked.
+    pub(crate) fn format_of(&self, names: Names) -> DirFormat {
+        match names {
+            Names::Leaf => self.format,
+            Names::Root | Names::Node => self.format.without_tail(),
+        }
+    }
+
+    /// Looks for the name in block `at`.
+    pub(super) fn find_in_block(
+        &self,
+        at: LogicalBlock,
+        block: &MetaBlock,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Found>> {
+        let names = self.check_block(at, block)?;
+        let bytes = block.read();
+        let view = DirBlock::new(&bytes, self.format_of(names), self.site_of(block));
+        for entry in view.entries() {
+            let entry = entry?;
+            if let Some(ino) = entry.ino
+                && wanted.is(&entry)
+            {
+                return Ok(Some(Found::in_block(&entry, ino, at, block.nr())));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Looks for the name in every block. An unusable block is an error only if no other block has the
+/// name.
+pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    let mut trouble = None;
+    let mut ahead = 0;
+    let mut at = 0;
+    while at < dir.blocks {
+        if at >= ahead {
+            dir.prefetch(LogicalBlock(at), SCAN_AHEAD);
+            ahead = at + SCAN_AHEAD;
+        }
+        let found = match dir.block(LogicalBlock(at)) {
+            Ok(Some(block)) => dir.find_in_block(LogicalBlock(at), &block, wanted),
+            Ok(None) => {
+                trouble.get_or_insert_with(|| dir.site().corrupt(extant_base::What::DirectoryHole));
+                at = dir.after_hole(LogicalBlock(at))?;
+                continue;
+            }
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(None) => {}
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                trouble.get_or_insert(error);
+            }
+        }
+        at += 1;
+    }
+    trouble.map_or(Ok(None), Err)
+}
+
+impl Dir<'_> {
+    /// The first block behind the hole at `at`.
+    pub(super) fn after_hole(&self, at: LogicalBlock) -> Result<u32> {
+        let run = self.volume.map(self.ino, self.body, at, self.blocks - at.0)?;
+        Ok(run.end().0)
+    }
+}

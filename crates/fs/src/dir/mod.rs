@@ -1,0 +1,200 @@
+//! Directories: three forms, one way to look a name up and one to list them.
+//!
+//! ```text
+//!   Form::Inline    entries in the inode: i_block, then the attribute
+//!   Form::Linear    blocks of entries, in any order
+//!   Form::Indexed   the same blocks, and an htree that says which one a hash lives in
+//!
+//!   Dir ─┬─ find(name)        Indexed: by hash, else every block in turn
+//!        └─ fill(position)    one block of entries after the other (`read.rs`)
+//! ```
+//!
+//! A [`Dir`] is made for one operation under the directory's lock; it holds what the blocks' checks
+//! need. Source: ext4 documentation, "Directory Entries".
+
+pub(crate) mod fold;
+pub(crate) mod htree;
+pub(crate) mod inline;
+pub(crate) mod linear;
+pub(crate) mod nokey;
+pub(crate) mod read;
+
+use crate::inode::Body;
+use crate::map::Target;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::MetaBlock;
+use extant_ondisk::dirent::{DirFormat, Dirent, EntryKind};
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use fold::Wanted;
+
+/// How a directory's entries are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// In the inode.
+    Inline,
+    /// In blocks.
+    Linear,
+    /// In blocks, with an htree in block 0.
+    Indexed,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a block, at this byte of it.
+    Block {
+        /// The directory's block.
+        logical: LogicalBlock,
+        /// The same block on disk.
+        nr: BlockNr,
+        /// Bytes from its start.
+        offset: usize,
+    },
+    /// In the inode: offsets below 60 count in `i_block`, from 60 on in the attribute.
+    Inline {
+        /// As `extant_ondisk::inline_dir` counts.
+        offset: usize,
+    },
+    /// Nowhere: the parent of an inline directory, and its "." entry, are implied.
+    Implied,
+}
+
+/// An entry that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What the name means.
+    pub(crate) ino: Ino,
+    /// The kind of file recorded beside the name.
+    pub(crate) kind: EntryKind,
+    /// Where the entry stands.
+    pub(crate) place: Place,
+}
+
+impl Found {
+    fn in_block(entry: &Dirent<'_>, ino: Ino, logical: LogicalBlock, nr: BlockNr) -> Found {
+        let place = Place::Block { logical, nr, offset: entry.offset };
+        Found { ino, kind: entry.kind, place }
+    }
+}
+
+/// One directory, for the time of one operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Dir<'a> {
+    /// Its volume.
+    pub(crate) volume: &'a Volume,
+    /// Its number.
+    pub(crate) ino: Ino,
+    /// Its fields; the caller holds the inode's lock.
+    pub(crate) body: &'a Body,
+    /// How its entries are stored.
+    pub(crate) form: Form,
+    /// How its blocks are laid out.
+    pub(crate) format: DirFormat,
+    /// The seed of its blocks' checksums; `None` without `metadata_csum`.
+    pub(crate) seed: Option<u32>,
+    /// Its blocks; 0 when inline.
+    pub(crate) blocks: u32,
+}
+
+impl Volume {
+    /// The directory `ino`, whose lock the caller holds.
+    ///
+    /// Errors: `NotADirectory`; `DirectorySize` for a size no directory of this volume can have.
+    pub(crate) fn dir<'a>(&'a self, ino: Ino, body: &'a Body) -> Result<Dir<'a>> {
+        if body.file_kind() != FileKind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        let flags = body.disk.flags;
+        let inline = body.disk.has_inline_data();
+        let blocks = if inline { 0 } else { body.disk.size >> self.block_size().log2() };
+        // A directory has no holes, so it has no more blocks than the volume.
+        if blocks > self.layout.blocks_count() || blocks > u64::from(u32::MAX - 1) {
+            return Err(Site::of_ino(ino).offset(4).corrupt(What::DirectorySize));
+        }
+        let encrypted = flags.contains(InodeFlags::ENCRYPT);
+        let form = match inline {
+            true => Form::Inline,
+            false if flags.contains(InodeFlags::INDEX) => Form::Indexed,
+            false => Form::Linear,
+        };
+        Ok(Dir {
+            volume: self,
+            ino,
+            body,
+            form,
+            format: DirFormat {
+                filetype: self.has_incompat(Incompat::FILETYPE),
+                checksums: self.has_ro_compat(RoCompat::METADATA_CSUM),
+                hash_words: encrypted && flags.contains(InodeFlags::CASEFOLD),
+                opaque_names: encrypted,
+                inodes_count: self.layout.inodes_count(),
+            },
+            seed: body.seed(self, ino),
+            blocks: blocks as u32,
+        })
+    }
+}
+
+impl<'a> Dir<'a> {
+    /// Where this directory is, for errors.
+    pub(crate) fn site(&self) -> Site {
+        Site::of_ino(self.ino)
+    }
+
+    /// Whether names here are equal when they differ in case only.
+    pub(crate) fn folds(&self) -> bool {
+        self.body.disk.flags.contains(InodeFlags::CASEFOLD)
+    }
+
+    /// Whether names here are ciphertext.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.body.disk.flags.contains(InodeFlags::ENCRYPT)
+    }
+
+    /// The entry called `name`, "." and ".." included; `None` when there is none.
+    ///
+    /// Errors: `NameTooLong`; `NameNotUtf8` where the directory demands it; `Corrupt`; `Device`.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > extant_ondisk::dirent::NAME_MAX && !self.is_encrypted() {
+            return Err(Error::NameTooLong);
+        }
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let wanted = Wanted::new(self, name)?;
+        match self.form {
+            Form::Inline => inline::find(self, &wanted),
+            Form::Linear => linear::find(self, &wanted),
+            Form::Indexed => htree::find(self, &wanted),
+        }
+    }
+
+    /// As [`Dir::find`]; `NotFound` when there is none.
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<Found> {
+        self.find(name)?.ok_or(Error::NotFound)
+    }
+
+    /// Block `at` of the directory; `None` for a hole.
+    ///
+    /// Errors: `ExtentUnwritten`; what the map gives; `Device`.
+    pub(crate) fn block(&self, at: LogicalBlock) -> Result<Option<MetaBlock>> {
+        self.volume.content_block(self.ino, self.body, at)
+    }
+
+    /// Brings up to `most` neighbouring blocks from `at` on into the cache, in one read.
+    pub(crate) fn prefetch(&self, at: LogicalBlock, most: u32) {
+        let limit = most.min(self.blocks.saturating_sub(at.0));
+        if limit < 2 {
+            return;
+        }
+        // A hint: errors come again when the blocks themselves are asked for.
+        if let Ok(run) = self.volume.map(self.ino, self.body, at, limit)
+            && let Target::Written(first) = run.target
+            && run.len > 1
+        {
+            let _ = self.volume.journal.cache().prefetch(first, run.len);
+        }
+    }
+}

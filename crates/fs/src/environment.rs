@@ -1,0 +1,157 @@
+//! What the engine takes from the world besides bytes: the time, and chance.
+//!
+//! ```text
+//!   Environment ─┬─ Clock    now()          SystemClock │ FixedClock
+//!                └─ Chance   next_u64()     SystemChance │ SeededChance
+//! ```
+//!
+//! Both arrive as arguments, so that one seed replays one run exactly and an image built twice is
+//! the same to the byte.
+
+use extant_ondisk::time::Timestamp;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// Gives numbers that nobody expects: inode generations, UUIDs, hash seeds.
+pub trait Chance: Send + Sync {
+    /// The next number.
+    fn next_u64(&self) -> u64;
+}
+
+/// The system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => Timestamp {
+                sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+                nsec: since.subsec_nanos(),
+            },
+            // A clock before 1970 is set wrong; any fixed time serves.
+            Err(_) => Timestamp { sec: 0, nsec: 0 },
+        }
+    }
+}
+
+/// A clock that stands still.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedClock(pub Timestamp);
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// Chance from a seed: the same seed gives the same numbers (SplitMix64).
+#[derive(Debug)]
+pub struct SeededChance(AtomicU64);
+
+impl SeededChance {
+    /// Numbers that follow from `seed`.
+    pub fn new(seed: u64) -> SeededChance {
+        SeededChance(AtomicU64::new(seed))
+    }
+}
+
+impl Chance for SeededChance {
+    fn next_u64(&self) -> u64 {
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// Chance from the system: every number from fresh random keys of the standard library's hasher.
+#[derive(Debug, Default)]
+pub struct SystemChance(AtomicU64);
+
+impl Chance for SystemChance {
+    fn next_u64(&self) -> u64 {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_u64(self.0.fetch_add(1, Ordering::Relaxed));
+        hasher.finish()
+    }
+}
+
+/// Time and chance of one volume.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives random numbers.
+    pub chance: Arc<dyn Chance>,
+}
+
+impl Environment {
+    /// A still clock and numbers that follow from `seed`.
+    pub fn fixed(now: Timestamp, seed: u64) -> Environment {
+        Environment { clock: Arc::new(FixedClock(now)), chance: Arc::new(SeededChance::new(seed)) }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A random 32-bit number.
+    pub fn next_u32(&self) -> u32 {
+        (self.chance.next_u64() >> 32) as u32
+    }
+
+    /// Fills `bytes` with random ones.
+    pub fn fill(&self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let word = self.chance.next_u64().to_le_bytes();
+            part.copy_from_slice(&word[..part.len()]);
+        }
+    }
+}
+
+/// The system's clock and chance.
+impl Default for Environment {
+    fn default() -> Environment {
+        Environment { clock: Arc::new(SystemClock), chance: Arc::new(SystemChance::default()) }
+    }
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Environment")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_gives_one_sequence() {
+        let (a, b) = (SeededChance::new(7), SeededChance::new(7));
+        let first: Vec<u64> = (0..4).map(|_| a.next_u64()).collect();
+        let second: Vec<u64> = (0..4).map(|_| b.next_u64()).collect();
+        assert_eq!(first, second);
+        assert_ne!(first[0], first[1]);
+    }
+
+    #[test]
+    fn filling_takes_any_length() {
+        let environment = Environment::fixed(Timestamp { sec: 1, nsec: 0 }, 1);
+        let mut bytes = [0; 13];
+        environment.fill(&mut bytes);
+        assert_ne!(bytes, [0; 13]);
+    }
+}

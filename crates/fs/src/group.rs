@@ -1,0 +1,389 @@
+//! Block groups in memory: the table of groups, their descriptors and bitmaps.
+//!
+//! ```text
+//!   GroupTable   chunks of 1024 groups, made when one of them is first asked for
+//!   ┌────────┬────────┬────────┐
+//!   │ ●      │        │ ●      │      a 64 TiB volume opens without touching its 524,288 groups
+//!   └─┼──────┴────────┴─┼──────┘
+//!     └ Group ┬ state   (Rank::Group)  free extents, what was found unusable
+//!             └ flags   descriptor checked, table parts prefetched
+//! ```
+//!
+//! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
+//! makes only its own group unusable. Source: ext4 documentation, "Block Group Descriptors".
+
+use crate::verified::Role;
+use crate::volume::Volume;
+use extant_base::lock::{Mutex, Rank};
+use extant_base::{BlockNr, GroupNr, Result, Site, What};
+use extant_journal::MetaBlock;
+use extant_ondisk::group_desc::{GroupDesc, bitmap_csum_agrees};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const CHUNK: usize = 1024;
+
+/// All groups of a volume.
+pub(crate) struct GroupTable {
+    chunks: Box<[OnceLock<Box<[Group]>>]>,
+}
+
+impl GroupTable {
+    pub(crate) fn new(groups: u32) -> GroupTable {
+        let chunks = (groups as usize).div_ceil(CHUNK);
+        GroupTable { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The group `nr`, which the layout must have.
+    pub(crate) fn get(&self, nr: GroupNr) -> &Group {
+        let chunk = nr.0 as usize / CHUNK;
+        let groups = self.chunks[chunk].get_or_init(|| {
+            let first = (chunk * CHUNK) as u32;
+            (first..first + CHUNK as u32).map(|nr| Group::new(GroupNr(nr))).collect()
+        });
+        &groups[nr.0 as usize % CHUNK]
+    }
+}
+
+/// What is known of one group beyond its descriptor.
+pub(crate) struct Group {
+    /// Its number.
+    pub(crate) nr: GroupNr,
+    /// What allocation knows; the lock that makes bits, counters and checksums one unit.
+    pub(crate) state: Mutex<GroupState>,
+    desc_checked: AtomicBool,
+    /// Which 64ths of the inode table were prefetched.
+    prefetched: AtomicU64,
+    /// Runs of this group that hold metadata at fixed places, sorted.
+    system: OnceLock<Box<[Range<u64>]>>,
+}
+
+/// What allocation knows of a group. Guarded by `Rank::Group`.
+#[derive(Debug, Default)]
+pub(crate) struct GroupState {
+    /// The block bitmap was found unusable: nothing is allocated or freed here.
+    pub(crate) block_map_bad: bool,
+    /// The inode bitmap was found unusable.
+    pub(crate) inode_map_bad: bool,
+}
+
+impl Group {
+    fn new(nr: GroupNr) -> Group {
+        Group {
+            nr,
+            state: Mutex::new(Rank::Group, GroupState::default()),
+            desc_checked: AtomicBool::new(false),
+            prefetched: AtomicU64::new(0),
+            system: OnceLock::new(),
+        }
+    }
+
+    /// Whether part `part` (0..64) of the inode table is asked for the first time.
+    fn first_use_of_part(&self, part: u32) -> bool {
+        let bit = 1 << part;
+        self.prefetched.load(Ordering::Relaxed) & bit == 0
+            && self.prefetched.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+}
+
+/// A bitmap to read: the block on disk, or what an UNINIT group's bitmap is computed to be.
+pub(crate) enum Bitmap {
+    /// As stored, checked.
+    Stored(MetaBlock),
+    /// One block's bytes, made up from the layout and the descriptor.
+    Computed(Box<[u8]>),
+}
+
+impl Bitmap {
+    /// Calls `look` with the bitmap's bytes, one whole block. Locks: takes `Leaf` around it.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        match self {
+            Bitmap::Stored(block) => look(&block.read()),
+            Bitmap::Computed(bytes) => look(bytes),
+        }
+    }
+}
+
+impl Volume {
+    /// The in-memory side of group `nr`, which the layout must have.
+    pub(crate) fn group(&self, nr: GroupNr) -> &Group {
+        self.groups.get(nr)
+    }
+
+    /// The block that holds the descriptor of `nr` and the descriptor's bytes in it.
+    ///
+    /// Errors: `Device`; `DescriptorBlock` when the layout has no such group.
+    pub(crate) fn descriptor_block(&self, nr: GroupNr) -> Result<(MetaBlock, Range<usize>)> {
+        let none = || Site::of_group(nr).corrupt(What::DescriptorBlock);
+        let (k, offset) = self.layout.desc_place(nr).ok_or_else(none)?;
+        let copy = self.descriptors_from.and_then(|from| self.layout.desc_block_copy(k, from));
+        let block = copy.or_else(|| self.layout.desc_block(k)).ok_or_else(none)?;
+        let block = self.journal.cache().get(block)?;
+        Ok((block, offset..offset + self.layout.desc_size()))
+    }
+
+    /// The descriptor of group `nr`, as it is now, checked.
+    ///
+    /// Errors: `Device`; `DescriptorChecksum`, `DescriptorBlock`, `DescriptorCount`. Locks: takes
+    /// `Leaf`. To change it, hold the group's state and write it back with `GroupDesc::write`.
+    pub(crate) fn descriptor(&self, nr: GroupNr) -> Result<GroupDesc> {
+        let (block, place) = self.descriptor_block(nr)?;
+        let group = self.group(nr);
+        let bytes = block.read();
+        if group.desc_checked.load(Ordering::Relaxed) {
+            return Ok(GroupDesc::parse(&bytes[place]));
+        }
+        let desc = GroupDesc::check(&bytes[place], nr, &self.layout, &self.csum)?;
+        group.desc_checked.store(true, Ordering::Relaxed);
+        Ok(desc)
+    }
+
+    /// The block bitmap of `nr`: checksum, padding and (where metadata cannot roam) the group's own
+    /// metadata verified, once per cached block.
+    ///
+    /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree`, and what the descriptor's
+    /// check gives. Locks: takes `Leaf`.
+    pub(crate) fn block_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
+        let desc = self.descriptor(nr)?;
+        if desc.block_uninit(&self.csum) {
+            return Ok(Bitmap::Computed(self.computed_block_bitmap(nr, &desc)));
+        }
+        let block = self.journal.cache().get(desc.block_bitmap)?;
+        let kind = Role::BlockBitmap(nr).kind();
+        if !block.is_verified_as(kind) {
+            self.check_block_bitmap(nr, &desc, &block.read())?;
+            block.set_verified_as(kind);
+        }
+        Ok(Bitmap::Stored(block))
+    }
+
+    /// The inode bitmap of `nr`: checksum and padding verified, once per cached block.
+    ///
+    /// Errors: `BitmapChecksum`, `BitmapPadding`, and what the descriptor's check gives.
+    pub(crate) fn inode_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
+        let desc = self.descriptor(nr)?;
+        if desc.inode_uninit(&self.csum) {
+            let mut bytes = self.zeroed_block();
+            set_bits(&mut bytes, self.layout.inodes_per_group() as usize..self.bits_per_block());
+            return Ok(Bitmap::Computed(bytes));
+        }
+        let block = self.journal.cache().get(desc.inode_bitmap)?;
+        let kind = Role::InodeBitmap(nr).kind();
+        if !block.is_verified_as(kind) {
+            let at = Site::of_group(nr).block(desc.inode_bitmap);
+            let bits = self.layout.inodes_per_group();
+            let covered = bits as usize / 8;
+            self.check_bitmap(&block.read(), desc.inode_bitmap_csum, covered, bits, at)?;
+            block.set_verified_as(kind);
+        }
+        Ok(Bitmap::Stored(block))
+    }
+
+    fn check_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> Result<()> {
+        let at = Site::of_group(nr).block(desc.block_bitmap);
+        let bits = self.layout.clusters_in_group(nr).unwrap_or(0);
+        let covered = self.layout.clusters_per_group() as usize / 8;
+        self.check_bitmap(bytes, desc.block_bitmap_csum, covered, bits, at)?;
+        if !self.layout.metadata_roams() {
+            for run in self.own_metadata(nr, desc) {
+                if !run.clone().all(|bit| test_bit(bytes, bit)) {
+                    return Err(at.offset(run.start / 8).corrupt(What::BitmapMetadataFree));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_bitmap(
+        &self,
+        bytes: &[u8],
+        stored: u32,
+        covered: usize,
+        bits: u32,
+        at: Site,
+    ) -> Result<()> {
+        if let Some(seed) = self.csum.seed() {
+            let computed = extant_crc32c::crc32c(seed, &bytes[..covered.min(bytes.len())]);
+            if !bitmap_csum_agrees(stored, computed, self.layout.desc_size()) {
+                return Err(at.corrupt(What::BitmapChecksum));
+            }
+        }
+        match first_clear(bytes, bits as usize..self.bits_per_block()) {
+            Some(bit) => Err(at.offset(bit / 8).corrupt(What::BitmapPadding)),
+            None => Ok(()),
+        }
+    }
+
+    /// The bits of `nr`'s block bitmap that its own bitmaps and inode table take, as far as they
+    /// lie in the group.
+    fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<usize>> {
+        let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
+        let ratio = u64::from(self.layout.cluster_ratio());
+        let itable = u64::from(self.layout.itable_blocks());
+        [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
+            .into_iter()
+            .filter_map(move |(first, len)| {
+                let start = first.0.max(blocks.start);
+                let end = first.0.checked_add(len)?.min(blocks.end);
+                (start < end).then(|| {
+                    let bit = |block: u64| (block - blocks.start) / ratio;
+                    bit(start) as usize..bit(end - 1) as usize + 1
+                })
+            })
+    }
+
+    /// What the block bitmap of a group with BLOCK_UNINIT stands for: the group's own metadata and
+    /// the padding, nothing else.
+    pub(crate) fn computed_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc) -> Box<[u8]> {
+        let mut bytes = self.zeroed_block();
+        let ratio = u64::from(self.layout.cluster_ratio());
+        if let Some(base) = self.layout.base_blocks(nr) {
+            set_bits(&mut bytes, 0..(base.end - base.start).div_ceil(ratio) as usize);
+        }
+        for run in self.own_metadata(nr, desc) {
+            set_bits(&mut bytes, run);
+        }
+        let clusters = self.layout.clusters_in_group(nr).unwrap_or(0) as usize;
+        set_bits(&mut bytes, clusters..self.bits_per_block());
+        bytes
+    }
+
+    /// Whether any of `len` blocks from `block` on is metadata at a fixed place: superblock copies,
+    /// descriptors, bitmaps, inode tables.
+    ///
+    /// Bitmaps and tables are looked for among the descriptors of the block's own flex group, where
+    /// every known maker of volumes puts them.
+    pub(crate) fn is_system(&self, block: BlockNr, len: u64) -> bool {
+        let end = block.0.saturating_add(len);
+        let mut at = block.0;
+        while at < end {
+            let Some(nr) = self.layout.group_of_block(BlockNr(at)) else { return true };
+            let Some(blocks) = self.layout.blocks_of_group(nr) else { return true };
+            let upto = end.min(blocks.end);
+            let system = self.group(nr).system.get_or_init(|| self.system_runs(nr));
+            // The first run that ends behind `at`.
+            let n = system.partition_point(|run| run.end <= at);
+            if system.get(n).is_some_and(|run| run.start < upto) {
+                return true;
+            }
+            at = upto;
+        }
+        false
+    }
+
+    fn system_runs(&self, nr: GroupNr) -> Box<[Range<u64>]> {
+        let Some(blocks) = self.layout.blocks_of_group(nr) else { return Box::default() };
+        let flex = self.layout.groups_per_flex();
+        let first = nr.0 / flex * flex;
+        let last = first.saturating_add(flex.min(1024)).min(self.layout.groups_count());
+        let itable = u64::from(self.layout.itable_blocks());
+        let mut runs: Vec<Range<u64>> = self.layout.base_blocks(nr).into_iter().collect();
+        for g in first..last {
+            // A group whose descriptor is bad names no places.
+            let Ok(desc) = self.descriptor(GroupNr(g)) else { continue };
+            let places =
+                [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
+            for (place, len) in places {
+                let start = place.0.max(blocks.start);
+                let end = place.0.saturating_add(len).min(blocks.end);
+                if start < end {
+                    runs.push(start..end);
+                }
+            }
+        }
+        runs.sort_unstable_by_key(|run| run.start);
+        // Overlapping runs are joined, so that a search by end finds the only candidate.
+        let mut joined: Vec<Range<u64>> = Vec::with_capacity(runs.len());
+        for run in runs.into_iter().filter(|run| run.start < run.end) {
+            match joined.last_mut() {
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => joined.push(run),
+            }
+        }
+        joined.into_boxed_slice()
+    }
+
+    /// Brings the part of the inode table around `slot` into the cache, in one large read, the
+    /// first time anybody asks for an inode there.
+    pub(crate) fn prefetch_inodes(&self, nr: GroupNr, slot: u32, desc: &GroupDesc) {
+        let per_block = self.layout.inodes_per_block();
+        let used = desc.used_slots(&self.layout, &self.csum).div_ceil(per_block);
+        let table = self.layout.itable_blocks().max(1);
+        // Parts of at least 32 blocks, at most 64 parts.
+        let part_len = table.div_ceil(64).max(32);
+        let part = slot / per_block / part_len;
+        let start = part * part_len;
+        let end = (start + part_len).min(used);
+        if end > start + 1 && self.group(nr).first_use_of_part(part) {
+            let first = BlockNr(desc.inode_table.0 + u64::from(start));
+            // A hint: an error comes again when the block itself is read.
+            let _ = self.journal.cache().prefetch(first, end - start);
+        }
+    }
+
+    fn zeroed_block(&self) -> Box<[u8]> {
+        vec![0; self.layout.block_size().bytes()].into_boxed_slice()
+    }
+
+    fn bits_per_block(&self) -> usize {
+        self.layout.block_size().bytes() * 8
+    }
+}
+
+fn test_bit(bytes: &[u8], bit: usize) -> bool {
+    bytes.get(bit / 8).is_some_and(|byte| byte & 1 << (bit % 8) != 0)
+}
+
+fn set_bits(bytes: &mut [u8], bits: Range<usize>) {
+    let mut bit = bits.start;
+    while bit < bits.end.min(bytes.len() * 8) {
+        if bit.is_multiple_of(8) && bits.end - bit >= 8 {
+            let whole = (bits.end / 8).min(bytes.len());
+            bytes[bit / 8..whole].fill(0xFF);
+            bit = whole * 8;
+        } else {
+            bytes[bit / 8] |= 1 << (bit % 8);
+            bit += 1;
+        }
+    }
+}
+
+fn first_clear(bytes: &[u8], bits: Range<usize>) -> Option<usize> {
+    let mut bit = bits.start;
+    while bit < bits.end {
+        if bit.is_multiple_of(8) && bits.end - bit >= 8 && bytes[bit / 8] == 0xFF {
+            bit += 8;
+        } else if test_bit(bytes, bit) {
+            bit += 1;
+        } else {
+            return Some(bit);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setting_bits_touches_the_range_and_nothing_else() {
+        for (start, end) in [(0, 0), (0, 1), (3, 9), (7, 33), (8, 16), (5, 64), (60, 64)] {
+            let mut bytes = [0u8; 8];
+            set_bits(&mut bytes, start..end);
+            for bit in 0..64 {
+                assert_eq!(test_bit(&bytes, bit), (start..end).contains(&bit), "{start} {end}");
+            }
+            assert_eq!(first_clear(&bytes, start..end), None);
+            assert_eq!(first_clear(&bytes, start..64), (end < 64).then_some(end));
+        }
+    }
+
+    #[test]
+    fn groups_are_made_when_asked_for() {
+        let table = GroupTable::new(u32::MAX);
+        assert_eq!(table.get(GroupNr(u32::MAX - 1)).nr, GroupNr(u32::MAX - 1));
+        assert!(table.chunks[0].get().is_none());
+    }
+}

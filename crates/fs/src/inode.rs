@@ -1,0 +1,386 @@
+//! Inodes in use: one object per inode number, however many threads hold it.
+//!
+//! ```text
+//!   InodeTable   64 shards: number → Arc<Inode>       nobody holds it any more: may leave
+//!                                     │
+//!                  Inode ─ body (Rank::Inode) ─ Body ┬ disk   the fields, in meaning
+//!                                                    └ raw    the whole slot, for attributes
+//!
+//!   table block ──check──► Body ──change under a handle──► store ──► table block
+//! ```
+//!
+//! An inode is checked when it is read from its table; who asks decides which numbers are allowed
+//! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
+//! nothing.
+
+use crate::volume::Volume;
+use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
+use extant_base::{Ino, Result, Site, What};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::features::{Compat, RoCompat};
+use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
+use hashbrown::HashMap;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One inode in use.
+pub(crate) struct Inode {
+    /// Its number.
+    pub(crate) ino: Ino,
+    /// What it holds. Guards the inode's fields, its mapping and its names.
+    pub(crate) body: RwLock<Body>,
+    /// Somebody asked for it since the table was last swept.
+    recent: AtomicBool,
+}
+
+impl Inode {
+    pub(crate) fn new(ino: Ino, body: Body) -> Inode {
+        Inode { ino, body: RwLock::new(Rank::Inode, body), recent: AtomicBool::new(true) }
+    }
+
+    /// Shared access to the fields. Locks: takes `Inode`.
+    #[track_caller]
+    pub(crate) fn read(&self) -> ReadGuard<'_, Body> {
+        self.body.read()
+    }
+
+    /// Exclusive access to the fields. Locks: takes `Inode`.
+    #[track_caller]
+    pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
+        self.body.write()
+    }
+}
+
+/// What an inode holds: its fields (reached directly, as if the body were the disk's inode) and the
+/// bytes of its slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    /// The fields.
+    pub(crate) disk: DiskInode,
+    /// The slot, `inode_size` bytes. Stale where `disk` has fields; right behind them, where the
+    /// attributes are.
+    pub(crate) raw: Box<[u8]>,
+}
+
+impl Deref for Body {
+    type Target = DiskInode;
+    fn deref(&self) -> &DiskInode {
+        &self.disk
+    }
+}
+
+impl DerefMut for Body {
+    fn deref_mut(&mut self) -> &mut DiskInode {
+        &mut self.disk
+    }
+}
+
+impl Body {
+    /// The body of an inode that is being made: no attributes.
+    pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
+        Body { disk, raw: vec![0; volume.layout.inode_size()].into_boxed_slice() }
+    }
+
+    /// The kind of file. An inode that was checked has one.
+    pub(crate) fn file_kind(&self) -> FileKind {
+        self.disk.kind().unwrap_or(FileKind::Regular)
+    }
+
+    /// The bytes that may hold attributes, magic included; empty without room for any.
+    pub(crate) fn xattr_tail(&self, volume: &Volume) -> &[u8] {
+        self.raw.get(self.disk.xattr_area(&volume.inode_format)).unwrap_or_default()
+    }
+
+    /// The same bytes, for change.
+    pub(crate) fn xattr_tail_mut(&mut self, volume: &Volume) -> &mut [u8] {
+        let area = self.disk.xattr_area(&volume.inode_format);
+        self.raw.get_mut(area).unwrap_or_default()
+    }
+
+    /// The seed of everything that belongs to this inode; `None` without `metadata_csum`.
+    pub(crate) fn seed(&self, volume: &Volume, ino: Ino) -> Option<u32> {
+        volume.csum.inode_seed(ino, self.disk.generation)
+    }
+
+    /// Writes the inode into its table block under `handle`, checksum included.
+    ///
+    /// Spends one credit. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
+    /// Locks: the caller holds the inode's; takes `Leaf`.
+    pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
+        self.disk.write(&mut self.raw, ino, &volume.inode_format)?;
+        let (block, place) = volume.inode_slot(ino)?;
+        block.write(handle)?.bytes_mut()[place].copy_from_slice(&self.raw);
+        Ok(())
+    }
+}
+
+/// Who asks for an inode, and so which numbers and states are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// A directory entry or a caller: the root or an ordinary number, in use.
+    Name,
+    /// The engine itself: any number, journal and quota files included; links may be zero.
+    Internal,
+    /// Orphan processing: as `Name`, but links may be zero.
+    Orphan,
+    /// An attribute: an inode that holds a value.
+    Value,
+}
+
+impl Volume {
+    /// The inode that a name or a caller asks for.
+    ///
+    /// Errors: `InodeNumber` for a number out of range or hidden, `InodeUnlinked` for one without
+    /// links, and every check of `Inode::check`. Locks: takes `Inode` (shared) and `Leaf`, so the
+    /// caller holds no inode's lock.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.inode_as(ino, Ask::Name)
+    }
+
+    /// The inode of an orphan record: as [`Volume::inode`], with or without links.
+    pub(crate) fn inode_unlinked_ok(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.inode_as(ino, Ask::Orphan)
+    }
+
+    /// Any inode, for the engine's own use: the journal, quota files, the orphan file.
+    pub(crate) fn inode_internal(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.inode_as(ino, Ask::Internal)
+    }
+
+    /// The inode `ino` as `ask` wants it.
+    pub(crate) fn inode_as(&self, ino: Ino, ask: Ask) -> Result<Arc<Inode>> {
+        if ask != Ask::Internal && self.is_hidden(ino) {
+            return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
+        }
+        let inode = match self.inodes.find(ino) {
+            Some(inode) => inode,
+            None => self.load_inode(ino)?,
+        };
+        // A lock on an inode that others may hold is only waited for where the order allows it:
+        // what is checked here was settled when the inode was made, but for the links.
+        let (links, flags) = {
+            let body = inode.body.read_second();
+            (body.disk.links, body.disk.flags)
+        };
+        let is_value = flags.contains(InodeFlags::EA_INODE);
+        match ask {
+            Ask::Internal => {}
+            Ask::Value if !is_value => {
+                return Err(Site::of_ino(ino).corrupt(What::XattrInode));
+            }
+            Ask::Name | Ask::Orphan if is_value => {
+                return Err(Site::of_ino(ino).corrupt(What::InodeFlags));
+            }
+            Ask::Name if links == 0 => {
+                return Err(Site::of_ino(ino).corrupt(What::InodeUnlinked));
+            }
+            _ => {}
+        }
+        Ok(inode)
+    }
+
+    /// The inode's fields for one look, without keeping it in the table: for scans of many.
+    ///
+    /// Checks as [`Volume::inode_as`] does.
+    pub(crate) fn peek_inode(&self, ino: Ino, ask: Ask) -> Result<Body> {
+        if let Some(inode) = self.inodes.find(ino) {
+            return Ok(inode.body.read_second().clone());
+        }
+        if ask != Ask::Internal && self.is_hidden(ino) {
+            return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
+        }
+        let body = self.read_inode(ino)?;
+        if ask == Ask::Name && body.disk.links == 0 {
+            return Err(Site::of_ino(ino).corrupt(What::InodeUnlinked));
+        }
+        Ok(body)
+    }
+
+    /// Whether a number is the engine's own: reserved ones but the root, quota and orphan files.
+    fn is_hidden(&self, ino: Ino) -> bool {
+        let number = ino.get();
+        if number < self.at_open.first_ino {
+            return ino != Ino::ROOT;
+        }
+        let quota = self.has_ro_compat(RoCompat::QUOTA)
+            && (number == self.at_open.prj_quota_inum
+                || number == self.at_open.usr_quota_inum
+                || number == self.at_open.grp_quota_inum);
+        let orphans =
+            self.has_compat(Compat::ORPHAN_FILE) && number == self.at_open.orphan_file_inum;
+        quota || orphans
+    }
+
+    /// The table block of `ino` and the bytes of its slot there.
+    ///
+    /// Errors: `InodeNumber` out of range; what the descriptor's check gives; `Device`.
+    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<(MetaBlock, Range<usize>)> {
+        let place = self.layout.inode_place(ino);
+        let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
+        let desc = self.descriptor(place.group)?;
+        let block = self
+            .journal
+            .cache()
+            .get(extant_base::BlockNr(desc.inode_table.0 + u64::from(place.table_block)))?;
+        Ok((block, place.offset..place.offset + self.layout.inode_size()))
+    }
+
+    /// Reads and checks the inode in its table, past the table of inodes in use.
+    pub(crate) fn read_inode(&self, ino: Ino) -> Result<Body> {
+        let at = Site::of_ino(ino);
+        let place = self.layout.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
+        let desc = self.descriptor(place.group)?;
+        // Slots that were never used hold garbage.
+        if place.slot >= desc.used_slots(&self.layout, &self.csum) {
+            return Err(at.group(place.group).corrupt(What::InodeNotMarked));
+        }
+        self.prefetch_inodes(place.group, place.slot, &desc);
+        let nr = extant_base::BlockNr(desc.inode_table.0 + u64::from(place.table_block));
+        let block = self.journal.cache().get(nr)?;
+        let raw: Box<[u8]> = {
+            let bytes = block.read();
+            Box::from(&bytes[place.offset..place.offset + self.layout.inode_size()])
+        };
+        let disk = DiskInode::check(&raw, ino, &self.inode_format)?;
+        if let Some(acl) = disk.file_acl
+            && ino.get() >= self.at_open.first_ino
+            && self.is_system(acl, 1)
+        {
+            return Err(at.block(acl).corrupt(What::InodeFileAcl));
+        }
+        Ok(Body { disk, raw })
+    }
+
+    #[cold]
+    fn load_inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        loop {
+            let sweeps = self.inodes.sweeps(ino);
+            let body = self.read_inode(ino)?;
+            if let Some(inode) = self.inodes.insert_read(ino, body, sweeps) {
+                return Ok(inode);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: HashMap<u32, Arc<Inode>>,
+    /// How often inodes left this shard.
+    sweeps: u64,
+}
+
+/// The inodes in use.
+pub(crate) struct InodeTable {
+    shards: Box<[Mutex<Shard>]>,
+    /// Inodes a shard keeps before it is swept.
+    limit: usize,
+}
+
+const SHARDS: usize = 64;
+
+impl InodeTable {
+    /// A table that keeps about `limit` inodes nobody holds.
+    pub(crate) fn new(limit: usize) -> InodeTable {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect();
+        InodeTable { shards, limit: (limit / SHARDS).max(4) }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[ino.get() as usize % SHARDS]
+    }
+
+    /// The inode, if it is in use.
+    pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let shard = self.shard(ino).lock();
+        let inode = shard.inodes.get(&ino.get())?;
+        if !inode.recent.load(Ordering::Relaxed) {
+            inode.recent.store(true, Ordering::Relaxed);
+        }
+        Some(Arc::clone(inode))
+    }
+
+    fn sweeps(&self, ino: Ino) -> u64 {
+        self.shard(ino).lock().sweeps
+    }
+
+    /// Puts in an inode that was just read from disk. Whoever was faster wins. `None`: inodes left
+    /// the shard since `sweeps` was taken, so what was read may be older than what is on disk now.
+    fn insert_read(&self, ino: Ino, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(ino).lock();
+        if let Some(inode) = shard.inodes.get(&ino.get()) {
+            return Some(Arc::clone(inode));
+        }
+        if shard.sweeps != sweeps {
+            return None;
+        }
+        let inode = Arc::new(Inode::new(ino, body));
+        shard.inodes.insert(ino.get(), Arc::clone(&inode));
+        self.sweep(&mut shard);
+        Some(inode)
+    }
+
+    /// Puts in an inode that was just made, in place of whatever bore its number before.
+    pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(ino, body));
+        let mut shard = self.shard(ino).lock();
+        shard.inodes.insert(ino.get(), Arc::clone(&inode));
+        self.sweep(&mut shard);
+        inode
+    }
+
+    /// Takes an inode out that was freed: whoever asks next reads it anew.
+    pub(crate) fn forget(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock();
+        shard.inodes.remove(&ino.get());
+        shard.sweeps += 1;
+    }
+
+    /// Lets inodes go that nobody holds: first those nobody asked for lately, then all.
+    fn sweep(&self, shard: &mut Shard) {
+        if shard.inodes.len() <= self.limit {
+            return;
+        }
+        shard.sweeps += 1;
+        let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1;
+        shard.inodes.retain(|_, inode| held(inode) || inode.recent.swap(false, Ordering::Relaxed));
+        if shard.inodes.len() > self.limit {
+            shard.inodes.retain(|_, inode| held(inode));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body() -> Body {
+        Body { disk: DiskInode::default(), raw: Box::default() }
+    }
+
+    #[test]
+    fn the_table_stays_bounded_and_keeps_what_is_held() {
+        let table = InodeTable::new(SHARDS * 8);
+        let held = table.insert_new(Ino::ROOT, body());
+        for n in 1..5000 {
+            let ino = Ino::new(Ino::ROOT.get() + n * SHARDS as u32).unwrap();
+            table.insert_new(ino, body());
+        }
+        assert!(table.shard(Ino::ROOT).lock().inodes.len() <= 10);
+        assert!(Arc::ptr_eq(&held, &table.find(Ino::ROOT).unwrap()));
+    }
+
+    #[test]
+    fn a_body_read_before_a_sweep_is_not_believed() {
+        let table = InodeTable::new(64);
+        let ino = Ino::new(12).unwrap();
+        let sweeps = table.sweeps(ino);
+        table.forget(ino);
+        assert!(table.insert_read(ino, body(), sweeps).is_none());
+        let sweeps = table.sweeps(ino);
+        let first = table.insert_read(ino, body(), sweeps).unwrap();
+        let second = table.insert_read(ino, body(), sweeps).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+}

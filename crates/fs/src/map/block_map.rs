@@ -1,0 +1,111 @@
+//! Reading block maps: direct, indirect, double and triple pointers.
+//!
+//! ```text
+//!   i_block ─slot─► pointer block ─slot─► pointer block ─slot─► data
+//!      │ 0: a hole as long as everything below the slot, and below the zero slots behind it
+//!      └ neighbouring pointers to neighbouring blocks: one run, within one pointer block
+//! ```
+//!
+//! Pointer blocks carry no checksum: every pointer is checked each time it is followed. Source:
+//! ext4 documentation, "Direct/Indirect Block Addressing".
+
+use super::{Run, Target};
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
+use extant_ondisk::block_map::{DIRECT, Path, ROOT_SLOTS, check_pointer, pointer};
+
+/// What one slot of `i_block` or of a pointer block says.
+enum Slot {
+    /// Neither it nor the slots behind it, this many in all, point anywhere.
+    Hole { slots: u32 },
+    /// It points here; so do the slots behind it at the blocks behind, this many in all.
+    Block { first: BlockNr, slots: u32 },
+}
+
+/// See [`Volume::map`].
+pub(super) fn map(
+    volume: &Volume,
+    ino: Ino,
+    body: &Body,
+    at: LogicalBlock,
+    limit: u32,
+) -> Result<Run> {
+    let size = volume.block_size();
+    let Some(path) = Path::to(at, size) else {
+        // Behind everything a map can reach there is nothing.
+        return Ok(Run { logical: at, len: limit, target: Target::Hole });
+    };
+    let site = Site::of_ino(ino);
+    let depth = path.depth();
+    // Only a direct slot has neighbours of its own kind in `i_block`.
+    let root_end = if depth == 0 { DIRECT } else { path.slots()[0] + 1 };
+    let root = &body.disk.i_block[..ROOT_SLOTS.min(root_end as usize) * 4];
+    let mut slot = look(volume, root, path.slots()[0], depth == 0, limit, site)?;
+    for level in 1..=depth {
+        let pointers = match slot {
+            Slot::Hole { .. } => return Ok(hole(&path, level - 1, slot, at, limit, size)),
+            Slot::Block { first, .. } => first,
+        };
+        if volume.guards_system(ino) && volume.is_system(pointers, 1) {
+            return Err(site.block(pointers).corrupt(What::MapBlockRange));
+        }
+        let block = volume.journal.cache().get(pointers)?;
+        let bytes = block.read();
+        let last = level == depth;
+        slot = look(volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
+    }
+    match slot {
+        Slot::Hole { .. } => Ok(hole(&path, depth, slot, at, limit, size)),
+        Slot::Block { first, slots } => {
+            if volume.guards_system(ino) && volume.is_system(first, u64::from(slots)) {
+                return Err(site.block(first).corrupt(What::MapBlockRange));
+            }
+            Ok(Run { logical: at, len: slots, target: Target::Written(first) })
+        }
+    }
+}
+
+/// Reads `slot` of `bytes`, and, with `runs`, how many slots behind it go on.
+fn look(
+    volume: &Volume,
+    bytes: &[u8],
+    slot: u32,
+    runs: bool,
+    limit: u32,
+    at: Site,
+) -> Result<Slot> {
+    let valid = volume.layout.block_range();
+    let Some(first) = check_pointer(bytes, slot, &valid, at)? else {
+        let zeros = (slot + 1..).take_while(|n| pointer(bytes, *n) == Some(0));
+        return Ok(Slot::Hole { slots: 1 + zeros.take(limit as usize - 1).count() as u32 });
+    };
+    if !runs {
+        return Ok(Slot::Block { first, slots: 1 });
+    }
+    let next = |n: u32| first.0 + u64::from(n) + 1;
+    let follows = |n: u32| {
+        valid.contains(&next(n)) && pointer(bytes, slot + 1 + n).map(u64::from) == Some(next(n))
+    };
+    let more = (0..limit - 1).take_while(|n| follows(*n)).count() as u32;
+    Ok(Slot::Block { first, slots: 1 + more })
+}
+
+/// The hole from `at` to the end of what the zero slots at `level` of the path stand for.
+fn hole(
+    path: &Path,
+    level: usize,
+    slot: Slot,
+    at: LogicalBlock,
+    limit: u32,
+    size: extant_base::BlockSize,
+) -> Run {
+    let Slot::Hole { slots } = slot else { unreachable!("only holes come here") };
+    let mut before = 0;
+    for (deeper, slot) in path.slots().iter().enumerate().skip(level + 1) {
+        before += u64::from(*slot) * path.blocks_below(deeper, size);
+    }
+    let len = u64::from(slots) * path.blocks_below(level, size) - before;
+    let len = u32::try_from(len).unwrap_or(u32::MAX).min(limit);
+    Run { logical: at, len, target: Target::Hole }
+}

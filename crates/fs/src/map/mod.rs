@@ -1,0 +1,115 @@
+//! Where a file's blocks are: one answer for extent trees, block maps and holes.
+//!
+//! ```text
+//!   logical  0        8     12             40
+//!            ├────────┼─────┼──────────────┤
+//!   Run      │Written │Hole │ Unwritten    │      one call gives one run, cut at `limit`
+//!            └────────┴─────┴──────────────┘
+//! ```
+//!
+//! A run never lies: what is `Written` is inside the volume, and a hole is as long as the map
+//! surely says. It may be shorter than the file's own run: ask again behind it.
+
+pub(crate) mod block_map;
+pub(crate) mod extent;
+
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, LogicalBlock, Result};
+
+/// One past the last logical block a file can have.
+pub(crate) const LOGICAL_END: u32 = u32::MAX;
+
+/// Where a run's blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Nowhere; reads as zeros.
+    Hole,
+    /// On disk, from this block on.
+    Written(BlockNr),
+    /// Reserved on disk from this block on; reads as zeros.
+    Unwritten(BlockNr),
+}
+
+impl Target {
+    /// The first block on disk, written or not.
+    pub(crate) fn block(self) -> Option<BlockNr> {
+        match self {
+            Target::Hole => None,
+            Target::Written(block) | Target::Unwritten(block) => Some(block),
+        }
+    }
+}
+
+/// Neighbouring logical blocks with one kind of target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first logical block.
+    pub(crate) logical: LogicalBlock,
+    /// How many blocks, at least 1.
+    pub(crate) len: u32,
+    /// Where they are.
+    pub(crate) target: Target,
+}
+
+impl Run {
+    /// The logical block behind the run. Runs end at [`LOGICAL_END`] at the latest.
+    pub(crate) fn end(&self) -> LogicalBlock {
+        LogicalBlock(self.logical.0 + self.len)
+    }
+}
+
+impl Volume {
+    /// The run at logical block `at` of an inode, at most `limit` (≥ 1) blocks of it.
+    ///
+    /// Not for inline data, fast symlinks and devices, whose `i_block` holds no map. Errors:
+    /// `Corrupt` when the map is; `Invalid` at [`LOGICAL_END`]. Locks: the caller holds the
+    /// inode's; takes `Leaf`.
+    pub(crate) fn map(&self, ino: Ino, body: &Body, at: LogicalBlock, limit: u32) -> Result<Run> {
+        if at.0 >= LOGICAL_END || limit == 0 {
+            return Err(extant_base::Error::Invalid("logical block out of range"));
+        }
+        let limit = limit.min(LOGICAL_END - at.0);
+        if body.has_extents() {
+            extent::tree::map(self, ino, body, at, limit)
+        } else {
+            block_map::map(self, ino, body, at, limit)
+        }
+    }
+
+    /// The runs of `range`, in order and without gaps. Ends after the first error.
+    pub(crate) fn runs<'a>(
+        &'a self,
+        ino: Ino,
+        body: &'a Body,
+        range: std::ops::Range<u32>,
+    ) -> Runs<'a> {
+        Runs { volume: self, ino, body, at: range.start, end: range.end }
+    }
+}
+
+/// See [`Volume::runs`].
+pub(crate) struct Runs<'a> {
+    volume: &'a Volume,
+    ino: Ino,
+    body: &'a Body,
+    at: u32,
+    end: u32,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<Run>;
+
+    fn next(&mut self) -> Option<Result<Run>> {
+        if self.at >= self.end {
+            return None;
+        }
+        let limit = self.end - self.at;
+        let run = self.volume.map(self.ino, self.body, LogicalBlock(self.at), limit);
+        self.at = match &run {
+            Ok(run) => run.end().0,
+            Err(_) => self.end,
+        };
+        Some(run)
+    }
+}

@@ -1,0 +1,299 @@
+//! One open volume: everything that all its threads share.
+//!
+//! ```text
+//!   Volume ─┬─ device ──── journal ── cache of metadata blocks
+//!           ├─ layout, csum, at_open       facts that do not change while it is open
+//!           ├─ superblock  (Rank::Mount)   fields that do
+//!           ├─ groups      table of groups, filled as they are asked for
+//!           ├─ inodes      inodes in use
+//!           └─ free counters, late features, error note     atomics
+//! ```
+//!
+//! Opening reads one superblock. Descriptors are read and checked when their group is first asked
+//! for, so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open.rs` runs
+//! it before and opens the volume again.
+
+use crate::environment::Environment;
+use crate::group::GroupTable;
+use crate::inode::InodeTable;
+use extant_base::lock::{Rank, RwLock};
+use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
+use extant_blockdev::BlockDevice;
+use extant_journal::{CacheOptions, Journal, MetaBlock};
+use extant_ondisk::checksum::Checksums;
+use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use extant_ondisk::inode::InodeFormat;
+use extant_ondisk::layout::Layout;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use zerocopy::FromBytes;
+
+/// How to open the parts of a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumeOptions {
+    /// Nothing is changed on the device.
+    pub(crate) read_only: bool,
+    /// Use the copy of the superblock and descriptors in this group. Only with `read_only`.
+    pub(crate) backup: Option<GroupNr>,
+    /// Memory for metadata blocks.
+    pub(crate) cache: CacheOptions,
+    /// Inodes kept in memory while nobody uses them.
+    pub(crate) inodes: usize,
+    /// Time and chance.
+    pub(crate) environment: Environment,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions {
+            read_only: true,
+            backup: None,
+            cache: CacheOptions::default(),
+            inodes: 16 << 10,
+            environment: Environment::default(),
+        }
+    }
+}
+
+/// An open volume. See the module's picture.
+pub(crate) struct Volume {
+    /// Where the bytes are.
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// Through which metadata changes; owns the cache.
+    pub(crate) journal: Journal,
+    /// Geometry.
+    pub(crate) layout: Layout,
+    /// How metadata is checked.
+    pub(crate) csum: Checksums,
+    /// How inodes are laid out.
+    pub(crate) inode_format: InodeFormat,
+    /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
+    pub(crate) csum_seed: u32,
+    /// The superblock as it was at open: features, seeds, reserved inodes. Fields that change
+    /// while the volume is open are stale here.
+    pub(crate) at_open: Superblock,
+    /// The superblock as it shall be written. `Rank::Mount`: not to be had under an inode's lock.
+    pub(crate) superblock: RwLock<Superblock>,
+    /// All block groups; see [`Volume::group`].
+    pub(crate) groups: GroupTable,
+    /// Inodes in use; see [`Volume::inode`].
+    pub(crate) inodes: InodeTable,
+    /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
+    pub(crate) free_clusters: AtomicI64,
+    /// Free inodes of all groups. From the superblock until [`Volume::recount_free`].
+    pub(crate) free_inodes: AtomicI64,
+    /// Directories of all groups. 0 until [`Volume::recount_free`].
+    pub(crate) used_dirs: AtomicI64,
+    /// Compatible feature bits that came up since open; the superblock's writer adds them.
+    pub(crate) late_compat: AtomicU32,
+    /// Read-only compatible feature bits that came up since open.
+    pub(crate) late_ro_compat: AtomicU32,
+    /// Corruptions met since open.
+    pub(crate) errors_seen: AtomicU32,
+    /// Time and chance.
+    pub(crate) environment: Environment,
+    /// Nothing is changed on the device.
+    pub(crate) read_only: bool,
+    /// The group whose descriptor copies are read, when the primary ones are not.
+    pub(crate) descriptors_from: Option<GroupNr>,
+}
+
+impl Volume {
+    /// Opens the volume on `device` as it stands: no recovery, no change.
+    ///
+    /// Errors: whatever is wrong with the superblock; `Unsupported` naming an unknown incompatible
+    /// feature, or, to write, an unknown read-only compatible one.
+    pub(crate) fn open_parts(
+        device: Arc<dyn BlockDevice>,
+        options: &VolumeOptions,
+    ) -> Result<Volume> {
+        let at_open = read_superblock(&*device, options.backup)?;
+        if !options.read_only {
+            if options.backup.is_some() {
+                return Err(Error::Invalid("a backup superblock can only be read from"));
+            }
+            if let Some(feature) = at_open.features.all_unwritable().next() {
+                return Err(Error::Unsupported { feature });
+            }
+        }
+        Volume::with_superblock(device, at_open, options)
+    }
+
+    /// A volume on `device` with a superblock that was just made and checked: for mkfs, before
+    /// anything else stands on the device.
+    pub(crate) fn with_superblock(
+        device: Arc<dyn BlockDevice>,
+        at_open: Superblock,
+        options: &VolumeOptions,
+    ) -> Result<Volume> {
+        let layout = Layout::new(&at_open)?;
+        at_open.check_device(device.len(), Site::NOWHERE)?;
+        let journal = Journal::off(Arc::clone(&device), at_open.block_size, options.cache);
+        let free_clusters = at_open.free_blocks >> layout.log_cluster_ratio();
+        Ok(Volume {
+            device,
+            journal,
+            layout,
+            csum: at_open.checksums(),
+            csum_seed: at_open.csum_seed(),
+            inode_format: InodeFormat::new(&at_open),
+            superblock: RwLock::new(Rank::Mount, at_open.clone()),
+            groups: GroupTable::new(layout.groups_count()),
+            inodes: InodeTable::new(options.inodes),
+            free_clusters: AtomicI64::new(i64::try_from(free_clusters).unwrap_or(i64::MAX)),
+            free_inodes: AtomicI64::new(i64::from(at_open.free_inodes)),
+            used_dirs: AtomicI64::new(0),
+            late_compat: AtomicU32::new(0),
+            late_ro_compat: AtomicU32::new(0),
+            errors_seen: AtomicU32::new(0),
+            environment: options.environment.clone(),
+            read_only: options.read_only,
+            descriptors_from: options.backup,
+            at_open,
+        })
+    }
+
+    /// The features of the volume as it was opened.
+    pub(crate) fn features(&self) -> &Features {
+        &self.at_open.features
+    }
+
+    /// Whether a compatible feature is on.
+    pub(crate) fn has_compat(&self, feature: Compat) -> bool {
+        self.at_open.features.compat.contains(feature)
+    }
+
+    /// Whether an incompatible feature is on.
+    pub(crate) fn has_incompat(&self, feature: Incompat) -> bool {
+        self.at_open.features.incompat.contains(feature)
+    }
+
+    /// Whether a read-only compatible feature is on.
+    pub(crate) fn has_ro_compat(&self, feature: RoCompat) -> bool {
+        self.at_open.features.ro_compat.contains(feature)
+    }
+
+    /// Whether the blocks of `ino` must keep off metadata at fixed places. The engine's own inodes
+    /// may name it: the resize inode names the reserved descriptor blocks.
+    pub(crate) fn guards_system(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || ino.get() >= self.at_open.first_ino
+    }
+
+    /// Size of a block.
+    pub(crate) fn block_size(&self) -> BlockSize {
+        self.layout.block_size()
+    }
+
+    /// `ReadOnly` unless the volume may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The block that holds the primary superblock, and the byte where it starts there.
+    pub(crate) fn superblock_block(&self) -> Result<(MetaBlock, usize)> {
+        let block = self.block_size().block_at(ByteOffset(SUPERBLOCK_OFFSET));
+        let start = self.block_size().start_of(block);
+        let block = self.journal.cache().get(block)?;
+        Ok((block, (SUPERBLOCK_OFFSET - start.0) as usize))
+    }
+
+    /// Reads `buf.len()` bytes of `block` and those behind it, past the cache: for file data.
+    pub(crate) fn read_data(&self, block: BlockNr, skip: usize, buf: &mut [u8]) -> Result<()> {
+        let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
+        self.device.read_at(ByteOffset(start), buf)
+    }
+
+    /// Sums the free counters from all descriptors: what they are before anything is allocated.
+    ///
+    /// Reads every descriptor block. A group whose descriptor is bad counts nothing.
+    pub(crate) fn recount_free(&self) -> Result<()> {
+        let (mut clusters, mut inodes, mut dirs) = (0i64, 0i64, 0i64);
+        for nr in self.layout.groups() {
+            match self.descriptor(nr) {
+                Ok(desc) => {
+                    clusters += i64::from(desc.free_clusters);
+                    inodes += i64::from(desc.free_inodes);
+                    dirs += i64::from(desc.used_dirs);
+                }
+                Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.free_clusters.store(clusters, Ordering::Relaxed);
+        self.free_inodes.store(inodes, Ordering::Relaxed);
+        self.used_dirs.store(dirs, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes that a corruption was met: the volume is marked as having errors when it is next
+    /// written.
+    pub(crate) fn note_error(&self, error: &Error) {
+        if matches!(error, Error::Corrupt { .. }) {
+            self.errors_seen.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads and checks the superblock: the primary, or the copy in group `backup`.
+///
+/// Errors: `Device` (a device too short included); `SuperblockMagic` and the other checks.
+pub(crate) fn read_superblock(
+    device: &dyn BlockDevice,
+    backup: Option<GroupNr>,
+) -> Result<Superblock> {
+    let superblock = match backup {
+        None => check_superblock(device, SUPERBLOCK_OFFSET)?,
+        Some(group) => backup_superblock(device, group)?,
+    };
+    superblock.check_device(device.len(), Site::NOWHERE)?;
+    Ok(superblock)
+}
+
+fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSuperblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if at.checked_add(bytes.len() as u64).is_none_or(|end| end > device.len()) {
+        // Nothing so short holds a volume.
+        return Err(Site::NOWHERE.corrupt(What::SuperblockMagic));
+    }
+    device.read_at(ByteOffset(at), &mut bytes)?;
+    RawSuperblock::read_from_bytes(&bytes).map_err(|_| Site::NOWHERE.corrupt(What::SuperblockMagic))
+}
+
+fn check_superblock(device: &dyn BlockDevice, at: u64) -> Result<Superblock> {
+    raw_superblock(device, at)?.check(Site::NOWHERE)
+}
+
+/// The copy in `group`. Where it lies depends on block size and group size, which a damaged primary
+/// cannot be asked for: every block size with its usual group size is tried, the primary's own
+/// fields first.
+fn backup_superblock(device: &dyn BlockDevice, group: GroupNr) -> Result<Superblock> {
+    let mut places = Vec::new();
+    if let Ok(primary) = raw_superblock(device, SUPERBLOCK_OFFSET)
+        && let Ok(primary) = primary.parse(Site::NOWHERE)
+    {
+        let first = u64::from(primary.first_data_block);
+        places.push((primary.block_size, first, u64::from(primary.blocks_per_group)));
+    }
+    for size in BlockSize::ALL {
+        let first = u64::from(size.bytes() == 1024);
+        places.push((size, first, (size.bytes() as u64 * 8).min(65528)));
+    }
+    let mut found = Err(Site::of_group(group).corrupt(What::SuperblockMagic));
+    for (size, first, per_group) in places {
+        let block = u64::from(group.0).saturating_mul(per_group).saturating_add(first);
+        let at = match group.0 {
+            0 => SUPERBLOCK_OFFSET,
+            _ => size.start_of(BlockNr(block)).0,
+        };
+        match raw_superblock(device, at).and_then(|raw| raw.check(Site::of_group(group))) {
+            Ok(superblock) if superblock.block_group == group => return Ok(superblock),
+            // A copy that is there but bad says more than one that is not.
+            Err(error) if !matches!(error, Error::Corrupt { what: What::SuperblockMagic, .. }) => {
+                found = Err(error);
+            }
+            _ => {}
+        }
+    }
+    found
+}
