@@ -21,6 +21,10 @@ mod journal;
 mod log;
 mod meta_block;
 mod recovery;
+#[cfg(test)]
+mod recovery_cut_test;
+#[cfg(test)]
+mod recovery_hostile_test;
 mod replay;
 mod revoke;
 mod scan;
