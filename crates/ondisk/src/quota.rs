@@ -398,15 +398,18 @@ impl QuotaInfo {
                 store.write(block, &bytes)
             }
             Found::EndsAt { level, block } => {
+                // Numbers go from the top down, as other tools give them; the blocks are written from
+                // the bottom up, so that the way down is whole when its top is hooked in.
+                let mut new = [0; TREE_DEPTH];
+                for block in &mut new[level + 1..] {
+                    *block = self.take_block(store)?;
+                }
                 let mut child = self.add_to_leaf(store, entry)?;
-                // New pointer blocks from the lowest up, so that the way down is whole when its top
-                // is hooked in.
                 for level in (level + 1..TREE_DEPTH).rev() {
-                    let new = self.take_block(store)?;
                     let mut bytes = [0; QUOTA_BLOCK];
                     set_pointer(&mut bytes, slot_of(entry.id, level), child);
-                    store.write(new, &bytes)?;
-                    child = new;
+                    store.write(new[level], &bytes)?;
+                    child = new[level];
                 }
                 let mut bytes = store.read(block)?;
                 set_pointer(&mut bytes, slot_of(entry.id, level), child);
