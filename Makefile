@@ -1,0 +1,38 @@
+# The project's doors. As root on Debian 12 each installs what it needs; as a normal user it says
+# what is missing.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
+
+.PHONY: all setup build demo test check bench fuzz soak
+
+all: build
+
+setup:
+	tests/setup-judges
+	tests/setup-rust
+
+build: setup
+	cargo build --release
+
+# Builds an image from a real tree, checks, lists and extracts it; as root, mounts and compares it.
+demo: build
+	tests/demo
+
+# Every test, with every judge that this machine has. CI=true: a missing judge fails.
+test: setup
+	cargo xtask check
+
+# Without tests: format, layers, lints, docs.
+check: setup
+	cargo xtask check --fast
+
+# Figures side by side with the rivals, in one run on this machine.
+bench: setup
+	cargo run --release --package extant-bench -- all
+
+# Each fuzz target for FUZZ_SECONDS (needs a nightly toolchain and cargo-fuzz).
+fuzz: setup
+	tests/fuzz
+
+# The test suites over and over with new seeds, for SOAK_ROUNDS rounds.
+soak: setup
+	tests/soak

@@ -1,0 +1,2 @@
+//! What the suites of `tests/` share: nothing yet beside the testkit.
+#![forbid(unsafe_code)]

@@ -1,0 +1,146 @@
+//! mke2fs, e2fsck, debugfs, dumpe2fs: the format's own tools, called as a user calls them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::{Finished, run};
+use crate::scratch::make_sparse;
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What `e2fsck -fn` said of a volume.
+#[derive(Debug)]
+pub struct FsckReport {
+    /// Exit status: 0 clean, 4 errors left, 8 could not run, 12 both; -1 ended by a signal or time.
+    pub exit: i32,
+    /// All it printed.
+    pub text: String,
+}
+
+impl FsckReport {
+    /// Nothing found.
+    pub fn clean(&self) -> bool {
+        self.exit == 0
+    }
+
+    /// `Ok` when clean; else the first findings.
+    pub fn expect_clean(&self) -> Result<(), String> {
+        if self.clean() {
+            return Ok(());
+        }
+        let lines: Vec<&str> =
+            self.text.lines().map(str::trim).filter(|l| !l.is_empty() && !is_progress(l)).collect();
+        Err(format!("e2fsck -fn: exit {}: {}", self.exit, lines[..lines.len().min(4)].join(" | ")))
+    }
+}
+
+fn is_progress(line: &str) -> bool {
+    line.starts_with("Pass ") || line.starts_with("e2fsck 1.")
+}
+
+/// Runs `e2fsck -fn` on `img`. `journal` is the external journal's image, if it has one.
+///
+/// e2fsck looks at the volume as it is: recover its journal first.
+pub fn e2fsck(img: &Path, journal: Option<&Path>) -> FsckReport {
+    let mut command = Command::new("e2fsck");
+    command.arg("-fn");
+    if let Some(journal) = journal {
+        command.arg("-j").arg(journal);
+    }
+    match run(command.arg(img).env("E2FSPROGS_FAKE_TIME", ""), LIMIT) {
+        Ok(done) => FsckReport {
+            exit: done.code().filter(|_| !done.timed_out).unwrap_or(-1),
+            text: done.out() + &done.err(),
+        },
+        Err(text) => FsckReport { exit: -1, text },
+    }
+}
+
+/// Runs one debugfs command on `img`, read-only. `Err` when it failed or complained: debugfs
+/// itself always exits 0, and says what is wrong on standard error.
+pub fn debugfs(img: &Path, request: &str) -> Result<String, String> {
+    let done = run(Command::new("debugfs").args(["-R", request]).arg(img), LIMIT)?.success()?;
+    let complaints: Vec<String> = done
+        .err()
+        .lines()
+        .filter(|l| !l.starts_with("debugfs 1.") && !l.trim().is_empty())
+        .map(str::to_owned)
+        .collect();
+    if complaints.is_empty() {
+        Ok(done.out())
+    } else {
+        Err(format!("debugfs -R '{request}': {}", complaints.join(" | ")))
+    }
+}
+
+/// Runs `dumpe2fs` on `img`: superblock and groups as text.
+pub fn dumpe2fs(img: &Path) -> Result<String, String> {
+    let done = run(Command::new("dumpe2fs").arg(img), LIMIT)?.success()?;
+    Ok(done.out())
+}
+
+/// Makes a volume of `bytes` at `img` with `options` (words split at spaces, `-t ext4` unless a
+/// type is named), filled from `from` where given. `-E hash_alg=X` is handed to tune2fs, which
+/// knows it.
+pub fn mke2fs(img: &Path, bytes: u64, options: &str, from: Option<&Path>) -> Result<(), String> {
+    make_sparse(img, bytes)?;
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F"]);
+    if !options.contains("-t ") {
+        command.args(["-t", "ext4"]);
+    }
+    let mut hash_alg = None;
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let mut at = 0;
+    while at < words.len() {
+        if words[at] == "-E" && words.get(at + 1).is_some_and(|w| w.starts_with("hash_alg=")) {
+            hash_alg = Some(words[at + 1]);
+            at += 2;
+            continue;
+        }
+        command.arg(words[at]);
+        at += 1;
+    }
+    if let Some(from) = from {
+        command.arg("-d").arg(from);
+    }
+    run(command.arg(img), LIMIT)?.success()?;
+    if let Some(option) = hash_alg {
+        tune2fs(img, &["-E", option])?;
+    }
+    Ok(())
+}
+
+/// Runs `tune2fs` on `img`.
+pub fn tune2fs(img: &Path, args: &[&str]) -> Result<Finished, String> {
+    run(Command::new("tune2fs").args(args).arg(img), LIMIT)?.success()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_new_volume_is_clean_and_a_scratched_one_is_not() {
+        crate::require!(E2fsprogs);
+        let scratch = Scratch::new();
+        let img = scratch.file("a.img");
+        mke2fs(&img, 8 << 20, "-b 1024 -E hash_alg=tea", None).unwrap();
+        assert!(e2fsck(&img, None).clean());
+        assert!(dumpe2fs(&img).unwrap().contains("Default directory hash:   tea"));
+        assert!(debugfs(&img, "stat <2>").unwrap().contains("Type: directory"));
+        assert!(debugfs(&img, "stat /nothing").is_err());
+
+        // Group 0's block bitmap loses its checksum and its truth.
+        let text = dumpe2fs(&img).unwrap();
+        let bitmap = text.split("Block bitmap at ").nth(1).unwrap();
+        let block: u64 = bitmap.split([' ', ',', '\n']).next().unwrap().parse().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&img).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; 64], block * 1024).unwrap();
+        let report = e2fsck(&img, None);
+        assert_ne!(report.exit & 4, 0);
+        assert!(report.expect_clean().unwrap_err().starts_with("e2fsck -fn: exit"));
+    }
+}

@@ -1,0 +1,93 @@
+//! The `extant` command as a test calls it: found or built once, run within limits.
+//!
+//! ```text
+//!   $EXTANT_BIN, or cargo build -p extant-cli  ──►  prlimit --as=… extant VERB …  ──►  Finished
+//! ```
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::command::{Finished, run};
+use crate::manifest::Manifest;
+use crate::scratch::{target_dir, workspace_dir};
+
+/// Address space a call may use: more means that an image decided how much to allocate.
+pub const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
+
+/// The exit status of a Rust program that panicked.
+pub const PANIC_EXIT: i32 = 101;
+
+/// The `extant` program.
+#[derive(Debug, Clone)]
+pub struct Extant {
+    bin: PathBuf,
+    /// Time a call may take.
+    pub limit: Duration,
+}
+
+impl Extant {
+    /// `$EXTANT_BIN` where set, else the debug build of `extant-cli`, built once.
+    pub fn get() -> Result<Self, String> {
+        static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let find = || match std::env::var_os("EXTANT_BIN") {
+            Some(bin) => Ok(PathBuf::from(bin)),
+            None => build("extant-cli", "extant"),
+        };
+        let bin = BIN.get_or_init(find).clone()?;
+        Ok(Self { bin, limit: Duration::from_secs(120) })
+    }
+
+    /// The same program with another time limit.
+    pub fn within(&self, limit: Duration) -> Self {
+        Self { limit, ..self.clone() }
+    }
+
+    /// Runs `extant ARGS`. `Err` when it could not start, panicked, was ended by a signal or took
+    /// too long: that is never right. Any other exit status is for the caller to judge.
+    pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished, String> {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--as={ADDRESS_SPACE_BYTES}")).arg("--core=0").arg(&self.bin);
+        // A fixed clock makes what a build writes the same in every run.
+        command.args(args).env("RUST_BACKTRACE", "1");
+        let mut done = run(&mut command, self.limit)?;
+        let name = args.first().map(|s| s.as_ref().to_string_lossy().into_owned());
+        done.line = format!("extant {}", name.unwrap_or_default());
+        if done.timed_out || done.signal().is_some() || done.code() == Some(PANIC_EXIT) {
+            return Err(format!("{done}"));
+        }
+        Ok(done)
+    }
+
+    /// `extant tree IMG --json --hash` as a manifest. `Err` also when it exits with other than 0.
+    pub fn manifest(&self, img: &Path) -> Result<Manifest, String> {
+        let args = [OsStr::new("tree"), img.as_os_str(), "--json".as_ref(), "--hash".as_ref()];
+        let done = self.run(&args)?.success()?;
+        Manifest::from_json_lines(&done.out())
+    }
+
+    /// `extant check IMG`: `Ok` when it exits with 0.
+    pub fn expect_clean(&self, img: &Path) -> Result<(), String> {
+        let args = [OsStr::new("check"), img.as_os_str()];
+        self.run(&args)?.success().map(drop)
+    }
+}
+
+/// The `extant-testkit` command, built once: user-mode Linux runs it inside its guest.
+pub fn kit_binary() -> Result<PathBuf, String> {
+    static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BIN.get_or_init(|| build("extant-testkit", "extant-testkit")).clone()
+}
+
+fn build(package: &str, bin: &str) -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--quiet", "--package", package, "--bin", bin])
+        .current_dir(workspace_dir())
+        .env_remove("RUSTFLAGS_FROM_TEST");
+    run(&mut command, Duration::from_secs(900))?.success()?;
+    Ok(target_dir().join("debug").join(bin))
+}

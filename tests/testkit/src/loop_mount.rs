@@ -1,0 +1,114 @@
+//! A clean volume mounted by this machine's own kernel, unmounted on drop.
+//!
+//! **Clean volumes only.** Replaying some journals hits a bug in the kernel and leaves the machine
+//! hanging: crashed and damaged volumes go to [`Uml`](crate::uml::Uml).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::run;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A mounted volume. Dropping it unmounts and gives the loop devices back, also after a panic.
+#[derive(Debug)]
+pub struct LoopMount {
+    dir: tempfile::TempDir,
+    journal: Option<LoopDevice>,
+    mounted: bool,
+}
+
+impl LoopMount {
+    /// Mounts `img` read-only; `options` are added to `loop,noatime,ro`.
+    pub fn ro(img: &Path, options: &str) -> Result<Self, String> {
+        Self::mount(img, None, &join("ro", options))
+    }
+
+    /// Mounts `img` for writing; `options` are added to `loop,noatime`.
+    pub fn rw(img: &Path, options: &str) -> Result<Self, String> {
+        Self::mount(img, None, options)
+    }
+
+    /// Mounts `img` with its external journal; `options` as they are.
+    pub fn mount(img: &Path, journal: Option<&Path>, options: &str) -> Result<Self, String> {
+        let dir = tempfile::Builder::new().prefix("extant-mnt.").tempdir();
+        let dir = dir.map_err(|e| format!("no mount point: {e}"))?;
+        let mut all = join("loop,noatime", options);
+        let journal = match journal {
+            Some(journal) => {
+                let device = LoopDevice::attach(journal)?;
+                all = join(&all, &format!("journal_path={}", device.path().display()));
+                Some(device)
+            }
+            None => None,
+        };
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", &all]).arg(img).arg(dir.path());
+        run(&mut command, LIMIT)?.success()?;
+        Ok(Self { dir, journal, mounted: true })
+    }
+
+    /// The directory it is mounted on.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Unmounts and reports what went wrong, where drop would only print it.
+    pub fn unmount(mut self) -> Result<(), String> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<(), String> {
+        if !std::mem::take(&mut self.mounted) {
+            return Ok(());
+        }
+        let done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
+        if !done.ok() {
+            // Busy: detach it now, it goes when its last user goes.
+            run(Command::new("umount").arg("-l").arg(self.dir.path()), LIMIT)?.success()?;
+        }
+        self.journal = None;
+        done.success().map(drop)
+    }
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        if let Err(error) = self.leave() {
+            eprintln!("unmount: {error}");
+        }
+    }
+}
+
+fn join(a: &str, b: &str) -> String {
+    [a, b].iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>().join(",")
+}
+
+/// A loop device over a file, detached on drop.
+#[derive(Debug)]
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// Attaches `file` to a free loop device.
+    pub fn attach(file: &Path) -> Result<Self, String> {
+        let mut command = Command::new("losetup");
+        let done = run(command.args(["--find", "--show"]).arg(file), LIMIT)?.success()?;
+        Ok(Self(done.out().trim().into()))
+    }
+
+    /// `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        match run(Command::new("losetup").arg("--detach").arg(&self.0), LIMIT) {
+            Ok(done) if done.ok() => {}
+            Ok(done) => eprintln!("{done}"),
+            Err(error) => eprintln!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Runs the cases of a group, two at a time, and tells of every one in a line.
+//!
+//! ```text
+//!   kernel_clean: b1k: ok, 2345 entries (1.2 s)
+//!   kernel_clean: b2k: FAILED: /files/size_60: uid 0 | 1
+//! ```
+//! A group fails at its end, after all of its cases ran, with the list of those that failed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// How many cases run at the same time.
+const LANES: usize = 2;
+
+/// Runs `work` on each of `cases` and prints a line for each; `name` tells a case's name. What
+/// `work` returns is shown behind `ok` or as the failure. Panics at the end when any failed.
+///
+/// `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
+pub fn run_cases<C: Sync>(
+    group: &str,
+    cases: &[C],
+    name: impl Fn(&C) -> String + Sync,
+    work: impl Fn(&C) -> Result<String, String> + Sync,
+) {
+    let only = std::env::var("EXTANT_CASE").unwrap_or_default();
+    let cases: Vec<&C> = cases.iter().filter(|case| name(case).contains(&only)).collect();
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let start = Instant::now();
+                    let result = catch_unwind(AssertUnwindSafe(|| work(case)))
+                        .unwrap_or_else(|panic| Err(format!("panicked: {}", message(&panic))));
+                    let name = name(case);
+                    let secs = start.elapsed().as_secs_f32();
+                    match result {
+                        Ok(note) => println!("{group}: {name}: ok {note} ({secs:.1} s)"),
+                        Err(error) => {
+                            println!("{group}: {name}: FAILED: {error} ({secs:.1} s)");
+                            failed.lock().expect("no lane panics").push(format!("{name}: {error}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("no lane panics");
+    let (bad, all) = (failed.len(), cases.len());
+    println!("{group}: {} of {all} cases ok ({:.0} s)", all - bad, began.elapsed().as_secs_f32());
+    assert!(failed.is_empty(), "{group}: {bad} of {all} failed:\n  {}", failed.join("\n  "));
+}
+
+fn message(panic: &Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default()
+}

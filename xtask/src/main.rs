@@ -1,0 +1,65 @@
+//! `cargo xtask check`: what every commit must pass, the same command everywhere.
+//!
+//! ```text
+//!   fmt ──► layers ──► clippy ──► docs ──► tests
+//! ```
+//! `cargo xtask check --fast` leaves the tests out; `cargo xtask layers` looks at the crates' arrows only.
+#![forbid(unsafe_code)]
+
+mod layers;
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// A step's name, cargo's arguments, and extra environment.
+type Step = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+const STEPS: &[Step] = &[
+    ("fmt", &["fmt", "--all", "--check"], &[]),
+    ("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+    (
+        "docs",
+        &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],
+        &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
+    ),
+    ("tests", &["test", "--workspace"], &[]),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["check"] => layers::check().and_then(|()| steps(STEPS)),
+        ["check", "--fast"] => layers::check().and_then(|()| steps(&STEPS[..STEPS.len() - 1])),
+        ["layers"] => layers::check(),
+        _ => {
+            eprintln!("usage: cargo xtask check [--fast] | layers");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn steps(steps: &[Step]) -> Result<(), String> {
+    for (name, args, env) in steps {
+        let began = Instant::now();
+        println!("== {name}: cargo {}", args.join(" "));
+        let status = Command::new(cargo()).args(*args).envs(env.iter().copied()).status();
+        let status = status.map_err(|e| format!("cargo: {e}"))?;
+        if !status.success() {
+            return Err(format!("{name} failed"));
+        }
+        println!("== {name}: ok ({:.0} s)", began.elapsed().as_secs_f32());
+    }
+    Ok(())
+}
+
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
