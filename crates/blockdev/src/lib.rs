@@ -3,25 +3,40 @@
 //! ```text
 //!                        BlockDevice
 //!        ┌───────────────────┼───────────────────────────┐
-//!   FileDevice         MemoryDevice          made of another device
-//!   file or block      sparse, in memory
-//!   device, direct
+//!   FileDevice         MemoryDevice          made of another device:
+//!   file or block      sparse, in memory       ReadOnly   refuses writes
+//!   device, direct                             Slice      a part, as a device
+//!                                              Overlay    changes stay in memory
+//!                                              Recorder   logs changes ──► CrashPlan ──► CrashState
+//!                                              Faulty     fails on demand
 //! ```
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod aligned;
+mod crash;
 mod device;
 mod direct;
+mod faulty;
 mod file;
 mod memory;
 mod open;
+mod overlay;
 mod pool;
+mod read_only;
+mod recorder;
+mod slice;
 
 pub use aligned::AlignedBuf;
+pub use crash::{CrashPlan, CrashState, CrashStates};
 pub use device::BlockDevice;
+pub use faulty::Faulty;
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use open::FileOptions;
+pub use overlay::Overlay;
 pub use pool::{BufPool, PooledBuf};
+pub use read_only::ReadOnly;
+pub use recorder::{Op, OpCounts, Recorder};
+pub use slice::Slice;

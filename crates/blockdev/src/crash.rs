@@ -1,0 +1,526 @@
+//! What a power cut could leave of a recorded run.
+//!
+//! ```text
+//!   log:  w0  w1  flush  w2  w3 fua  w4  w5 ┆ cut after 7
+//!         └─────┘        │    │      │   │
+//!         durable        ?  durable  ?  the last: there, whole or torn
+//!
+//!   w2, w4:  lost or kept, each alone           every subset, or a sample when they are many
+//!   order:   kept writes that overlap may land the other way round
+//!   torn:    a kept write may have put down only some of its 512-byte sectors
+//! ```
+//!
+//! The states without the last operation are those of the cut before it, so every state comes up
+//! once. All choices derive from one seed and the number of the cut.
+
+use crate::device::BlockDevice;
+use crate::memory::MemoryDevice;
+use crate::recorder::Op;
+use extant_base::{ByteOffset, Result};
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+const SECTOR: u64 = 512;
+/// Ranges with more sectors than this tear in one place only.
+const MASK_SECTORS: u64 = 4096;
+
+/// Which states of a recorded run to make.
+#[derive(Clone, Debug)]
+pub struct CrashPlan {
+    base: MemoryDevice,
+    log: Arc<[Op]>,
+    seed: u64,
+    exhaustive: u32,
+    samples: usize,
+    torn: usize,
+    cuts: RangeInclusive<usize>,
+}
+
+impl CrashPlan {
+    /// All cuts of a run that began with `base` and went on as `log`: every subset of up to 4
+    /// undecided operations, 16 samples of more, and 1 torn variant of each.
+    ///
+    /// Panics when `base` is shorter than what the log touches.
+    pub fn new(base: MemoryDevice, log: impl Into<Arc<[Op]>>) -> CrashPlan {
+        let log = log.into();
+        for (at, len) in log.iter().map(Op::range) {
+            assert!(at.0 + len <= base.len(), "the base image is no device this log was made on");
+        }
+        let cuts = 0..=log.len();
+        CrashPlan { base, log, seed: 0, exhaustive: 4, samples: 16, torn: 1, cuts }
+    }
+
+    /// The seed of every choice.
+    pub fn seed(mut self, seed: u64) -> CrashPlan {
+        self.seed = seed;
+        self
+    }
+
+    /// Takes every subset when at most `n` operations are undecided, `n` at most 16.
+    pub fn exhaustive_up_to(mut self, n: u32) -> CrashPlan {
+        self.exhaustive = n.min(16);
+        self
+    }
+
+    /// Takes `n` subsets, 2 or more, when there are too many.
+    pub fn samples(mut self, n: usize) -> CrashPlan {
+        self.samples = n.max(2);
+        self
+    }
+
+    /// Makes `n` torn variants of each subset.
+    pub fn torn(mut self, n: usize) -> CrashPlan {
+        self.torn = n;
+        self
+    }
+
+    /// Cuts only after so many operations, each of 0 to the length of the log.
+    pub fn cuts(mut self, cuts: RangeInclusive<usize>) -> CrashPlan {
+        self.cuts = cuts;
+        self
+    }
+
+    /// The states, made one by one.
+    pub fn states(&self) -> CrashStates {
+        CrashStates {
+            plan: self.clone(),
+            durable: self.base.clone(),
+            undecided: Vec::new(),
+            next_cut: 0,
+            queue: VecDeque::new(),
+        }
+    }
+}
+
+/// One state that a power cut could leave.
+#[derive(Clone, Debug)]
+pub struct CrashState {
+    /// What is on the device.
+    pub image: MemoryDevice,
+    /// How many operations had begun.
+    pub cut: usize,
+    /// How many of them had returned to the caller: `cut`, or one less when the last was a
+    /// forced-unit-access write that the cut tore.
+    pub completed: usize,
+    /// Operations that left nothing, by place in the log.
+    pub lost: Vec<usize>,
+    /// Operations that left only some sectors.
+    pub torn: Vec<usize>,
+    /// Whether kept operations landed in another order.
+    pub reordered: bool,
+}
+
+impl fmt::Display for CrashState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cut {}, lost {:?}, torn {:?}", self.cut, self.lost, self.torn)?;
+        if self.reordered { f.write_str(", reordered") } else { Ok(()) }
+    }
+}
+
+/// Iterates over the states of a [`CrashPlan`], in the order of the cuts.
+#[derive(Debug)]
+pub struct CrashStates {
+    plan: CrashPlan,
+    /// What every state from the last flush on holds.
+    durable: MemoryDevice,
+    /// Operations since the last flush, by place in the log.
+    undecided: Vec<usize>,
+    next_cut: usize,
+    queue: VecDeque<Recipe>,
+}
+
+/// How to make one state: operations in the order in which they land, and the parts that do.
+#[derive(Debug)]
+struct Recipe {
+    cut: usize,
+    completed: usize,
+    steps: Vec<Step>,
+    lost: Vec<usize>,
+    reordered: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    op: usize,
+    /// The bytes of the operation that land; `None` is all of them.
+    parts: Option<Vec<Range<u64>>>,
+}
+
+impl Iterator for CrashStates {
+    type Item = CrashState;
+
+    fn next(&mut self) -> Option<CrashState> {
+        while self.queue.is_empty() {
+            if self.next_cut > self.plan.log.len().min(*self.plan.cuts.end()) {
+                return None;
+            }
+            self.enter_cut();
+        }
+        let recipe = self.queue.pop_front()?;
+        let image = self.durable.clone();
+        for step in &recipe.steps {
+            apply(&image, &self.plan.log[step.op], step.parts.as_deref());
+        }
+        let torn = recipe.steps.iter().filter(|step| step.parts.is_some()).map(|step| step.op);
+        Some(CrashState {
+            image,
+            cut: recipe.cut,
+            completed: recipe.completed,
+            torn: torn.collect(),
+            lost: recipe.lost,
+            reordered: recipe.reordered,
+        })
+    }
+}
+
+impl CrashStates {
+    /// Takes in one more operation, and queues the states of the cut behind it.
+    fn enter_cut(&mut self) {
+        let cut = self.next_cut;
+        self.next_cut += 1;
+        if cut > 0 {
+            let last = cut - 1;
+            if self.plan.log[last] == Op::Flush {
+                for op in std::mem::take(&mut self.undecided) {
+                    apply(&self.durable, &self.plan.log[op], None);
+                }
+            } else {
+                self.undecided.push(last);
+            }
+        }
+        if !self.plan.cuts.contains(&cut) {
+            return;
+        }
+        let mut random = Random::new(self.plan.seed, cut as u64);
+        for kept in self.subsets(&mut random) {
+            self.queue_subset(cut, &kept, &mut random);
+        }
+    }
+
+    /// Which of the undecided operations to keep. The last is always kept, and what was durable
+    /// when it returned.
+    fn subsets(&self, random: &mut Random) -> Vec<Vec<usize>> {
+        let Some((last, earlier)) = self.undecided.split_last() else { return vec![Vec::new()] };
+        let free = earlier.iter().filter(|op| !self.plan.log[**op].is_fua()).count();
+        let subset = |keep: &mut dyn FnMut(usize) -> bool| {
+            let mut number = 0;
+            let mut kept = Vec::with_capacity(self.undecided.len());
+            for op in earlier {
+                if self.plan.log[*op].is_fua() {
+                    kept.push(*op);
+                } else {
+                    if keep(number) {
+                        kept.push(*op);
+                    }
+                    number += 1;
+                }
+            }
+            kept.push(*last);
+            kept
+        };
+        if free <= self.plan.exhaustive as usize {
+            return (0..1u32 << free).map(|mask| subset(&mut |n| mask >> n & 1 == 1)).collect();
+        }
+        let mut subsets = vec![subset(&mut |_| false), subset(&mut |_| true)];
+        while subsets.len() < self.plan.samples {
+            // Few, half or most of them: a coin alone would nearly always keep about half.
+            let density = [1, 4, 7][random.below(3) as usize];
+            subsets.push(subset(&mut |_| random.below(8) < density));
+        }
+        subsets
+    }
+
+    /// Queues the variants of one subset: whole, the other way round, torn.
+    fn queue_subset(&mut self, cut: usize, kept: &[usize], random: &mut Random) {
+        let log = Arc::clone(&self.plan.log);
+        let lost: Vec<_> = self.undecided.iter().filter(|op| !kept.contains(op)).copied().collect();
+        let whole: Vec<_> = kept.iter().map(|op| Step { op: *op, parts: None }).collect();
+        let recipe = |steps, completed, reordered| Recipe {
+            cut,
+            completed,
+            steps,
+            lost: lost.clone(),
+            reordered,
+        };
+        self.queue.push_back(recipe(whole.clone(), cut, false));
+        if let Some(steps) = reorder(&log, &whole, random) {
+            self.queue.push_back(recipe(steps, cut, true));
+        }
+        let in_flight = |op: usize| op + 1 == cut;
+        let can_tear =
+            |op: usize| sectors(log[op].range()) > 1 && (!log[op].is_fua() || in_flight(op));
+        let tearable: Vec<_> = (0..whole.len()).filter(|n| can_tear(whole[*n].op)).collect();
+        if tearable.is_empty() {
+            return;
+        }
+        for _ in 0..self.plan.torn {
+            let mut steps = whole.clone();
+            let sure = tearable[random.below(tearable.len() as u64) as usize];
+            for n in &tearable {
+                if *n == sure || random.below(4) == 0 {
+                    steps[*n].parts = Some(tear(log[steps[*n].op].range(), random));
+                }
+            }
+            let half_done = |step: &Step| step.parts.is_some() && log[step.op].is_fua();
+            let completed = cut - usize::from(steps.iter().any(half_done));
+            self.queue.push_back(recipe(steps, completed, false));
+        }
+    }
+}
+
+/// Another order for operations of which some overlap, or `None` when none do. Nothing passes a
+/// forced-unit-access write: it landed when it returned.
+fn reorder(log: &[Op], steps: &[Step], random: &mut Random) -> Option<Vec<Step>> {
+    let mut steps = steps.to_vec();
+    let mut changed = false;
+    for run in steps.split_mut(|step| log[step.op].is_fua()) {
+        let before: Vec<_> = run.iter().map(|step| step.op).collect();
+        for n in (1..run.len()).rev() {
+            run.swap(n, random.below(n as u64 + 1) as usize);
+        }
+        let place = |op: usize| run.iter().position(|step| step.op == op);
+        let swapped = |n: usize, m: usize| {
+            overlap(log[before[n]].range(), log[before[m]].range())
+                && place(before[n]) > place(before[m])
+        };
+        let mut pairs = (0..before.len()).flat_map(|m| (0..m).map(move |n| (n, m)));
+        if pairs.clone().any(|(n, m)| swapped(n, m)) {
+            changed = true;
+        } else if let Some((n, m)) =
+            pairs.find(|(n, m)| overlap(log[before[*n]].range(), log[before[*m]].range()))
+        {
+            // The draw left every overlap as it was: turn one round by hand.
+            let (n, m) = (place(before[n])?, place(before[m])?);
+            run.swap(n, m);
+            changed = true;
+        }
+    }
+    changed.then_some(steps)
+}
+
+fn overlap((a, a_len): (ByteOffset, u64), (b, b_len): (ByteOffset, u64)) -> bool {
+    a.0 < b.0.saturating_add(b_len) && b.0 < a.0.saturating_add(a_len)
+}
+
+/// How many sectors a range touches.
+fn sectors((at, len): (ByteOffset, u64)) -> u64 {
+    if len == 0 { 0 } else { (at.0 + len).div_ceil(SECTOR) - at.0 / SECTOR }
+}
+
+/// Some of the sectors of a range, neither none nor all: the first, the last, or any.
+fn tear(range: (ByteOffset, u64), random: &mut Random) -> Vec<Range<u64>> {
+    let (start, end) = (range.0.0, range.0.0 + range.1);
+    let count = sectors(range);
+    let first = start / SECTOR;
+    let bytes =
+        |from: u64, to: u64| ((first + from) * SECTOR).max(start)..((first + to) * SECTOR).min(end);
+    let split = 1 + random.below(count - 1);
+    match random.below(if count > MASK_SECTORS { 2 } else { 3 }) {
+        0 => vec![bytes(0, split)],
+        1 => vec![bytes(split, count)],
+        _ => {
+            let (kept, gone) = (random.below(count), random.below(count - 1));
+            let gone = if gone >= kept { gone + 1 } else { gone };
+            let keep = |n: &u64| *n == kept || (*n != gone && random.below(2) == 0);
+            (0..count).filter(keep).map(|n| bytes(n, n + 1)).collect()
+        }
+    }
+}
+
+/// Lets an operation land on `image`, wholly or in `parts` (bytes of the device).
+fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>) {
+    let (at, len) = op.range();
+    let all = [at.0..at.0 + len];
+    for part in parts.unwrap_or(&all) {
+        let done: Result<()> = match op {
+            Op::Write { data, .. } => {
+                let within = (part.start - at.0) as usize..(part.end - at.0) as usize;
+                image.write_at(ByteOffset(part.start), &data[within])
+            }
+            Op::Zero { .. } | Op::Discard { .. } => {
+                image.zero(ByteOffset(part.start), part.end - part.start)
+            }
+            Op::Flush => Ok(()),
+        };
+        done.expect("the operation succeeded on a device as long as the base image");
+    }
+}
+
+/// A small generator of numbers that follow from a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64, stream: u64) -> Random {
+        let mut random = Random(seed);
+        Random(random.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not zero.
+    fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::Recorder;
+    use std::collections::HashSet;
+
+    const LEN: usize = 4096;
+
+    /// Records what `run` does to an empty device.
+    fn record(run: impl FnOnce(&Recorder<MemoryDevice>)) -> CrashPlan {
+        let base = MemoryDevice::new(LEN as u64);
+        let device = Recorder::new(base.clone());
+        run(&device);
+        device.crash_plan(&base)
+    }
+
+    fn write(device: &impl BlockDevice, sector: u64, sectors: usize, byte: u8) {
+        device.write_at(ByteOffset(sector * SECTOR), &vec![byte; sectors * 512]).unwrap();
+    }
+
+    /// The first byte of each sector, checking that none is torn inside.
+    fn picture(state: &CrashState) -> String {
+        let mut all = vec![0; LEN];
+        state.image.read_at(ByteOffset(0), &mut all).unwrap();
+        let sector = |bytes: &[u8]| {
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a sector is torn: {state}");
+            if bytes[0] == 0 { '.' } else { char::from(bytes[0]) }
+        };
+        all.chunks(512).map(sector).collect()
+    }
+
+    fn pictures(plan: CrashPlan) -> HashSet<String> {
+        plan.states().map(|state| picture(&state)).collect()
+    }
+
+    #[test]
+    fn every_subset_of_unflushed_writes_comes_up_once() {
+        let plan = record(|device| {
+            for (sector, byte) in (0..4).zip(*b"abcd") {
+                write(device, sector, 1, byte);
+            }
+        });
+        let states: Vec<_> = plan.states().map(|state| picture(&state)).collect();
+        let distinct: HashSet<_> = states.iter().cloned().collect();
+        assert_eq!((states.len(), distinct.len()), (16, 16));
+    }
+
+    #[test]
+    fn flushed_data_is_always_there() {
+        let plan = record(|device| {
+            write(device, 0, 2, b'a');
+            device.flush().unwrap();
+            write(device, 4, 3, b'b');
+            write(device, 1, 1, b'c');
+        });
+        let mut unflushed = HashSet::new();
+        for state in plan.torn(8).states() {
+            let picture = picture(&state);
+            if state.completed >= 2 {
+                assert!(["aa", "ac"].contains(&&picture[..2]), "{state}: {picture}");
+                unflushed.insert(picture[4..7].to_string());
+            }
+        }
+        assert!(unflushed.contains("...") && unflushed.contains("bbb"));
+        assert!(unflushed.len() > 2, "no torn state: {unflushed:?}");
+    }
+
+    #[test]
+    fn a_write_with_forced_unit_access_is_durable_when_it_returned() {
+        let plan = record(|device| {
+            write(device, 0, 1, b'a');
+            device.write_fua(ByteOffset(512), &[b'f'; 1024]).unwrap();
+            write(device, 5, 1, b'b');
+        });
+        let (mut early, mut torn) = (HashSet::new(), false);
+        for state in plan.torn(8).states() {
+            let picture = picture(&state);
+            if state.completed >= 2 {
+                assert_eq!(&picture[1..3], "ff", "{state}");
+                early.insert(picture[..1].to_string());
+            } else if state.cut == 2 {
+                torn |= ["f.", ".f"].contains(&&picture[1..3]);
+            }
+        }
+        assert_eq!(early.len(), 2, "the plain write before it may be lost");
+        assert!(torn, "cut off while it runs, it may be torn");
+    }
+
+    #[test]
+    fn overlapping_writes_land_in_either_order() {
+        let seen = pictures(record(|device| {
+            write(device, 0, 2, b'a');
+            write(device, 1, 2, b'b');
+        }));
+        for want in ["........", "aa......", ".bb.....", "abb.....", "aab....."] {
+            assert!(seen.contains(want), "{want} is missing in {seen:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_passes_a_forced_write() {
+        let seen = pictures(record(|device| {
+            write(device, 0, 1, b'a');
+            device.write_fua(ByteOffset(0), &[b'f'; 512]).unwrap();
+            device.flush().unwrap();
+        }));
+        let want = ["........", "a.......", "f......."].map(String::from);
+        assert_eq!(seen, HashSet::from(want));
+    }
+
+    #[test]
+    fn zeroing_and_discards_are_lost_or_kept_too() {
+        let seen = pictures(record(|device| {
+            write(device, 0, 3, b'a');
+            device.flush().unwrap();
+            device.zero(ByteOffset(0), 512).unwrap();
+            device.discard(ByteOffset(512), 512).unwrap();
+        }));
+        for want in ["aaa.....", ".aa.....", "a.a.....", "..a....."] {
+            assert!(seen.contains(want), "{want} is missing in {seen:?}");
+        }
+    }
+
+    #[test]
+    fn one_seed_makes_one_sequence_and_a_cut_repeats_alone() {
+        let plan = record(|device| {
+            for n in 0..12 {
+                write(device, n % 7, 2, b'a' + n as u8);
+            }
+        });
+        let told = |plan: &CrashPlan| -> Vec<_> {
+            plan.states().map(|state| (state.to_string(), picture(&state))).collect()
+        };
+        let plan = plan.seed(7).samples(5);
+        assert_eq!(told(&plan), told(&plan));
+        assert_ne!(told(&plan), told(&plan.clone().seed(8)));
+        let alone = told(&plan.clone().cuts(9..=9));
+        let among: Vec<_> =
+            told(&plan).into_iter().filter(|(name, _)| name.starts_with("cut 9,")).collect();
+        assert!(!alone.is_empty() && alone == among);
+    }
+
+    #[test]
+    fn the_last_state_with_all_flushed_is_the_recorded_device() {
+        let plan = record(|device| {
+            write(device, 0, 8, b'a');
+            write(device, 2, 1, b'b');
+            device.flush().unwrap();
+        });
+        let last: Vec<_> = plan.cuts(3..=3).states().map(|state| picture(&state)).collect();
+        assert_eq!(last, ["aabaaaaa"]);
+    }
+}

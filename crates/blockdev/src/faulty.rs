@@ -1,0 +1,189 @@
+//! A device that fails when a test tells it to.
+//!
+//! ```text
+//!   write  write  write  write  write
+//!     1      2      3✗     4      5          fail(Write, 3)
+//!     1      2      3✗     4✗     5✗         fail_from(Write, 3)
+//! ```
+
+use crate::device::{BlockDevice, failed, total_len};
+use extant_base::{ByteOffset, IoOp, Result};
+use parking_lot::Mutex;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+
+/// A device that answers chosen operations with `EIO`, and changes nothing then.
+///
+/// Vectored transfers count as one, forced-unit-access writes and zeroing as writes.
+#[derive(Debug)]
+pub struct Faulty<D> {
+    inner: D,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Operations so far: reads, writes, flushes, discards.
+    counts: [u64; 4],
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    op: IoOp,
+    /// Which operations of that kind, as numbers from 1 on.
+    numbers: Range<u64>,
+    /// Which bytes; flushes touch none and always match.
+    bytes: Range<u64>,
+}
+
+impl<D: BlockDevice> Faulty<D> {
+    /// A device that fails nothing yet.
+    pub fn new(inner: D) -> Faulty<D> {
+        Faulty { inner, state: Mutex::default() }
+    }
+
+    /// Fails the `nth` operation of kind `op` from now on, 1 being the next.
+    pub fn fail(&self, op: IoOp, nth: u64) {
+        let number = self.count(op).saturating_add(nth);
+        self.add(op, number..number.saturating_add(1), 0..u64::MAX);
+    }
+
+    /// Fails the `nth` operation of kind `op` from now on, and all after it.
+    pub fn fail_from(&self, op: IoOp, nth: u64) {
+        self.add(op, self.count(op).saturating_add(nth)..u64::MAX, 0..u64::MAX);
+    }
+
+    /// Fails every operation of kind `op` that touches one of `bytes`.
+    pub fn fail_range(&self, op: IoOp, bytes: Range<u64>) {
+        self.add(op, 0..u64::MAX, bytes);
+    }
+
+    /// Fails nothing from now on.
+    pub fn heal(&self) {
+        self.state.lock().rules.clear();
+    }
+
+    /// How many operations of kind `op` there were, failed ones included.
+    pub fn count(&self, op: IoOp) -> u64 {
+        slot(op).map_or(0, |slot| self.state.lock().counts[slot])
+    }
+
+    /// The device behind.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn add(&self, op: IoOp, numbers: Range<u64>, bytes: Range<u64>) {
+        self.state.lock().rules.push(Rule { op, numbers, bytes });
+    }
+
+    /// Counts one operation and fails it when a rule says so.
+    fn pass(&self, op: IoOp, at: ByteOffset, len: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(slot) = slot(op) else { return Ok(()) };
+        state.counts[slot] += 1;
+        let number = state.counts[slot];
+        let end = at.0.saturating_add(len);
+        let hit = state.rules.iter().any(|rule| {
+            rule.op == op
+                && rule.numbers.contains(&number)
+                && (op == IoOp::Flush || (rule.bytes.start < end && at.0 < rule.bytes.end))
+        });
+        if hit { Err(failed(op, at, len, io::Error::from_raw_os_error(libc::EIO))) } else { Ok(()) }
+    }
+}
+
+fn slot(op: IoOp) -> Option<usize> {
+    match op {
+        IoOp::Read => Some(0),
+        IoOp::Write => Some(1),
+        IoOp::Flush => Some(2),
+        IoOp::Discard => Some(3),
+        IoOp::Open | IoOp::Resize => None,
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Faulty<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.pass(IoOp::Read, at, buf.len() as u64)?;
+        self.inner.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.pass(IoOp::Write, at, buf.len() as u64)?;
+        self.inner.write_at(at, buf)
+    }
+
+    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.pass(IoOp::Read, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.inner.read_vectored_at(at, bufs)
+    }
+
+    fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
+        self.pass(IoOp::Write, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.inner.write_vectored_at(at, bufs)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.pass(IoOp::Flush, ByteOffset(0), self.len())?;
+        self.inner.flush()
+    }
+
+    fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.pass(IoOp::Write, at, buf.len() as u64)?;
+        self.inner.write_fua(at, buf)
+    }
+
+    fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.pass(IoOp::Discard, at, len)?;
+        self.inner.discard(at, len)
+    }
+
+    fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.pass(IoOp::Write, at, len)?;
+        self.inner.zero(at, len)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn only_the_chosen_operation_fails() {
+        let device = Faulty::new(MemoryDevice::new(4096));
+        let write = || device.write_at(ByteOffset(0), b"x").is_ok();
+        assert!(write());
+        device.fail(IoOp::Write, 2);
+        assert_eq!([write(), write(), write()], [true, false, true]);
+        device.fail_from(IoOp::Flush, 1);
+        assert!(device.flush().is_err() && device.flush().is_err() && write());
+        device.heal();
+        assert!(device.flush().is_ok());
+        assert_eq!((device.count(IoOp::Write), device.count(IoOp::Flush)), (5, 3));
+    }
+
+    #[test]
+    fn a_bad_range_fails_whoever_touches_it() {
+        let device = Faulty::new(MemoryDevice::new(4096));
+        device.fail_range(IoOp::Read, 512..1024);
+        let read = |at| device.read_at(ByteOffset(at), &mut [0; 512]);
+        assert!(read(0).is_ok() && read(1024).is_ok());
+        assert_eq!(read(1).unwrap_err().errno(), 5);
+        assert!(read(1023).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! A view that passes reads on and refuses everything else.
+//!
+//! ```text
+//!   read ──────────────► device
+//!   write, zero, … ──► ReadOnly        flush ──► nothing to do
+//! ```
+
+use crate::device::BlockDevice;
+use extant_base::{ByteOffset, Error, Result};
+use std::io::{IoSlice, IoSliceMut};
+
+/// A device through which nothing can be changed: every write is [`Error::ReadOnly`].
+#[derive(Clone, Debug)]
+pub struct ReadOnly<D> {
+    inner: D,
+}
+
+impl<D: BlockDevice> ReadOnly<D> {
+    /// A view of `inner`.
+    pub fn new(inner: D) -> ReadOnly<D> {
+        ReadOnly { inner }
+    }
+
+    /// The device behind the view.
+    pub fn into_inner(self) -> D {
+        self.inner
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(at, buf)
+    }
+
+    fn write_at(&self, _: ByteOffset, _: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.inner.read_vectored_at(at, bufs)
+    }
+
+    fn write_vectored_at(&self, _: ByteOffset, _: &[IoSlice<'_>]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_fua(&self, _: ByteOffset, _: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn discard(&self, _: ByteOffset, _: u64) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn zero(&self, _: ByteOffset, _: u64) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+}

@@ -1,0 +1,228 @@
+//! A device that writes down what is done to it, in order.
+//!
+//! ```text
+//!   log:   write 0   write 1   flush 2   write 3 (fua)   discard 4      position() == 5
+//!                                 │
+//!          durable here ◄─────────┘
+//! ```
+//!
+//! Changes go through one at a time, so that the order in the log is the order in which they
+//! happened: a write that returned before a flush began stands before it.
+
+use crate::crash::CrashPlan;
+use crate::device::BlockDevice;
+use crate::memory::MemoryDevice;
+use extant_base::{ByteOffset, Result};
+use parking_lot::Mutex;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+/// One change that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Bytes written; durable at once with `fua`, else after the next flush.
+    Write {
+        /// Where.
+        at: ByteOffset,
+        /// What.
+        data: Arc<[u8]>,
+        /// Whether the writer waited until it was durable.
+        fua: bool,
+    },
+    /// Bytes made zero.
+    Zero {
+        /// Where.
+        at: ByteOffset,
+        /// How many.
+        len: u64,
+    },
+    /// Bytes given up.
+    Discard {
+        /// Where.
+        at: ByteOffset,
+        /// How many.
+        len: u64,
+    },
+    /// Everything before is durable.
+    Flush,
+}
+
+impl Op {
+    /// First byte and length of what the operation touches; a flush touches nothing.
+    pub fn range(&self) -> (ByteOffset, u64) {
+        match self {
+            Op::Write { at, data, .. } => (*at, data.len() as u64),
+            Op::Zero { at, len } | Op::Discard { at, len } => (*at, *len),
+            Op::Flush => (ByteOffset(0), 0),
+        }
+    }
+
+    /// Whether it was durable when it returned.
+    pub fn is_fua(&self) -> bool {
+        matches!(self, Op::Write { fua: true, .. })
+    }
+}
+
+/// What some operations add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// Writes, forced-unit-access ones and zeroing included; a vectored write is one.
+    pub writes: u64,
+    /// Bytes in those writes, without zeroing.
+    pub written_bytes: u64,
+    /// Of the writes, those with forced unit access.
+    pub fua_writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+}
+
+/// A device that logs every change. Reads are not logged.
+#[derive(Debug)]
+pub struct Recorder<D> {
+    inner: D,
+    log: Mutex<Vec<Op>>,
+}
+
+impl<D: BlockDevice> Recorder<D> {
+    /// Records what is done to `inner` from now on.
+    pub fn new(inner: D) -> Recorder<D> {
+        Recorder { inner, log: Mutex::new(Vec::new()) }
+    }
+
+    /// Everything so far. The data is shared, not copied.
+    pub fn log(&self) -> Vec<Op> {
+        self.log.lock().clone()
+    }
+
+    /// How many operations the log holds: a mark for "done by here".
+    pub fn position(&self) -> usize {
+        self.log.lock().len()
+    }
+
+    /// What the operations from `position` on add up to.
+    pub fn counts_since(&self, position: usize) -> OpCounts {
+        let mut sum = OpCounts::default();
+        for op in self.log.lock().iter().skip(position) {
+            match op {
+                Op::Write { data, fua, .. } => {
+                    sum.writes += 1;
+                    sum.written_bytes += data.len() as u64;
+                    sum.fua_writes += u64::from(*fua);
+                }
+                Op::Zero { .. } => sum.writes += 1,
+                Op::Discard { .. } => sum.discards += 1,
+                Op::Flush => sum.flushes += 1,
+            }
+        }
+        sum
+    }
+
+    /// The states that a power cut could leave, `base` being what the device held at first.
+    pub fn crash_plan(&self, base: &MemoryDevice) -> CrashPlan {
+        CrashPlan::new(base.clone(), self.log())
+    }
+
+    /// The device behind.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Ends the recording.
+    pub fn into_inner(self) -> D {
+        self.inner
+    }
+
+    /// Does a change and logs it if it succeeded, nothing else in between.
+    fn record(&self, op: impl FnOnce() -> Op, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut log = self.log.lock();
+        change()?;
+        log.push(op());
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Recorder<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        let op = || Op::Write { at, data: buf.into(), fua: false };
+        self.record(op, || self.inner.write_at(at, buf))
+    }
+
+    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.inner.read_vectored_at(at, bufs)
+    }
+
+    fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
+        let data = || bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat().into();
+        let op = || Op::Write { at, data: data(), fua: false };
+        self.record(op, || self.inner.write_vectored_at(at, bufs))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.record(|| Op::Flush, || self.inner.flush())
+    }
+
+    fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        let op = || Op::Write { at, data: buf.into(), fua: true };
+        self.record(op, || self.inner.write_fua(at, buf))
+    }
+
+    fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.record(|| Op::Discard { at, len }, || self.inner.discard(at, len))
+    }
+
+    fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.record(|| Op::Zero { at, len }, || self.inner.zero(at, len))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Faulty;
+    use extant_base::IoOp;
+
+    #[test]
+    fn the_log_holds_what_succeeded_in_order() {
+        let device = Recorder::new(Faulty::new(MemoryDevice::new(8192)));
+        device.write_at(ByteOffset(1), b"ab").unwrap();
+        device.flush().unwrap();
+        let mark = device.position();
+        device.inner().fail(IoOp::Write, 1);
+        assert!(device.write_at(ByteOffset(0), b"lost").is_err());
+        device.write_fua(ByteOffset(512), b"c").unwrap();
+        device.zero(ByteOffset(0), 4).unwrap();
+        device.discard(ByteOffset(4096), 4096).unwrap();
+        device.write_vectored_at(ByteOffset(7), &[IoSlice::new(b"d"), IoSlice::new(b"e")]).unwrap();
+        let write = |at, data: &[u8], fua| Op::Write { at: ByteOffset(at), data: data.into(), fua };
+        let want = [
+            write(1, b"ab", false),
+            Op::Flush,
+            write(512, b"c", true),
+            Op::Zero { at: ByteOffset(0), len: 4 },
+            Op::Discard { at: ByteOffset(4096), len: 4096 },
+            write(7, b"de", false),
+        ];
+        assert_eq!(device.log(), want);
+        let counts = device.counts_since(mark);
+        assert_eq!((counts.writes, counts.written_bytes, counts.flushes), (3, 3, 0));
+        assert_eq!((counts.fua_writes, counts.discards), (1, 1));
+    }
+}
