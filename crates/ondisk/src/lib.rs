@@ -34,6 +34,8 @@ pub mod time;
 
 // Names, attributes and the journal.
 pub mod acl;
+#[cfg(feature = "casefold")]
+pub mod casefold;
 pub mod dirent;
 pub mod fast_commit;
 pub mod hash;
