@@ -160,6 +160,7 @@ impl Image {
             filetype: true,
             checksums: self.checksums,
             hash_words: false,
+            opaque_names: false,
             inodes_count: 1 << 20,
         }
     }
