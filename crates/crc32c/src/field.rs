@@ -45,6 +45,12 @@ pub(crate) trait Field: Copy {
     fn mul(self, a: u32, b: u32) -> u32 {
         self.reduce(self.clmul(a, b))
     }
+
+    /// a · b · x^33 + sum mod P.
+    #[inline(always)]
+    fn mul_add(self, a: u32, b: u32, sum: u32) -> u32 {
+        self.mul(a, b) ^ sum
+    }
 }
 
 /// The lowest digit of `n`.
@@ -167,6 +173,12 @@ fn power_of_bytes<F: Field>(f: F, len: u64) -> u32 {
 #[inline(always)]
 pub(crate) fn append_zeros<F: Field>(f: F, crc: u32, len: u64) -> u32 {
     f.mul(crc, power_of_bytes(f, len))
+}
+
+/// See [`crate::combine`].
+#[inline(always)]
+pub(crate) fn combine<F: Field>(f: F, crc1: u32, crc2: u32, len2: u64) -> u32 {
+    f.mul_add(crc1, power_of_bytes(f, len2), crc2)
 }
 
 /// See [`crate::crc32c`].

@@ -184,7 +184,7 @@ pub fn splice_crcs(old: u32, trailing_len: u64, old_region_crc: u32, new_region_
 #[inline]
 #[must_use]
 pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
-    append_zeros(crc1, len2) ^ crc2
+    simd::combine(crc1, crc2, len2)
 }
 
 /// The register `crc` after `len` zero bytes.

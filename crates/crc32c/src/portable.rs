@@ -129,5 +129,5 @@ pub fn append_zeros(crc: u32, len: u64) -> u32 {
 /// [`crate::combine`] in plain arithmetic.
 #[must_use]
 pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
-    append_zeros(crc1, len2) ^ crc2
+    field::combine(Plain, crc1, crc2, len2)
 }

@@ -156,5 +156,6 @@ with_pmull! {
     flip_delta(total: u64, offset: u64, count: u64);
     splice_delta(trailing: u64, old: &[u8], new: &[u8]);
     append_zeros(crc: u32, len: u64);
+    combine(crc1: u32, crc2: u32, len2: u64);
     ones(bits: u64);
 }
