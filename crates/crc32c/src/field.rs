@@ -198,6 +198,12 @@ pub(crate) fn splice_delta<F: Field>(f: F, trailing: u64, old: &[u8], new: &[u8]
     f.mul(sum, power_of_bytes(f, trailing))
 }
 
+/// See [`crate::splice_delta`]; the region is what [`words::two_words`] makes of it.
+#[inline(always)]
+pub(crate) fn splice_two<F: Field>(f: F, trailing: u64, first: u64, last: u64) -> u32 {
+    f.mul(f.crc_word(f.crc_word(0, first), last), power_of_bytes(f, trailing))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -120,6 +120,11 @@ pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> 
     field::splice_delta(Plain, trailing_len, old_region, new_region)
 }
 
+/// [`splice_delta`] of two words.
+pub(crate) fn splice_two(trailing: u64, first: u64, last: u64) -> u32 {
+    field::splice_two(Plain, trailing, first, last)
+}
+
 /// [`crate::append_zeros`] in plain arithmetic.
 #[must_use]
 pub fn append_zeros(crc: u32, len: u64) -> u32 {

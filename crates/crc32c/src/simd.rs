@@ -31,7 +31,9 @@ use x86 as machine;
 )))]
 use crate::portable as machine;
 
-pub(crate) use machine::{append_zeros, combine, crc32c, flip_delta, ones, splice_delta};
+pub(crate) use machine::{
+    append_zeros, combine, crc32c, flip_delta, ones, splice_delta, splice_two,
+};
 
 /// What the CPU can do, asked once.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]

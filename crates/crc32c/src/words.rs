@@ -80,27 +80,23 @@ pub(crate) fn start_difference<'a, F: Field>(
     }
 }
 
-/// Nine to sixteen bytes as two words.
-#[inline(always)]
-fn two_words(bytes: &[u8]) -> Option<(u64, u64)> {
-    let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
-    Some((u64::from_le_bytes(*first), u64::from_le_bytes(*last)))
-}
-
 /// The register, from 0, after `old ^ new`.
 #[inline(always)]
 pub(crate) fn sum_difference<F: Field>(f: F, old: &[u8], new: &[u8]) -> u32 {
-    // The length of an extent, a directory entry, a counter: worth a way of its own.
-    if let len @ 9..=16 = new.len()
-        && let (Some(old), Some(new)) = (two_words(old), two_words(new))
-    {
-        let shift = 8 * (16 - len as u32);
-        return f.crc_word(f.crc_word(0, (old.0 ^ new.0) << shift), old.1 ^ new.1);
-    }
     let (crc, old, new) = start_difference(f, old, new);
     old.iter().zip(new).fold(crc, |crc, (old, new)| {
         f.crc_word(crc, u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new))
     })
+}
+
+/// `old ^ new` as two words, the first one short, if they are of one length in 9..=16 bytes: that of
+/// an extent, a short directory entry, a pair of counters.
+#[inline(always)]
+pub(crate) fn two_words(old: &[u8], new: &[u8]) -> Option<[u64; 2]> {
+    let len @ 9..=16 = new.len() else { return None };
+    let word = |old: &[u8; 8], new: &[u8; 8]| u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+    let first = word(old.first_chunk()?, new.first_chunk()?);
+    Some([first << (8 * (16 - len)), word(old.last_chunk()?, new.last_chunk()?)])
 }
 
 #[cfg(test)]

@@ -216,12 +216,13 @@ backends! {
     crc32c(seed: u32, bytes: &[u8]);
     flip_delta(total: u64, offset: u64, count: u64);
     splice_delta(trailing: u64, old: &[u8], new: &[u8]);
+    splice_two(trailing: u64, first: u64, last: u64);
     append_zeros(crc: u32, len: u64);
     combine(crc1: u32, crc2: u32, len2: u64);
     ones(bits: u64);
 }
 
-pub(crate) use any::{append_zeros, combine, flip_delta, ones};
+pub(crate) use any::{append_zeros, combine, flip_delta, ones, splice_two};
 
 /// See [`crate::crc32c`].
 #[inline]
@@ -234,8 +235,8 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     any::crc32c(seed, bytes)
 }
 
-/// See [`crate::splice_delta`].
-#[inline]
+/// See [`crate::splice_delta`]. Apart from its caller, which then has no registers to save for it.
+#[inline(never)]
 pub(crate) fn splice_delta(trailing: u64, old: &[u8], new: &[u8]) -> u32 {
     if old.len() >= avx512::LEAST_BYTES
         && let Some(avx512) = Avx512::known()
