@@ -1,0 +1,237 @@
+//! A directory block to read: its entries, each checked, and its checksum.
+//!
+//! ```text
+//!   entry ──rec_len──► entry ──rec_len──► … ──► tail, or the block's end
+//!     a bad name or inode: an error, and on      a bad length: an error, and the end
+//! ```
+
+use super::format::{
+    DirFormat, EntryKind, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode,
+};
+use core::mem::offset_of;
+use extant_base::{Ino, Result, Site, What};
+use zerocopy::FromBytes;
+
+/// One entry of a directory, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dirent<'a> {
+    /// Bytes from the block's start.
+    pub offset: usize,
+    /// Bytes to the next entry.
+    pub rec_len: usize,
+    /// The inode, or `None` for an unused entry.
+    pub ino: Option<Ino>,
+    /// The kind of file recorded beside the name.
+    pub kind: EntryKind,
+    /// The name, 1..=255 bytes without slash and NUL; anything in an unused entry.
+    pub name: &'a [u8],
+    /// Hash and minor hash stored behind the name, in a directory with hash words.
+    pub stored_hash: Option<(u32, u32)>,
+}
+
+impl Dirent<'_> {
+    /// Whether this is the directory itself or its parent.
+    pub fn is_dot_or_dotdot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+
+    /// Bytes of this entry that its own name does not need.
+    pub(super) fn slack(&self, format: &DirFormat) -> usize {
+        match self.ino {
+            None => self.rec_len,
+            Some(_) => self.rec_len.saturating_sub(format.need(self.name)),
+        }
+    }
+}
+
+/// A directory block to read.
+#[derive(Clone, Copy, Debug)]
+pub struct DirBlock<'a> {
+    bytes: &'a [u8],
+    format: DirFormat,
+    at: Site,
+}
+
+impl<'a> DirBlock<'a> {
+    /// A view of one whole block (or of one inline area, with a format
+    /// [without tail](DirFormat::without_tail)). `at` names the block in errors.
+    pub fn new(bytes: &'a [u8], format: DirFormat, at: Site) -> DirBlock<'a> {
+        DirBlock { bytes, format, at }
+    }
+
+    /// Bytes of the block or area.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether the area has no bytes at all, as the second one of an inline directory may.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Every entry in order, used or not, the tail not counted.
+    ///
+    /// An entry with a bad name or inode is answered with an error and the walk goes on behind it;
+    /// a bad length ends the walk, since nothing says where the next entry starts.
+    /// Errors: `Corrupt` with `DirentLength`, `DirentName`, `DirentInode`, `DirentType` or
+    /// `DirentDot`.
+    pub fn entries(&self) -> Entries<'a> {
+        Entries {
+            bytes: self.bytes,
+            format: self.format,
+            at: self.at,
+            next: 0,
+            end: self.format.entries_end(self.bytes.len()),
+        }
+    }
+
+    /// The used entry with exactly this name.
+    ///
+    /// Errors: the first `Corrupt` entry that stands before it.
+    pub fn find(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
+        for entry in self.entries() {
+            let entry = entry?;
+            if entry.ino.is_some() && entry.name == name {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry that starts at `offset`, with the one before it.
+    pub(super) fn at_offset(&self, offset: usize) -> Result<(Option<Dirent<'a>>, Dirent<'a>)> {
+        let mut before = None;
+        for entry in self.entries() {
+            let entry = entry?;
+            if entry.offset == offset {
+                return Ok((before, entry));
+            }
+            before = Some(entry);
+        }
+        Err(self.at.offset(offset).corrupt(What::DirentLength))
+    }
+
+    /// Checks the tail's shape and checksum. Without checksums there is nothing to check.
+    ///
+    /// `inode_seed` is the checksum seed of the directory's inode.
+    /// Errors: `Corrupt` with `DirectoryTail` or `DirectoryChecksum`.
+    pub fn verify_checksum(&self, inode_seed: u32) -> Result<()> {
+        if !self.format.checksums {
+            return Ok(());
+        }
+        let Some(tail) = tail_of(self.bytes) else {
+            return Err(self.at.corrupt(What::DirectoryTail));
+        };
+        let body = &self.bytes[..self.bytes.len() - TAIL_LEN];
+        if extant_crc32c::crc32c(inode_seed, body) != tail.det_checksum.get() {
+            return Err(self
+                .at
+                .offset(body.len() + offset_of!(RawDirTail, det_checksum))
+                .corrupt(What::DirectoryChecksum));
+        }
+        Ok(())
+    }
+}
+
+/// The tail of a block, if its last 12 bytes have the shape of one.
+pub fn tail_of(block: &[u8]) -> Option<&RawDirTail> {
+    let (_, tail) = RawDirTail::ref_from_suffix(block).ok()?;
+    let shaped = tail.det_reserved_zero1.get() == 0
+        && tail.det_rec_len.get() == TAIL_LEN as u16
+        && tail.det_reserved_zero2 == 0
+        && tail.det_reserved_ft == TAIL_TYPE;
+    shaped.then_some(tail)
+}
+
+/// The entries of a [`DirBlock`] in order.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    format: DirFormat,
+    at: Site,
+    next: usize,
+    end: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Dirent<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        let offset = self.next;
+        let at = self.at.offset(offset);
+        let left = &self.bytes[offset..self.end];
+        let Ok((raw, rest)) = RawDirent::ref_from_prefix(left) else {
+            self.next = self.end;
+            return Some(Err(at.corrupt(What::DirentLength)));
+        };
+        let rec_len = rec_len_decode(raw.rec_len.get(), self.bytes.len());
+        let name = rest.get(..raw.name_len as usize);
+        let fits = rec_len >= DirFormat::need_plain(1)
+            && rec_len.is_multiple_of(4)
+            && rec_len <= left.len()
+            && (rec_len == left.len() || left.len() - rec_len >= DirFormat::need_plain(1))
+            && name.is_some_and(|name| rec_len >= self.format.need(name));
+        let (true, Some(name)) = (fits, name) else {
+            self.next = self.end;
+            return Some(Err(at.corrupt(What::DirentLength)));
+        };
+        self.next = offset + rec_len;
+        Some(self.check(raw, offset, rec_len, name, at))
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// Bytes from the block's start of the entry that comes next; the end when there is none.
+    pub fn offset(&self) -> usize {
+        self.next
+    }
+
+    /// Goes on at `offset`, which an earlier entry's `offset + rec_len` gave.
+    pub fn seek(&mut self, offset: usize) {
+        self.next = offset;
+    }
+
+    fn check(
+        &self,
+        raw: &RawDirent,
+        offset: usize,
+        rec_len: usize,
+        name: &'a [u8],
+        at: Site,
+    ) -> Result<Dirent<'a>> {
+        let ino = Ino::new(raw.inode.get());
+        let kind = if self.format.filetype {
+            EntryKind::from_code(raw.file_type)
+        } else {
+            EntryKind::Unknown
+        };
+        let mut stored_hash = None;
+        if let Some(ino) = ino {
+            if ino.get() > self.format.inodes_count {
+                return Err(at.corrupt(What::DirentInode));
+            }
+            if !self.format.admits(name) {
+                return Err(at.corrupt(What::DirentName));
+            }
+            if name == b"." && offset + rec_len == self.bytes.len() {
+                return Err(at.corrupt(What::DirentDot));
+            }
+            if self.format.filetype && raw.file_type == TAIL_TYPE {
+                return Err(at.corrupt(What::DirentType));
+            }
+            if self.format.hash_words && name != b"." && name != b".." {
+                let words = offset + DirFormat::need_plain(name.len());
+                let word = |i: usize| {
+                    let start = words + 4 * i;
+                    let bytes = self.bytes.get(start..start + 4)?;
+                    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+                };
+                stored_hash = word(0).zip(word(1));
+            }
+        }
+        Ok(Dirent { offset, rec_len, ino, kind, name, stored_hash })
+    }
+}

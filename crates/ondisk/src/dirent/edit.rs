@@ -1,0 +1,285 @@
+//! A directory block to change: one name put in, taken out, pointed elsewhere; or filled afresh.
+//!
+//! ```text
+//!   insert   │ a ──────slack──┤        ──►  │ a │ new ───┤          the first slack that fits
+//!   remove   │ a │ gone ──────┤        ──►  │ a ──────────┤          the entry before absorbs it
+//!            ┌ gone ──────┤ b          ──►  ┌ unused ─────┤ b        no entry before
+//! ```
+
+use super::block::DirBlock;
+use super::format::{
+    DirFormat, EntryKind, HEAD_LEN, NAME_MAX, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE,
+    rec_len_encode,
+};
+use core::mem::offset_of;
+use extant_base::{Error, Ino, Result, Site, What};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+/// A directory block to change. Every edit carries the checksum along: right stays right, at the
+/// cost of the bytes that changed, and wrong stays wrong.
+#[derive(Debug)]
+pub struct DirBlockMut<'a> {
+    bytes: &'a mut [u8],
+    format: DirFormat,
+    seed: u32,
+    at: Site,
+}
+
+impl<'a> DirBlockMut<'a> {
+    /// A block to edit. `inode_seed` is used only when the format has checksums.
+    pub fn new(
+        bytes: &'a mut [u8],
+        format: DirFormat,
+        inode_seed: u32,
+        at: Site,
+    ) -> DirBlockMut<'a> {
+        DirBlockMut { bytes, format, seed: inode_seed, at }
+    }
+
+    /// The same block, to read.
+    pub fn view(&self) -> DirBlock<'_> {
+        DirBlock::new(self.bytes, self.format, self.at)
+    }
+
+    /// How the block is laid out.
+    pub fn format(&self) -> DirFormat {
+        self.format
+    }
+
+    /// Makes the block hold one unused entry and the tail; every other byte is zero.
+    pub fn init_empty(&mut self) {
+        self.bytes.fill(0);
+        let end = self.format.entries_end(self.bytes.len());
+        self.put_head(0, None, end, 0, EntryKind::Unknown);
+        self.put_tail();
+        self.sum();
+    }
+
+    /// Makes the block the first of a directory: "." and "..", the latter up to the end.
+    pub fn init_first(&mut self, own: Ino, parent: Ino) {
+        self.bytes.fill(0);
+        let end = self.format.entries_end(self.bytes.len());
+        self.put_entry(0, own, 12, b".", EntryKind::Directory, None);
+        self.put_entry(12, parent, end - 12, b"..", EntryKind::Directory, None);
+        self.put_tail();
+        self.sum();
+    }
+
+    /// Puts a name into the first entry with enough slack and gives its offset, or `None` when
+    /// the block is full. Does not look whether the name is already there.
+    ///
+    /// `stored_hash` is written behind the name in a directory with hash words and ignored in
+    /// others. Errors: `NameTooLong` or `Invalid` for a name that may not stand in a directory;
+    /// `Corrupt` when the block's entries are malformed; then nothing was changed.
+    pub fn insert(
+        &mut self,
+        name: &[u8],
+        ino: Ino,
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+    ) -> Result<Option<usize>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if !self.format.admits(name) {
+            return Err(Error::Invalid("a name is empty or holds a slash or NUL"));
+        }
+        let need = self.format.need(name);
+        let mut room = None;
+        for entry in self.view().entries() {
+            let entry = entry?;
+            if entry.slack(&self.format) >= need {
+                let own = entry.rec_len - entry.slack(&self.format);
+                room = Some((entry.offset, own, entry.rec_len));
+                break;
+            }
+        }
+        let Some((offset, own, rec_len)) = room else { return Ok(None) };
+        if own > 0 {
+            self.patch(offset + offset_of!(RawDirent, rec_len), &rec_len_encode(own).to_le_bytes());
+        }
+        let offset = offset + own;
+        self.put_entry(offset, ino, rec_len - own, name, kind, stored_hash);
+        Ok(Some(offset))
+    }
+
+    /// Removes the entry that starts at `offset`: the entry before it takes its bytes; the first
+    /// of a block becomes unused. The name's bytes are zeroed.
+    ///
+    /// Errors: `Corrupt` when no used entry starts there or the block is malformed.
+    pub fn remove(&mut self, offset: usize) -> Result<()> {
+        let (before, entry) = self.view().at_offset(offset)?;
+        if entry.ino.is_none() {
+            return Err(self.at.offset(offset).corrupt(What::DirentInode));
+        }
+        let need = self.format.need(entry.name);
+        let rec_len = entry.rec_len;
+        let before = before.map(|before| (before.offset, before.rec_len + rec_len));
+        const ZEROS: [u8; 8 + NAME_MAX + 8 + 3] = [0; 8 + NAME_MAX + 8 + 3];
+        match before {
+            Some((before, joined)) => {
+                self.patch(offset, &ZEROS[..need]);
+                let stored = rec_len_encode(joined).to_le_bytes();
+                self.patch(before + offset_of!(RawDirent, rec_len), &stored);
+            }
+            None => {
+                self.patch(offset + HEAD_LEN, &ZEROS[..need - HEAD_LEN]);
+                self.put_head(offset, None, rec_len, 0, EntryKind::Unknown);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the entry that starts at `offset` name another inode; its name stays.
+    ///
+    /// Errors: `Corrupt` when no used entry starts there or the block is malformed.
+    pub fn set_inode(&mut self, offset: usize, ino: Ino, kind: EntryKind) -> Result<()> {
+        let (_, entry) = self.view().at_offset(offset)?;
+        if entry.ino.is_none() {
+            return Err(self.at.offset(offset).corrupt(What::DirentInode));
+        }
+        self.patch(offset, &ino.get().to_le_bytes());
+        let code = if self.format.filetype { kind.code() } else { 0 };
+        self.patch(offset + offset_of!(RawDirent, file_type), &[code]);
+        Ok(())
+    }
+
+    /// Writes the checksum over whatever the block holds now, tail included.
+    pub fn set_checksum(&mut self) {
+        self.put_tail();
+        self.sum();
+    }
+
+    fn put_tail(&mut self) {
+        if self.format.checksums {
+            let at = self.bytes.len() - TAIL_LEN;
+            let tail = RawDirTail {
+                det_reserved_zero1: U32::ZERO,
+                det_rec_len: U16::new(TAIL_LEN as u16),
+                det_reserved_zero2: 0,
+                det_reserved_ft: TAIL_TYPE,
+                det_checksum: U32::ZERO,
+            };
+            self.bytes[at..].copy_from_slice(tail.as_bytes());
+        }
+    }
+
+    fn put_head(
+        &mut self,
+        offset: usize,
+        ino: Option<Ino>,
+        rec_len: usize,
+        name_len: usize,
+        kind: EntryKind,
+    ) {
+        let raw = RawDirent {
+            inode: U32::new(ino.map_or(0, Ino::get)),
+            rec_len: U16::new(rec_len_encode(rec_len)),
+            name_len: u8::try_from(name_len).expect("names were checked to be 255 bytes at most"),
+            file_type: if self.format.filetype { kind.code() } else { 0 },
+        };
+        self.patch(offset, raw.as_bytes());
+    }
+
+    fn put_entry(
+        &mut self,
+        offset: usize,
+        ino: Ino,
+        rec_len: usize,
+        name: &[u8],
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+    ) {
+        self.put_head(offset, Some(ino), rec_len, name.len(), kind);
+        let mut padded = [0; NAME_MAX + 3 + 8];
+        padded[..name.len()].copy_from_slice(name);
+        let need = self.format.need(name);
+        if need > DirFormat::need_plain(name.len()) {
+            let (hash, minor) = stored_hash.unwrap_or((0, 0));
+            let words = DirFormat::need_plain(name.len()) - HEAD_LEN;
+            padded[words..words + 4].copy_from_slice(&hash.to_le_bytes());
+            padded[words + 4..words + 8].copy_from_slice(&minor.to_le_bytes());
+        }
+        self.patch(offset + HEAD_LEN, &padded[..need - HEAD_LEN]);
+    }
+
+    /// The one place that changes bytes before the tail: the checksum follows at the cost of what
+    /// changed, and a sum that was wrong before stays wrong.
+    fn patch(&mut self, offset: usize, new: &[u8]) {
+        let end = offset + new.len();
+        if self.format.checksums {
+            let (body, tail) = self.bytes.split_at_mut(self.bytes.len() - TAIL_LEN);
+            let trailing = (body.len() - end) as u64;
+            let delta = extant_crc32c::splice_delta(trailing, &body[offset..end], new);
+            let sum = &mut tail[offset_of!(RawDirTail, det_checksum)..];
+            let old = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+            sum.copy_from_slice(&(old ^ delta).to_le_bytes());
+        }
+        self.bytes[offset..end].copy_from_slice(new);
+    }
+
+    fn sum(&mut self) {
+        if self.format.checksums {
+            let (body, tail) = self.bytes.split_at_mut(self.bytes.len() - TAIL_LEN);
+            let sum = extant_crc32c::crc32c(self.seed, body);
+            tail[offset_of!(RawDirTail, det_checksum)..].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
+/// Fills a block from the front with entries packed tight: what splits, conversions and bulk
+/// builds want. The last entry is stretched to the end by [`DirPacker::finish`].
+#[derive(Debug)]
+pub struct DirPacker<'a> {
+    block: DirBlockMut<'a>,
+    next: usize,
+    last: Option<usize>,
+}
+
+impl<'a> DirPacker<'a> {
+    /// Starts over in `block`: what it held is gone.
+    pub fn new(block: DirBlockMut<'a>) -> DirPacker<'a> {
+        block.bytes.fill(0);
+        DirPacker { block, next: 0, last: None }
+    }
+
+    /// Bytes still free for entries.
+    pub fn room(&self) -> usize {
+        self.block.format.entries_end(self.block.bytes.len()) - self.next
+    }
+
+    /// Adds a legal name behind the others; `false`, and no change, when it does not fit.
+    pub fn push(
+        &mut self,
+        name: &[u8],
+        ino: Ino,
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+    ) -> bool {
+        assert!(self.block.format.admits(name), "an illegal name would reach the disk");
+        let need = self.block.format.need(name);
+        // The last entry is stretched to the end, so nothing too short for an entry is left over.
+        if need > self.room() {
+            return false;
+        }
+        self.block.put_entry(self.next, ino, need, name, kind, stored_hash);
+        self.last = Some(self.next);
+        self.next += need;
+        true
+    }
+
+    /// Stretches the last entry to the end (or makes one unused entry) and writes the tail.
+    pub fn finish(mut self) -> DirBlockMut<'a> {
+        let end = self.block.format.entries_end(self.block.bytes.len());
+        match self.last {
+            Some(last) => {
+                let stored = rec_len_encode(end - last).to_le_bytes();
+                self.block.patch(last + offset_of!(RawDirent, rec_len), &stored);
+            }
+            None => self.block.put_head(0, None, end, 0, EntryKind::Unknown),
+        }
+        self.block.set_checksum();
+        self.block
+    }
+}

@@ -1,0 +1,274 @@
+//! The attributes of one home to read: names first, since only their end bounds the values.
+//!
+//! ```text
+//!   first            names_end                         len
+//!   │ entry │ entry │ … │0000│  free  │ … value │ value │
+//! ```
+
+use super::hash::{HashedValue, block_hash, name_hash, name_hash_signed};
+use super::header::{BLOCK_HEADER_LEN, BlockHeader, MAGIC};
+use super::name::NameIndex;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::mem::offset_of;
+use extant_base::{Ino, Result, Site, What};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header in an inode: the magic alone.
+pub const INODE_HEADER_LEN: usize = 4;
+/// Bytes of an entry before its name.
+pub const ENTRY_LEN: usize = 16;
+/// Bytes of the zeros that end the list.
+pub const TERMINATOR_LEN: usize = 4;
+/// The largest value in bytes that a reader accepts.
+pub const VALUE_MAX: u32 = 1 << 24;
+
+/// The fixed part of an entry as stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct RawXattrEntry {
+    /// Bytes of the name, prefix not counted.
+    pub e_name_len: u8,
+    /// The prefix.
+    pub e_name_index: u8,
+    /// Where the value starts.
+    pub e_value_offs: U16,
+    /// The value's inode, or 0.
+    pub e_value_inum: U32,
+    /// Bytes of the value.
+    pub e_value_size: U32,
+    /// Hash of name and value.
+    pub e_hash: U32,
+}
+const _: () =
+    assert!(size_of::<RawXattrEntry>() == ENTRY_LEN && offset_of!(RawXattrEntry, e_hash) == 12);
+
+/// Where an attribute's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueRef<'a> {
+    /// Beside the entry.
+    Here(&'a [u8]),
+    /// The first `size` bytes of an inode of its own.
+    InInode {
+        /// The value inode, not checked against the volume's counts.
+        ino: Ino,
+        /// Bytes of the value, 1..=[`VALUE_MAX`].
+        size: u32,
+    },
+}
+
+/// One attribute, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XattrEntry<'a> {
+    /// Bytes of the entry from the start of the block, or from the first entry in an inode.
+    pub offset: usize,
+    /// The prefix.
+    pub index: NameIndex,
+    /// The name without its prefix, no NUL.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: ValueRef<'a>,
+    /// The hash as stored.
+    pub hash: u32,
+}
+
+impl XattrEntry<'_> {
+    /// Bytes of the value.
+    pub fn value_len(&self) -> usize {
+        match self.value {
+            ValueRef::Here(value) => value.len(),
+            ValueRef::InInode { size, .. } => size as usize,
+        }
+    }
+
+    /// The order of a block's entries.
+    pub fn cmp_name(&self, index: NameIndex, name: &[u8]) -> Ordering {
+        (self.index, self.name.len(), self.name).cmp(&(index, name.len(), name))
+    }
+
+    /// Whether the stored hash is that of name and value, with names hashed as unsigned bytes or,
+    /// as old writers did, as signed ones. Right for entries of a block, and for those of an
+    /// inode whose value lives elsewhere; `value_crc` is crc32c(filesystem seed, value), asked only
+    /// for a value in an inode of its own.
+    pub fn hash_matches(&self, value_crc: impl FnOnce() -> u32) -> bool {
+        let unsigned = name_hash(self.name);
+        let signed = name_hash_signed(self.name);
+        let value = match self.value {
+            ValueRef::Here(value) => HashedValue::Bytes(value),
+            ValueRef::InInode { .. } => HashedValue::Crc(value_crc()),
+        };
+        self.hash == value.mix(unsigned) || self.hash == value.mix(signed)
+    }
+}
+
+/// The attributes of one home, every entry checked.
+#[derive(Clone, Copy, Debug)]
+pub struct XattrArea<'a> {
+    /// What value offsets count in.
+    bytes: &'a [u8],
+    first: usize,
+    /// Where the terminator starts.
+    names_end: usize,
+}
+
+impl<'a> XattrArea<'a> {
+    /// The attributes of a block. The checksum is not looked at.
+    ///
+    /// `ea_inode` is the volume's feature. Errors: `Corrupt` with `XattrMagic`, `XattrHeader`,
+    /// `XattrEntry`, `XattrValue` or `XattrInode`.
+    pub fn in_block(
+        block: &'a [u8],
+        ea_inode: bool,
+        at: Site,
+    ) -> Result<(BlockHeader, XattrArea<'a>)> {
+        let header = BlockHeader::read(block, at)?;
+        Ok((header, XattrArea::check(block, BLOCK_HEADER_LEN, ea_inode, at)?))
+    }
+
+    /// The attributes in an inode's tail, or `None` where there are none: `tail` is everything
+    /// behind the fixed part (`inode[128 + i_extra_isize ..]`); without the magic it is free room.
+    ///
+    /// Errors: `Corrupt` with `XattrEntry`, `XattrValue` or `XattrInode`, offsets counted from
+    /// the first entry.
+    pub fn in_inode(tail: &'a [u8], ea_inode: bool, at: Site) -> Result<Option<XattrArea<'a>>> {
+        let Some((magic, area)) = tail.split_at_checked(INODE_HEADER_LEN) else { return Ok(None) };
+        if magic != MAGIC.to_le_bytes() {
+            return Ok(None);
+        }
+        XattrArea::check(area, 0, ea_inode, at).map(Some)
+    }
+
+    fn check(bytes: &'a [u8], first: usize, ea_inode: bool, at: Site) -> Result<XattrArea<'a>> {
+        // The names come first: only their end says where values may start.
+        let mut offset = first;
+        loop {
+            let at = at.offset(offset);
+            let rest = bytes.get(offset..).unwrap_or_default();
+            match rest.first_chunk::<4>() {
+                Some([0, 0, 0, 0]) => break,
+                Some(_) => (),
+                None => return Err(at.corrupt(What::XattrEntry)),
+            }
+            let (raw, rest) =
+                RawXattrEntry::ref_from_prefix(rest).map_err(|_| at.corrupt(What::XattrEntry))?;
+            match rest.get(..raw.e_name_len as usize) {
+                Some(name) if !name.contains(&0) => (),
+                _ => return Err(at.corrupt(What::XattrEntry)),
+            }
+            offset += entry_len(raw.e_name_len as usize);
+        }
+        let area = XattrArea { bytes, first, names_end: offset };
+        let values_from = offset + TERMINATOR_LEN;
+        for (offset, raw, _) in area.raw_entries() {
+            let at = at.offset(offset);
+            let size = raw.e_value_size.get();
+            if size > VALUE_MAX {
+                return Err(at.corrupt(What::XattrValue));
+            }
+            if raw.e_value_inum.get() != 0 {
+                if !ea_inode || raw.e_value_inum.get() == Ino::ROOT.get() || size == 0 {
+                    return Err(at.corrupt(What::XattrInode));
+                }
+            } else if size != 0 {
+                let start = usize::from(raw.e_value_offs.get());
+                let end = start + padded(size as usize);
+                if start < values_from || end > bytes.len() {
+                    return Err(at.corrupt(What::XattrValue));
+                }
+            }
+        }
+        Ok(area)
+    }
+
+    fn raw_entries(&self) -> impl Iterator<Item = (usize, &'a RawXattrEntry, &'a [u8])> + use<'a> {
+        let (bytes, end) = (self.bytes, self.names_end);
+        let mut offset = self.first;
+        core::iter::from_fn(move || {
+            let (raw, rest) = RawXattrEntry::ref_from_prefix(&bytes[offset..end]).ok()?;
+            let name = rest.get(..raw.e_name_len as usize)?;
+            let at = offset;
+            offset += entry_len(name.len());
+            Some((at, raw, name))
+        })
+    }
+
+    /// Every attribute, in stored order.
+    pub fn entries(&self) -> impl Iterator<Item = XattrEntry<'a>> + use<'a> {
+        let bytes = self.bytes;
+        self.raw_entries().map(move |(offset, raw, name)| {
+            let size = raw.e_value_size.get();
+            let value = match Ino::new(raw.e_value_inum.get()) {
+                Some(ino) => ValueRef::InInode { ino, size },
+                None if size == 0 => ValueRef::Here(&[]),
+                None => {
+                    let start = usize::from(raw.e_value_offs.get());
+                    ValueRef::Here(&bytes[start..start + size as usize])
+                }
+            };
+            let index = NameIndex(raw.e_name_index);
+            XattrEntry { offset, index, name, value, hash: raw.e_hash.get() }
+        })
+    }
+
+    /// The attribute with this name. Looks at every entry, so a badly sorted block is no obstacle.
+    pub fn find(&self, index: NameIndex, name: &[u8]) -> Option<XattrEntry<'a>> {
+        self.entries().find(|entry| entry.index == index && entry.name == name)
+    }
+
+    /// Bytes between the names' terminator and the lowest value.
+    pub fn free_len(&self) -> usize {
+        let lowest = self
+            .raw_entries()
+            .filter(|(_, raw, _)| raw.e_value_inum.get() == 0 && raw.e_value_size.get() != 0)
+            .map(|(_, raw, _)| usize::from(raw.e_value_offs.get()))
+            .min()
+            .unwrap_or(self.bytes.len());
+        lowest.saturating_sub(self.names_end + TERMINATOR_LEN)
+    }
+
+    /// The hash that a block with these entries has, from their stored hashes.
+    pub fn block_hash(&self) -> u32 {
+        block_hash(self.raw_entries().map(|(_, raw, _)| raw.e_hash.get()))
+    }
+
+    /// Checks what reading does not need: no two values overlap, no name stands twice and, in a
+    /// block, entries are sorted.
+    ///
+    /// Errors: `Corrupt` with `XattrValue`, `XattrEntry` (a name twice) or `XattrOrder`.
+    pub fn check_layout(&self, at: Site) -> Result<()> {
+        let mut values: Vec<(usize, usize)> = self
+            .raw_entries()
+            .filter(|(_, raw, _)| raw.e_value_inum.get() == 0 && raw.e_value_size.get() != 0)
+            .map(|(_, raw, _)| {
+                let start = usize::from(raw.e_value_offs.get());
+                (start, start + padded(raw.e_value_size.get() as usize))
+            })
+            .collect();
+        values.sort_unstable();
+        if let Some(pair) = values.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+            return Err(at.offset(pair[1].0).corrupt(What::XattrValue));
+        }
+        let mut entries: Vec<XattrEntry<'_>> = self.entries().collect();
+        let order = |a: &XattrEntry<'_>, b: &XattrEntry<'_>| a.cmp_name(b.index, b.name);
+        if self.first == BLOCK_HEADER_LEN
+            && let Some(pair) = entries.windows(2).find(|pair| order(&pair[0], &pair[1]).is_gt())
+        {
+            return Err(at.offset(pair[1].offset).corrupt(What::XattrOrder));
+        }
+        entries.sort_by(order);
+        match entries.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq()) {
+            Some(pair) => Err(at.offset(pair[1].offset).corrupt(What::XattrEntry)),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) const fn padded(len: usize) -> usize {
+    (len + 3) & !3
+}
+
+/// Bytes of an entry with a name of `name_len` bytes, its value not counted.
+pub const fn entry_len(name_len: usize) -> usize {
+    padded(ENTRY_LEN + name_len)
+}
