@@ -1,4 +1,26 @@
 //! ext4 in user space: open, make, read and change real ext4 volumes.
+//!
+//! ```text
+//!   Filesystem, File, ReadDir, Walk, Metadata        what embedders use, in the manner of std::fs
+//!        │ path
+//!   path, dir ──► inode ──► map ──► data             names, inodes, blocks, bytes
+//!        └──────── group, xattr ──────┘
+//!   volume: device, journal and its cache, layout    shared by all threads
+//! ```
+//!
+//! # Examples
+//!
+//! ```no_run
+//! let fs = extant::Filesystem::open("disk.img")?;
+//! let passwd = fs.read_to_string("/etc/passwd")?;
+//! let size: u64 = fs
+//!     .walk("/")
+//!     .filter_map(|entry| entry.and_then(|entry| entry.metadata()).ok())
+//!     .map(|metadata| metadata.len())
+//!     .sum();
+//! println!("{} users, {size} bytes", passwd.lines().count());
+//! # Ok::<(), extant::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
 // Parts that nobody calls yet: the writing side stands on them.
@@ -7,13 +29,35 @@
 mod data;
 mod dir;
 mod environment;
+mod file;
+mod filesystem;
 mod group;
 mod inline;
 mod inode;
+mod journal_map;
 mod map;
+mod metadata;
+mod open;
+mod path;
+mod read_dir;
+mod recovery;
 mod verified;
 mod volume;
+mod walk;
+mod xattr;
 
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
+pub use extant_base::{BlockNr, BlockSize, Error, Feature, GroupNr, Ino, Result, Site, What};
+pub use extant_blockdev::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+pub use extant_ondisk::features::Features;
+pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
+pub use extant_ondisk::superblock::Superblock;
+pub use extant_ondisk::time::Timestamp;
+pub use file::{File, FileExtent};
+pub use filesystem::Filesystem;
+pub use metadata::{Metadata, system_time};
+pub use open::OpenOptions;
+pub use read_dir::{DirEntry, ReadDir};
+pub use walk::{Walk, WalkEntry};

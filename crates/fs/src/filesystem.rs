@@ -1,0 +1,250 @@
+//! The volume as its users see it: paths in, content and metadata out, in the manner of `std::fs`.
+//!
+//! ```text
+//!   Filesystem ──clone──► Filesystem        one Volume behind all clones, any number of threads
+//!       │ path
+//!       ├─ read, read_link, metadata, xattr …     resolved from the root, answered at once
+//!       ├─ open_file ──► File                     Read + Seek + read_at
+//!       ├─ read_dir ───► ReadDir                  one directory, block by block
+//!       └─ walk ───────► Walk                     everything below a directory
+//! ```
+//!
+//! Paths count from the volume's root, with or without a leading slash; no symlink leads out.
+
+use crate::file::File;
+use crate::inode::Inode;
+use crate::metadata::Metadata;
+use crate::open::OpenOptions;
+use crate::path::Last;
+use crate::read_dir::ReadDir;
+use crate::volume::Volume;
+use crate::walk::Walk;
+use extant_base::{Error, Ino, Result};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::superblock::Superblock;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files larger than this, and than the device, are not read in one piece.
+const READ_WHOLE_MAX: u64 = 1 << 30;
+
+/// An open volume. Clones are the same volume; all methods may be called from many threads.
+///
+/// # Examples
+///
+/// ```no_run
+/// let fs = extant::Filesystem::open("disk.img")?;
+/// for entry in fs.read_dir("/etc")? {
+///     let entry = entry?;
+///     println!("{} {}", entry.file_name().display(), entry.metadata()?.len());
+/// }
+/// print!("{}", fs.read_to_string("/etc/hostname")?);
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Filesystem {
+    volume: Arc<Volume>,
+}
+
+impl Filesystem {
+    pub(crate) fn new(volume: Volume) -> Filesystem {
+        Filesystem { volume: Arc::new(volume) }
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Opens the volume in a file or block device, to read. See [`OpenOptions`] for more.
+    ///
+    /// Errors: `Device` and `Busy` from opening the file; `Corrupt` and `Unsupported` from the
+    /// volume.
+    pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens the volume on any device, to read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use extant::{Error, Filesystem, MemoryDevice};
+    /// use std::sync::Arc;
+    /// let empty = Arc::new(MemoryDevice::new(1 << 20));
+    /// assert!(matches!(Filesystem::open_device(empty), Err(Error::Corrupt { .. })));
+    /// ```
+    pub fn open_device(device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        OpenOptions::new().open_device(device)
+    }
+
+    /// The superblock as it was when the volume was opened, after any recovery.
+    pub fn superblock(&self) -> &Superblock {
+        &self.volume.at_open
+    }
+
+    /// Whether nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.volume.read_only
+    }
+
+    /// The content of a file, all of it. Symlinks are followed.
+    ///
+    /// Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
+    /// pieces); those of [`Filesystem::open_file`] and [`File::read_at`].
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let inode = self.resolve(path.as_ref(), Last::Follow)?;
+        let body = inode.read();
+        let size = body.disk.size;
+        if body.file_kind() == FileKind::Regular
+            && size > READ_WHOLE_MAX.max(self.volume.device.len())
+        {
+            return Err(Error::FileTooLarge);
+        }
+        let len = match body.file_kind() {
+            FileKind::Regular => usize::try_from(size).map_err(|_| Error::FileTooLarge)?,
+            _ => 0,
+        };
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
+        bytes.resize(len, 0);
+        let n = self.volume.read_file(inode.ino, &body, 0, &mut bytes)?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
+    /// The content of a file of UTF-8 text.
+    ///
+    /// Errors: `Invalid` when it is not UTF-8; those of [`Filesystem::read`].
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        String::from_utf8(self.read(path)?).map_err(|_| Error::Invalid("the file is not UTF-8"))
+    }
+
+    /// What is known of a file; symlinks are followed.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.metadata_of(path.as_ref(), Last::Follow)
+    }
+
+    /// What is known of a file; a symlink at the path's end stands for itself.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.metadata_of(path.as_ref(), Last::Keep)
+    }
+
+    /// What is known of the inode `ino`, which some name must mean.
+    ///
+    /// Errors: `Corrupt` naming the inode when it is not in use.
+    pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
+        let inode = self.volume.inode(ino)?;
+        let body = inode.read();
+        Ok(Metadata::of(ino, &body))
+    }
+
+    /// Whether the path names something; symlinks are followed. Errors other than a missing name
+    /// are errors.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.resolve(path.as_ref(), Last::Follow) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound | Error::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The target of a symlink, as it is stored.
+    ///
+    /// Errors: `Invalid` when the path names something else; `Encrypted`.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        let target = self.volume.symlink_target(inode.ino, &inode.read())?;
+        Ok(PathBuf::from(OsString::from_vec(target)))
+    }
+
+    /// Opens a regular file to read. Symlinks are followed.
+    ///
+    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_inode(self.resolve(path.as_ref(), Last::Follow)?)
+    }
+
+    /// Opens the regular file with this inode number.
+    ///
+    /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
+    pub fn open_ino(&self, ino: Ino) -> Result<File> {
+        self.open_inode(self.volume.inode(ino)?)
+    }
+
+    fn open_inode(&self, inode: Arc<Inode>) -> Result<File> {
+        match inode.read().file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        Ok(File::new(self.clone(), inode))
+    }
+
+    /// The names in a directory, "." and ".." left out, in the order they are stored. Symlinks are
+    /// followed.
+    ///
+    /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let inode = self.resolve(path.as_ref(), Last::Follow)?;
+        ReadDir::new(self.clone(), inode, path.as_ref().to_path_buf())
+    }
+
+    /// Everything below a directory, and the directory itself first. Symlinks are not followed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let fs = extant::Filesystem::open("disk.img")?;
+    /// for entry in fs.walk("/").sorted(true) {
+    ///     println!("{}", entry?.path().display());
+    /// }
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
+        Walk::new(self.clone(), path.as_ref())
+    }
+
+    /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        let names = self.volume.xattr_names(inode.ino, &inode.read())?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+
+    /// The value of an extended attribute; access control lists as system calls have them. Symlinks
+    /// are not followed.
+    ///
+    /// Errors: `NoAttribute`.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        let name = name.as_ref().as_os_str().as_bytes();
+        let body = inode.read();
+        self.volume.xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
+    }
+
+    /// All extended attributes of the inode `ino`, names with their prefixes and values.
+    pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let inode = self.volume.inode(ino)?;
+        let body = inode.read();
+        let mut all = Vec::new();
+        for name in self.volume.xattr_names(ino, &body)? {
+            if let Some(value) = self.volume.xattr(ino, &body, &name)? {
+                all.push((name, value));
+            }
+        }
+        Ok(all)
+    }
+
+    fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
+        let inode = self.resolve(path, last)?;
+        let body = inode.read();
+        Ok(Metadata::of(inode.ino, &body))
+    }
+
+    pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Arc<Inode>> {
+        self.volume.resolve(path.as_os_str().as_bytes(), last)
+    }
+}

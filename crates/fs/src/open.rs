@@ -1,0 +1,192 @@
+//! Opening a volume.
+//!
+//! ```text
+//!   path ──FileOptions──► device ──[Slice]──► superblock ── needs recovery? ──► Volume
+//!                                                  │ yes
+//!                        to write:  recover the device
+//!                        to read:   recover an Overlay over it, in memory (decision 0001)
+//! ```
+
+use crate::environment::Environment;
+use crate::filesystem::Filesystem;
+use crate::recovery;
+use crate::volume::{Volume, VolumeOptions, read_superblock};
+use extant_base::{ByteOffset, GroupNr, Result};
+use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
+use extant_journal::CacheOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Options of an opening: read-only, recovered in memory where needed, unless said otherwise.
+///
+/// # Examples
+///
+/// ```no_run
+/// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    write: bool,
+    backup: Option<u32>,
+    offset: u64,
+    direct: bool,
+    lock: bool,
+    recover: bool,
+    cache_bytes: usize,
+    journal_device: Option<PathBuf>,
+    environment: Environment,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Read-only, from the device's start, with 64 MiB for metadata.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            write: false,
+            backup: None,
+            offset: 0,
+            direct: false,
+            lock: true,
+            recover: true,
+            cache_bytes: 64 << 20,
+            journal_device: None,
+            environment: Environment::default(),
+        }
+    }
+
+    /// Whether the volume may be changed. A volume with a feature that cannot be kept whole then
+    /// fails to open with `Unsupported`, naming it; it can be opened read-only.
+    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Reads superblock and descriptors from the copies in block group `group`, for a volume whose
+    /// primary ones are damaged. Only to read.
+    pub fn backup_superblock(&mut self, group: u32) -> &mut OpenOptions {
+        self.backup = Some(group);
+        self
+    }
+
+    /// Where on the device the volume starts, in bytes: a partition inside a disk image.
+    pub fn offset(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.offset = bytes;
+        self
+    }
+
+    /// Whether large transfers go around the system's page cache.
+    pub fn direct(&mut self, direct: bool) -> &mut OpenOptions {
+        self.direct = direct;
+        self
+    }
+
+    /// Whether the file is locked against other users of it (the default).
+    pub fn lock(&mut self, lock: bool) -> &mut OpenOptions {
+        self.lock = lock;
+        self
+    }
+
+    /// Whether a volume that needs recovery is recovered (the default): on the device when opened
+    /// to write, in memory when only to read. Without, a reader sees the volume as it stands.
+    pub fn recover(&mut self, recover: bool) -> &mut OpenOptions {
+        self.recover = recover;
+        self
+    }
+
+    /// Memory for metadata blocks, in bytes.
+    pub fn cache_bytes(&mut self, bytes: usize) -> &mut OpenOptions {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// The device of the volume's external journal.
+    pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
+        self.journal_device = Some(path.into());
+        self
+    }
+
+    /// Where time and chance come from; the system unless said otherwise.
+    pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
+        self.environment = environment;
+        self
+    }
+
+    /// Opens the volume in a file or block device.
+    ///
+    /// Errors: `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported` from the volume.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
+        self.open_device(self.open_file(path.as_ref())?)
+    }
+
+    /// Opens the volume on a device.
+    ///
+    /// Errors: as [`OpenOptions::open`].
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        let mut device = match self.offset {
+            0 => device,
+            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
+        };
+        let superblock = read_superblock(&*device, self.backup.map(GroupNr))?;
+        let recover = self.recover && superblock.needs_recovery();
+        if recover {
+            if !self.write {
+                device = Arc::new(Overlay::new(device));
+            }
+            self.recover_journal(&device)?;
+        } else if !self.write {
+            // What is open to read cannot be written by any mistake above.
+            device = Arc::new(ReadOnly::new(device));
+        }
+        let volume = Volume::open_parts(device, &self.volume_options(!self.write))?;
+        if self.write {
+            recovery::process_orphans(&volume)?;
+        }
+        Ok(Filesystem::new(volume))
+    }
+
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        let mut options = FileOptions::new();
+        options.write(self.write).direct(self.direct).lock(self.lock);
+        Ok(Arc::new(options.open(path)?))
+    }
+
+    fn recover_journal(&self, device: &Arc<dyn BlockDevice>) -> Result<()> {
+        let external = match &self.journal_device {
+            Some(path) => {
+                let external = self.open_file(path)?;
+                Some(match self.write {
+                    true => external,
+                    false => Arc::new(Overlay::new(external)) as Arc<dyn BlockDevice>,
+                })
+            }
+            None => None,
+        };
+        // The journal's map is read from the volume as the crash left it; nothing of this view
+        // outlives the recovery.
+        let volume = Volume::open_parts(Arc::clone(device), &self.volume_options(true))?;
+        let missing = || extant_base::Site::NOWHERE.corrupt(extant_base::What::JournalMissing);
+        let place = volume.journal_place(external.as_ref())?.ok_or_else(missing)?;
+        let superblock = volume.at_open.clone();
+        drop(volume);
+        recovery::recover(device, &superblock, place)
+    }
+
+    fn volume_options(&self, read_only: bool) -> VolumeOptions {
+        VolumeOptions {
+            read_only,
+            backup: self.backup.map(GroupNr),
+            cache: CacheOptions {
+                limit_bytes: self.cache_bytes,
+                dirty_limit_bytes: self.cache_bytes / 2,
+            },
+            environment: self.environment.clone(),
+            ..VolumeOptions::default()
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One directory, name after name.
+//!
+//! ```text
+//!   ReadDir ── batch empty? ──► lock the directory, read its next block, unlock ──► batch
+//!       └───── next name ◄─────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::dir::read::{Entry, Position};
+use crate::filesystem::Filesystem;
+use crate::inode::{Ask, Inode};
+use crate::metadata::Metadata;
+use extant_base::{Error, Ino, Result};
+use extant_ondisk::dirent::EntryKind;
+use extant_ondisk::inode::FileKind;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The names in a directory. An item is an error where a block or an entry is damaged; what
+/// follows comes after it.
+pub struct ReadDir {
+    fs: Filesystem,
+    inode: Arc<Inode>,
+    path: Arc<PathBuf>,
+    position: Position,
+    batch: VecDeque<Result<Entry>>,
+    done: bool,
+}
+
+impl ReadDir {
+    pub(crate) fn new(fs: Filesystem, inode: Arc<Inode>, path: PathBuf) -> Result<ReadDir> {
+        fs.volume().dir(inode.ino, &inode.read())?;
+        Ok(ReadDir {
+            fs,
+            inode,
+            path: Arc::new(path),
+            position: Position::default(),
+            batch: VecDeque::new(),
+            done: false,
+        })
+    }
+
+    fn fill(&mut self) {
+        let body = self.inode.read();
+        let batch = &mut self.batch;
+        let more = self
+            .fs
+            .volume()
+            .dir(self.inode.ino, &body)
+            .and_then(|dir| dir.next_batch(&mut self.position, |entry| batch.push_back(entry)));
+        match more {
+            Ok(true) => {}
+            Ok(false) => self.done = true,
+            Err(error) => {
+                self.batch.push_back(Err(error));
+                self.done = true;
+            }
+        }
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        while self.batch.is_empty() && !self.done {
+            self.fill();
+        }
+        let entry = self.batch.pop_front()?;
+        Some(entry.map(|entry| DirEntry {
+            fs: self.fs.clone(),
+            dir: Arc::clone(&self.path),
+            name: OsString::from_vec(entry.name),
+            ino: entry.ino,
+            kind: entry.kind,
+        }))
+    }
+}
+
+/// The kind of file an entry records, as far as it does.
+pub(crate) fn kind_of(kind: EntryKind) -> Option<FileKind> {
+    Some(match kind {
+        EntryKind::Regular => FileKind::Regular,
+        EntryKind::Directory => FileKind::Directory,
+        EntryKind::CharDevice => FileKind::CharDevice,
+        EntryKind::BlockDevice => FileKind::BlockDevice,
+        EntryKind::Fifo => FileKind::Fifo,
+        EntryKind::Socket => FileKind::Socket,
+        EntryKind::Symlink => FileKind::Symlink,
+        EntryKind::Unknown | EntryKind::Other(_) => return None,
+    })
+}
+
+/// A name in a directory.
+#[derive(Clone)]
+pub struct DirEntry {
+    fs: Filesystem,
+    dir: Arc<PathBuf>,
+    name: OsString,
+    ino: Ino,
+    kind: EntryKind,
+}
+
+impl DirEntry {
+    /// The name.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name's bytes.
+    pub fn name_bytes(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// The path that was listed, and the name.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The kind of file: from the entry where it says, else from the inode.
+    pub fn kind(&self) -> Result<FileKind> {
+        match kind_of(self.kind) {
+            Some(kind) => Ok(kind),
+            None => self.metadata().map(|metadata| metadata.kind()),
+        }
+    }
+
+    /// What is known of the file; a symlink stands for itself.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+        Ok(Metadata::of(self.ino, &body))
+    }
+
+    /// Opens the file, if it is a regular one.
+    pub fn open(&self) -> Result<crate::file::File> {
+        match self.kind()? {
+            FileKind::Symlink => Err(Error::Invalid("not a regular file")),
+            _ => self.fs.open_ino(self.ino),
+        }
+    }
+}

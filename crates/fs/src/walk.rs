@@ -1,0 +1,192 @@
+//! Everything below a directory.
+//!
+//! ```text
+//!   stack   [ / ] [ /usr ] [ /usr/share ]      one open directory a level
+//!   next:   the next name of the innermost one; a directory is pushed, an empty one popped
+//! ```
+//!
+//! Each directory is entered once: a forged second way into one is an error in its place, so a
+//! damaged volume cannot lead round in circles or multiply its tree.
+
+use crate::filesystem::Filesystem;
+use crate::inode::Ask;
+use crate::metadata::Metadata;
+use crate::path::Last;
+use crate::read_dir::{DirEntry, ReadDir};
+use extant_base::{Error, Ino, Result, Site, What};
+use extant_ondisk::inode::FileKind;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+/// The longest path a walk goes down to, in bytes.
+const PATH_MAX: usize = 64 << 10;
+
+/// A walk through a tree. An item is an error where something is damaged; the rest follows.
+pub struct Walk {
+    fs: Filesystem,
+    start: Option<PathBuf>,
+    sorted: bool,
+    stack: Vec<Level>,
+    entered: HashSet<u32>,
+}
+
+struct Level {
+    path: PathBuf,
+    names: Names,
+}
+
+enum Names {
+    Stored(ReadDir),
+    Sorted(std::vec::IntoIter<Result<DirEntry>>),
+}
+
+impl Iterator for Names {
+    type Item = Result<DirEntry>;
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Names::Stored(names) => names.next(),
+            Names::Sorted(names) => names.next(),
+        }
+    }
+}
+
+/// A file that a walk came by.
+#[derive(Clone)]
+pub struct WalkEntry {
+    fs: Filesystem,
+    path: PathBuf,
+    ino: Ino,
+    kind: FileKind,
+    depth: usize,
+}
+
+impl WalkEntry {
+    /// The path, starting with the one the walk was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path, taken out.
+    pub fn into_path(self) -> PathBuf {
+        self.path
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The kind of file; a symlink is one.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Levels below the start, which is 0.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// What is known of the file; a symlink stands for itself.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+        Ok(Metadata::of(self.ino, &body))
+    }
+
+    /// Opens the file, if it is a regular one.
+    pub fn open(&self) -> Result<crate::file::File> {
+        self.fs.open_ino(self.ino)
+    }
+
+    /// The target, if it is a symlink.
+    pub fn read_link(&self) -> Result<PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+        let target = self.fs.volume().symlink_target(self.ino, &body)?;
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(fs: Filesystem, path: &Path) -> Walk {
+        let start = Some(path.to_path_buf());
+        Walk { fs, start, sorted: false, stack: Vec::new(), entered: HashSet::new() }
+    }
+
+    /// Whether the names of each directory come in the order of their bytes. Takes memory for one
+    /// directory a level.
+    pub fn sorted(mut self, sorted: bool) -> Walk {
+        self.sorted = sorted;
+        self
+    }
+
+    fn begin(&mut self, path: PathBuf) -> Result<WalkEntry> {
+        let inode = self.fs.resolve(&path, Last::Follow)?;
+        let kind = inode.read().file_kind();
+        let entry = WalkEntry { fs: self.fs.clone(), path, ino: inode.ino, kind, depth: 0 };
+        if kind == FileKind::Directory {
+            self.enter(&entry)?;
+        }
+        Ok(entry)
+    }
+
+    /// Makes the directory the innermost one.
+    fn enter(&mut self, entry: &WalkEntry) -> Result<()> {
+        let at = Site::of_ino(entry.ino);
+        if !self.entered.insert(entry.ino.get()) {
+            return Err(at.corrupt(What::DirectoryLoop));
+        }
+        if entry.path.as_os_str().len() > PATH_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let inode = self.fs.volume().inode(entry.ino)?;
+        // Entries name their files themselves; the path is joined here, once.
+        let names = ReadDir::new(self.fs.clone(), inode, PathBuf::new())?;
+        let names = match self.sorted {
+            false => Names::Stored(names),
+            true => {
+                let mut all: Vec<Result<DirEntry>> = names.collect();
+                // Errors keep their number and come first.
+                all.sort_by(|a, b| match (a, b) {
+                    (Ok(a), Ok(b)) => a.name_bytes().cmp(b.name_bytes()),
+                    (a, b) => a.is_ok().cmp(&b.is_ok()),
+                });
+                Names::Sorted(all.into_iter())
+            }
+        };
+        self.stack.push(Level { path: entry.path.clone(), names });
+        Ok(())
+    }
+
+    fn visit(&mut self, name: DirEntry) -> Result<WalkEntry> {
+        let kind = name.kind()?;
+        let dir = &self.stack.last().expect("a name comes from the innermost directory").path;
+        let entry = WalkEntry {
+            fs: self.fs.clone(),
+            path: dir.join(name.file_name()),
+            ino: name.ino(),
+            kind,
+            depth: self.stack.len(),
+        };
+        if kind == FileKind::Directory {
+            self.enter(&entry)?;
+        }
+        Ok(entry)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Result<WalkEntry>> {
+        if let Some(path) = self.start.take() {
+            return Some(self.begin(path));
+        }
+        loop {
+            match self.stack.last_mut()?.names.next() {
+                Some(Ok(name)) => return Some(self.visit(name)),
+                Some(Err(error)) => return Some(Err(error)),
+                None => drop(self.stack.pop()),
+            }
+        }
+    }
+}
