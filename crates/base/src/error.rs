@@ -203,6 +203,11 @@ impl fmt::Display for Error {
             Error::Encrypted => f.write_str("the content is encrypted and no key is known"),
             Error::Corrupt { what, at } => write!(f, "corrupt: {} ({at})", what.text()),
             Error::Unsupported { feature } => write!(f, "unsupported: {feature}"),
+            // An open has no place, and a flush is about all of the device.
+            #[cfg(feature = "std")]
+            Error::Device { op: op @ (IoOp::Open | IoOp::Flush), source, .. } => {
+                write!(f, "device: {op} failed: {source}")
+            }
             #[cfg(feature = "std")]
             Error::Device { op, at, len, source } => {
                 write!(f, "device: {op} of {len} bytes at byte {at} failed: {source}")

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn every_length_is_zero_and_aligned() {
-        for len in [0, 1, 511, 4096, 4097, 1 << 20] {
+        for len in [0, 1, 511, 4096, 4097, 9000] {
             let mut buf = AlignedBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert_eq!(buf.as_ptr() as usize % AlignedBuf::ALIGN, 0);

@@ -332,8 +332,8 @@ fn tear(range: (ByteOffset, u64), random: &mut Random) -> Vec<Range<u64>> {
 /// Lets an operation land on `image`, wholly or in `parts` (bytes of the device).
 fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>) {
     let (at, len) = op.range();
-    let all = [at.0..at.0 + len];
-    for part in parts.unwrap_or(&all) {
+    let all = at.0..at.0 + len;
+    for part in parts.unwrap_or(std::slice::from_ref(&all)) {
         let done: Result<()> = match op {
             Op::Write { data, .. } => {
                 let within = (part.start - at.0) as usize..(part.end - at.0) as usize;
