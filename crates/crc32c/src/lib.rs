@@ -220,3 +220,8 @@ fn assert_range(total: u64, offset: u64, count: u64) {
 fn assert_regions(old_region: &[u8], new_region: &[u8]) {
     assert_eq!(old_region.len(), new_region.len(), "the regions differ in length");
 }
+
+/// The examples of the README are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
