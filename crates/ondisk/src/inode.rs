@@ -352,7 +352,7 @@ impl InodeFormat {
             want_extra_isize: match sb.inode_size {
                 0..=128 => 0,
                 // A multiple of 4 that reaches all our fields, where there is room for them.
-                size => sb.want_extra_isize.max(EXTRA_ISIZE).next_multiple_of(4).min(size - 128),
+                size => sb.want_extra_isize.max(EXTRA_ISIZE).min(size - 128) & !3,
             },
         }
     }
@@ -562,8 +562,7 @@ impl Inode {
         let link_locked = kind == FileKind::Symlink
             && self.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
         let inline = has(InodeFlags::INLINE_DATA);
-        let flags_are_wrong = (inline && has(InodeFlags::EXTENTS))
-            || (inline && !format.inline_data)
+        let flags_are_wrong = (inline && (has(InodeFlags::EXTENTS) || !format.inline_data))
             || (has(InodeFlags::CASEFOLD) && (!format.casefold || kind != FileKind::Directory))
             || (has(InodeFlags::INDEX)
                 && kind == FileKind::Directory
@@ -828,16 +827,10 @@ pub fn set_checksum(bytes: &mut [u8], ino: Ino, checksums: &Checksums) {
 mod tests {
     use super::*;
     use crate::features::Features;
-    use crate::superblock::RawSuperblock;
     use alloc::vec;
 
     fn format(inode_size: u16) -> InodeFormat {
-        let mut raw = RawSuperblock::default();
-        raw.s_magic = 0xEF53.into();
-        raw.s_log_block_size = 2.into();
-        raw.s_log_cluster_size = 2.into();
-        raw.s_rev_level = 1.into();
-        let mut sb = raw.parse(Site::NOWHERE).unwrap();
+        let mut sb = Superblock::new(BlockSize::from_bytes(4096).unwrap());
         sb.inode_size = inode_size;
         sb.blocks_count = 1 << 40;
         sb.uuid = [3; 16];

@@ -451,24 +451,16 @@ fn is_power_of(base: u32, mut n: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::superblock::RawSuperblock;
     use alloc::vec::Vec;
 
     fn sb(block_bytes: u32, groups: u32) -> Superblock {
-        let mut raw = RawSuperblock::default();
-        raw.s_magic = 0xEF53.into();
-        raw.s_log_block_size = (block_bytes.trailing_zeros() - 10).into();
-        raw.s_log_cluster_size = raw.s_log_block_size;
-        raw.s_rev_level = 1.into();
-        let mut sb = raw.parse(Site::NOWHERE).unwrap();
-        sb.first_data_block = u32::from(block_bytes == 1024);
+        let mut sb = Superblock::new(BlockSize::from_bytes(block_bytes).unwrap());
         sb.blocks_per_group = 256;
         sb.clusters_per_group = 256;
         sb.blocks_count = u64::from(groups) * 256 + u64::from(sb.first_data_block) - 56;
         sb.inodes_per_group = 32;
         sb.inodes_count = groups * 32;
         sb.inode_size = 256;
-        sb.first_ino = 11;
         sb
     }
 

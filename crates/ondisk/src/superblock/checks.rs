@@ -155,22 +155,15 @@ mod tests {
 
     /// 64 MiB, 4 KiB blocks, one group.
     fn small() -> Superblock {
-        let mut raw = RawSuperblock::default();
-        raw.s_magic = 0xEF53.into();
-        raw.s_log_block_size = 2.into();
-        raw.s_log_cluster_size = 2.into();
-        raw.s_rev_level = 1.into();
-        let mut sb = raw.parse(Site::NOWHERE).unwrap();
+        let mut sb = Superblock::new(BlockSize::from_bytes(4096).unwrap());
         sb.blocks_count = 16384;
         sb.blocks_per_group = 32768;
         sb.clusters_per_group = 32768;
         sb.inodes_per_group = 8192;
         sb.inodes_count = 8192;
         sb.inode_size = 256;
-        sb.first_ino = 11;
         sb.min_extra_isize = 32;
         sb.want_extra_isize = 32;
-        sb.checksum_type = 1;
         sb.features.incompat = Incompat::EXTENTS | Incompat::FILETYPE;
         sb.features.ro_compat = RoCompat::METADATA_CSUM;
         sb
