@@ -473,3 +473,136 @@ fn put_end(rest: &mut [u8], tag: RecordTag, value_len: usize) {
     let head = RawRecordHead { fc_tag: U16::new(tag.code()), fc_len: U16::new(fc_len) };
     rest[..HEAD_LEN].copy_from_slice(head.as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn ino(number: u32) -> Ino {
+        Ino::new(number).unwrap()
+    }
+
+    /// Writes records, HEAD first, into as many blocks as they need.
+    fn area(records: &[Record<'_>], tid: Tid) -> Vec<[u8; 1024]> {
+        let mut blocks = vec![[0xEE; 1024]];
+        let mut sum = FcSum::default();
+        let mut next = 0;
+        loop {
+            let last = blocks.last_mut().unwrap();
+            let mut writer = BlockWriter::new(last, sum);
+            while next < records.len() && writer.record(&records[next]) {
+                next += 1;
+            }
+            sum = if next < records.len() {
+                writer.pad()
+            } else {
+                match writer.tail(tid) {
+                    Ok(()) => return blocks,
+                    Err(sum) => sum,
+                }
+            };
+            blocks.push([0xEE; 1024]);
+        }
+    }
+
+    #[test]
+    fn every_record_reads_back_and_the_sum_spans_blocks() {
+        let (raw, name) = ([7; 160], [b'n'; 255]);
+        let change = NameChange { parent: ino(2), ino: ino(12), name: &name };
+        let range = |len_blocks, unwritten| MappedRange {
+            ino: ino(12),
+            first: LogicalBlock(5),
+            len_blocks,
+            unwritten,
+            start: BlockNr(0x1234_5678_9ABC),
+        };
+        let mut records = vec![
+            Record::Head { tid: Tid(9) },
+            Record::Inode { ino: ino(12), raw: &raw },
+            Record::AddRange(range(0x8000, false)),
+            Record::AddRange(range(0x7FFF, true)),
+            Record::DelRange { ino: ino(12), first: LogicalBlock(1), len_blocks: u32::MAX },
+            Record::Create(change),
+            Record::Link(change),
+            Record::Unlink(change),
+        ];
+        // Whatever is left of the last block, a TAIL must find its place.
+        for extra in 0..1024 / 12 {
+            records.push(Record::Unlink(NameChange { name: b"1234", ..change }));
+            let blocks = area(&records, Tid(9));
+            let (mut read, mut sum, mut tails) = (Vec::new(), FcSum::default(), 0);
+            for block in &blocks {
+                for located in Records::new(block, 256, Site::NOWHERE) {
+                    let located = located.unwrap();
+                    match located.record {
+                        Record::Tail { tid, crc } => {
+                            assert_eq!((tid, crc), (Tid(9), sum.at_tail(located.bytes)));
+                            tails += 1;
+                        }
+                        record => {
+                            sum = sum.with(located.bytes);
+                            if record != Record::Pad {
+                                read.push(record);
+                            }
+                        }
+                    }
+                }
+            }
+            assert_eq!((read == records, tails), (true, 1), "{extra}");
+        }
+    }
+
+    #[test]
+    fn a_head_and_a_tail_are_laid_out_byte_by_byte() {
+        let block = area(&[Record::Head { tid: Tid(0x0102_0304) }], Tid(0x0102_0304))[0];
+        let want = [
+            &[9, 0, 8, 0, 0, 0, 0, 0, 4, 3, 2, 1][..],
+            &[8, 0, 0xF0, 3, 4, 3, 2, 1],
+            &extant_crc32c::crc32c(0, &block[..20]).to_le_bytes(),
+        ]
+        .concat();
+        assert_eq!(block[..24], want);
+        assert!(block[24..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn each_malformed_record_is_named() {
+        // tag, length as stored, value
+        let rows: &[(u16, u16, &[u8])] = &[
+            (1, 15, &[1; 15]),
+            (1, 16, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]),
+            (1, 16, &[1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 9, 0, 0, 0]),
+            (1, 16, &[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0]),
+            (2, 12, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (2, 12, &[1, 0, 0, 0, 2, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]),
+            (3, 8, &[2, 0, 0, 0, 3, 0, 0, 0]),
+            (3, 7, &[2, 0, 0, 0, 3, 0, 0]),
+            (4, 9, &[2, 0, 0, 0, 3, 0, 0, 0, b'/']),
+            (5, 9, &[2, 0, 0, 0, 3, 0, 0, 0, 0]),
+            (5, 9, &[2, 0, 0, 0, 0, 0, 0, 0, b'a']),
+            (6, 131, &[1; 131]),
+            (6, 261, &[1; 261]),
+            (7, 1021, &[]),
+            (8, 7, &[0; 7]),
+            (9, 9, &[0; 9]),
+            (0, 0, &[]),
+            (10, 0, &[]),
+        ];
+        for (tag, len, value) in rows {
+            let mut block = [0; 1024];
+            block[..2].copy_from_slice(&tag.to_le_bytes());
+            block[2..4].copy_from_slice(&len.to_le_bytes());
+            block[4..4 + value.len()].copy_from_slice(value);
+            let read: Vec<_> = Records::new(&block, 256, Site::NOWHERE).collect();
+            assert_eq!(read.len(), 1, "{tag} {len}");
+            assert!(matches!(read[0], Err(Error::Corrupt { .. })), "{tag} {len} {:?}", read[0]);
+        }
+        let mut block = [0; 1024];
+        block[..8].copy_from_slice(&[9, 0, 8, 0, 1, 0, 0, 0]);
+        let read = Records::new(&block, 256, Site::NOWHERE).next();
+        assert!(matches!(read, Some(Err(Error::Unsupported { .. }))));
+        assert_eq!(Records::new(&block[..3], 256, Site::NOWHERE).count(), 0);
+    }
+}

@@ -235,3 +235,140 @@ impl<'a> Entries<'a> {
         Ok(Dirent { offset, rec_len, ino, kind, name, stored_hash })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use extant_base::Error;
+
+    const PLAIN: DirFormat = DirFormat {
+        filetype: true,
+        checksums: false,
+        hash_words: false,
+        opaque_names: false,
+        inodes_count: 100,
+    };
+
+    /// Entries as (inode, rec_len, type, name), back to back.
+    fn block(entries: &[(u32, u16, u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &(inode, rec_len, kind, name) in entries {
+            let start = bytes.len();
+            bytes.extend(inode.to_le_bytes());
+            bytes.extend(rec_len.to_le_bytes());
+            bytes.extend([name.len() as u8, kind]);
+            bytes.extend(name);
+            bytes.resize(start + usize::from(rec_len).max(8), 0);
+        }
+        bytes.resize(1024, 0);
+        bytes
+    }
+
+    fn findings(bytes: &[u8], format: DirFormat) -> Vec<Result<(u32, Vec<u8>), What>> {
+        let view = DirBlock::new(bytes, format, Site::NOWHERE);
+        view.entries()
+            .map(|entry| match entry {
+                Ok(entry) => Ok((entry.ino.map_or(0, Ino::get), entry.name.to_vec())),
+                Err(Error::Corrupt { what, .. }) => Err(what),
+                Err(other) => panic!("{other}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn entries_come_in_order_and_unused_ones_too() {
+        let bytes = block(&[(11, 12, 1, b"a"), (0, 24, 0, b"gone"), (12, 988, 2, b"dir")]);
+        let want = [(11, &b"a"[..]), (0, b"gone"), (12, b"dir")];
+        assert_eq!(findings(&bytes, PLAIN), want.map(|(ino, name)| Ok((ino, name.to_vec()))));
+        let found = DirBlock::new(&bytes, PLAIN, Site::NOWHERE).find(b"dir").unwrap().unwrap();
+        assert_eq!((found.offset, found.rec_len, found.kind), (36, 988, EntryKind::Directory));
+        assert_eq!(DirBlock::new(&bytes, PLAIN, Site::NOWHERE).find(b"gone").unwrap(), None);
+    }
+
+    #[test]
+    fn each_malformed_entry_is_named() {
+        let rest = |used: u16| (0, 1024 - used, 0, &b""[..]);
+        for (first, more, what) in [
+            ((5, 8, 1, &b"a"[..]), true, What::DirentLength),
+            ((5, 10, 1, b"a"), true, What::DirentLength),
+            ((5, 0, 1, b"a"), true, What::DirentLength),
+            ((5, 12, 1, b"12345"), true, What::DirentLength),
+            ((5, 1028, 1, b"a"), false, What::DirentLength),
+            ((5, 1016, 1, b"a"), true, What::DirentLength),
+            ((5, 12, 1, b""), true, What::DirentName),
+            ((5, 12, 1, b"a/b"), true, What::DirentName),
+            ((5, 12, 1, b"a\0b"), true, What::DirentName),
+            ((101, 12, 1, b"a"), true, What::DirentInode),
+            ((5, 12, 0xDE, b"a"), true, What::DirentType),
+            ((5, 1024, 2, b"."), false, What::DirentDot),
+        ] {
+            let mut entries = vec![first];
+            if more && first.1 < 1016 {
+                entries.push(rest(first.1.max(8)));
+            }
+            let found = findings(&block(&entries), PLAIN);
+            assert_eq!(found[0], Err(what), "{first:?}");
+            // A length ends the walk, everything else does not.
+            let ends = what == What::DirentLength || !more;
+            assert_eq!(found.len(), if ends { 1 } else { 2 }, "{first:?}");
+        }
+    }
+
+    #[test]
+    fn ciphertext_may_hold_any_byte() {
+        let bytes = block(&[(5, 1024, 1, b"a/\0b")]);
+        let format = DirFormat { opaque_names: true, ..PLAIN };
+        assert_eq!(findings(&bytes, format), [Ok((5, b"a/\0b".to_vec()))]);
+    }
+
+    #[test]
+    fn without_filetype_the_byte_means_nothing() {
+        let bytes = block(&[(5, 1024, 0xDE, b"a")]);
+        let format = DirFormat { filetype: false, ..PLAIN };
+        let found = DirBlock::new(&bytes, format, Site::NOWHERE).find(b"a").unwrap().unwrap();
+        assert_eq!(found.kind, EntryKind::Unknown);
+    }
+
+    #[test]
+    fn hash_words_follow_the_name() {
+        let format = DirFormat { hash_words: true, ..PLAIN };
+        assert_eq!(format.need(b"abc"), 20);
+        assert_eq!(format.need(b"."), 12);
+        let mut bytes = block(&[(5, 12, 2, b"."), (5, 1012, 1, b"abc")]);
+        bytes[24..32].copy_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0]);
+        let entries: Vec<_> =
+            DirBlock::new(&bytes, format, Site::NOWHERE).entries().map(Result::unwrap).collect();
+        assert_eq!(entries[0].stored_hash, None);
+        assert_eq!(entries[1].stored_hash, Some((1, 2)));
+    }
+
+    #[test]
+    fn long_lengths_use_the_low_bits() {
+        for (len, stored) in [(12, 12), (65500, 0xFFDC), (65532, 0xFFFC), (65536, 0xFFFF)] {
+            assert_eq!(super::super::rec_len_encode(len), stored);
+            assert_eq!(rec_len_decode(stored, 65536), len);
+        }
+        assert_eq!(rec_len_decode(0, 65536), 65536);
+        assert_eq!(rec_len_decode(0x0009, 65536), 0x1_0008);
+        assert_eq!(rec_len_decode(0xFFFF, 32768), 65535);
+    }
+
+    #[test]
+    fn a_block_without_its_tail_is_told_from_a_wrong_sum() {
+        let format = DirFormat { checksums: true, ..PLAIN };
+        let mut bytes = block(&[(5, 1012, 1, b"a"), (0, 12, 0xDE, b"")]);
+        let check = |bytes: &[u8]| DirBlock::new(bytes, format, Site::NOWHERE).verify_checksum(7);
+        let what = |result| match result {
+            Err(Error::Corrupt { what, .. }) => Some(what),
+            _ => None,
+        };
+        assert_eq!(what(check(&bytes)), Some(What::DirectoryChecksum));
+        let sum = extant_crc32c::crc32c(7, &bytes[..1012]);
+        bytes[1020..].copy_from_slice(&sum.to_le_bytes());
+        assert!(check(&bytes).is_ok());
+        bytes[1019] = 0;
+        assert_eq!(what(check(&bytes)), Some(What::DirectoryTail));
+    }
+}

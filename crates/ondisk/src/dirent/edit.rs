@@ -283,3 +283,149 @@ impl<'a> DirPacker<'a> {
         self.block
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const FORMAT: DirFormat = DirFormat {
+        filetype: true,
+        checksums: true,
+        hash_words: false,
+        opaque_names: false,
+        inodes_count: 1000,
+    };
+
+    fn ino(number: u32) -> Ino {
+        Ino::new(number).unwrap()
+    }
+
+    fn edit(bytes: &mut [u8]) -> DirBlockMut<'_> {
+        DirBlockMut::new(bytes, FORMAT, 99, Site::NOWHERE)
+    }
+
+    fn put(bytes: &mut [u8], name: &[u8], number: u32) -> Option<usize> {
+        let at = edit(bytes).insert(name, ino(number), EntryKind::Regular, None).unwrap();
+        edit(bytes).view().verify_checksum(99).unwrap();
+        at
+    }
+
+    fn layout(bytes: &[u8]) -> Vec<(usize, usize, u32)> {
+        DirBlock::new(bytes, FORMAT, Site::NOWHERE)
+            .entries()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.offset, entry.rec_len, entry.ino.map_or(0, Ino::get)))
+            .collect()
+    }
+
+    #[test]
+    fn the_first_block_holds_dot_and_dotdot() {
+        let mut bytes = [0xFF; 1024];
+        edit(&mut bytes).init_first(ino(12), ino(2));
+        assert_eq!(bytes[..12], [12, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0]);
+        assert_eq!(bytes[12..24], [2, 0, 0, 0, 0xE8, 3, 2, 2, b'.', b'.', 0, 0]);
+        assert_eq!(bytes[1012..1020], [0, 0, 0, 0, 12, 0, 0, 0xDE]);
+        assert!(bytes[24..1012].iter().all(|byte| *byte == 0));
+        edit(&mut bytes).view().verify_checksum(99).unwrap();
+    }
+
+    #[test]
+    fn a_name_takes_the_first_slack_that_fits() {
+        let mut bytes = [0; 1024];
+        edit(&mut bytes).init_empty();
+        assert_eq!(put(&mut bytes, b"first", 11), Some(0));
+        assert_eq!(put(&mut bytes, b"second", 12), Some(16));
+        assert_eq!(put(&mut bytes, b"third", 13), Some(32));
+        assert_eq!(layout(&bytes), [(0, 16, 11), (16, 16, 12), (32, 980, 13)]);
+        edit(&mut bytes).remove(16).unwrap();
+        assert_eq!(layout(&bytes), [(0, 32, 11), (32, 980, 13)]);
+        assert!(bytes[16..32].iter().all(|byte| *byte == 0));
+        assert_eq!(put(&mut bytes, b"123456789", 14), Some(48), "20 bytes do not fit 16");
+        assert_eq!(put(&mut bytes, b"1234", 15), Some(16));
+        edit(&mut bytes).view().verify_checksum(99).unwrap();
+    }
+
+    #[test]
+    fn a_removed_first_entry_is_unused_and_filled_again() {
+        let mut bytes = [0; 1024];
+        edit(&mut bytes).init_empty();
+        put(&mut bytes, b"first", 11);
+        put(&mut bytes, b"second", 12);
+        edit(&mut bytes).remove(0).unwrap();
+        assert_eq!(layout(&bytes), [(0, 16, 0), (16, 996, 12)]);
+        assert_eq!(bytes[..16], [0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(put(&mut bytes, b"again", 13), Some(0));
+        edit(&mut bytes).set_inode(16, ino(14), EntryKind::Symlink).unwrap();
+        edit(&mut bytes).view().verify_checksum(99).unwrap();
+        assert_eq!(layout(&bytes), [(0, 16, 13), (16, 996, 14)]);
+        assert_eq!(bytes[23], 7);
+    }
+
+    #[test]
+    fn edits_that_name_no_entry_change_nothing() {
+        let mut bytes = [0; 1024];
+        edit(&mut bytes).init_empty();
+        put(&mut bytes, b"first", 11);
+        let before = bytes;
+        assert!(edit(&mut bytes).remove(4).is_err());
+        assert!(edit(&mut bytes).remove(1012).is_err());
+        assert!(edit(&mut bytes).set_inode(2000, ino(3), EntryKind::Fifo).is_err());
+        for name in [&b""[..], b"a/b", b"a\0", &[b'x'; 256]] {
+            assert!(edit(&mut bytes).insert(name, ino(3), EntryKind::Fifo, None).is_err());
+        }
+        assert_eq!(bytes, before);
+    }
+
+    #[test]
+    fn a_block_fills_up_to_its_tail() {
+        for (size, checksums, want) in
+            [(1024, true, 84), (1024, false, 85), (65536, true, 5460), (65536, false, 5461)]
+        {
+            let format = DirFormat { checksums, ..FORMAT };
+            let mut bytes = alloc::vec![0; size];
+            let mut block = DirBlockMut::new(&mut bytes, format, 5, Site::NOWHERE);
+            block.init_empty();
+            let mut packed = alloc::vec![0xEE; size];
+            let mut packer =
+                DirPacker::new(DirBlockMut::new(&mut packed, format, 5, Site::NOWHERE));
+            let mut count = 0;
+            // 12 bytes each, so that every gap would show.
+            while packer.push(&[b'n'; 4], ino(9), EntryKind::Regular, None) {
+                count += 1;
+            }
+            assert_eq!(count, want, "{size} {checksums}");
+            packer.finish().view().verify_checksum(5).unwrap();
+            // Inserting one by one ends in the same bytes (for few; it walks the block each time).
+            if size == 1024 {
+                while block.insert(&[b'n'; 4], ino(9), EntryKind::Regular, None).unwrap().is_some()
+                {
+                }
+                assert_eq!(bytes, packed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_sum_stays_wrong() {
+        let mut bytes = [0; 1024];
+        edit(&mut bytes).init_empty();
+        bytes[500] ^= 1;
+        edit(&mut bytes).insert(b"a", ino(3), EntryKind::Regular, None).unwrap();
+        assert!(edit(&mut bytes).view().verify_checksum(99).is_err());
+        edit(&mut bytes).set_checksum();
+        assert!(edit(&mut bytes).view().verify_checksum(99).is_ok());
+    }
+
+    #[test]
+    fn hash_words_are_written_behind_the_name() {
+        let format = DirFormat { hash_words: true, ..FORMAT };
+        let mut bytes = [0; 1024];
+        let mut block = DirBlockMut::new(&mut bytes, format, 0, Site::NOWHERE);
+        block.init_first(ino(12), ino(2));
+        let at = block.insert(b"abcde", ino(13), EntryKind::Regular, Some((7, 8))).unwrap();
+        assert_eq!(at, Some(24));
+        assert_eq!(block.view().find(b"abcde").unwrap().unwrap().stored_hash, Some((7, 8)));
+        assert_eq!(bytes[40..48], [7, 0, 0, 0, 8, 0, 0, 0]);
+    }
+}

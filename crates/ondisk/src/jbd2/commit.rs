@@ -189,3 +189,69 @@ const CRC32_TABLE: [u32; 256] = {
 };
 
 const _: () = assert!(HEADER_LEN == 0xC && BlockSize::ALL[0].bytes() >= COMMIT_LEN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(sum: BlockSum) -> LogFormat {
+        LogFormat { block_size: BlockSize::ALL[2], wide: true, sum, seed: 11 }
+    }
+
+    fn written(sum: BlockSum, crc: TransactionCrc) -> [u8; 4096] {
+        let mut block = [0xEE; 4096];
+        Commit::write(&mut block, &format(sum), Tid(6), (1_700_000_000, 5), crc);
+        block
+    }
+
+    #[test]
+    fn a_commit_block_reads_back() {
+        for (sum, want) in [
+            (BlockSum::None, CommitSum::Absent),
+            (BlockSum::V1, CommitSum::Transaction(42)),
+            (BlockSum::V2, CommitSum::Right),
+            (BlockSum::V3, CommitSum::Right),
+        ] {
+            let block = written(sum, TransactionCrc(42));
+            let read = Commit::read(&block, &format(sum)).unwrap();
+            let want = Commit { tid: Tid(6), seconds: 1_700_000_000, nanoseconds: 5, sum: want };
+            assert_eq!(read, want);
+            assert!(block[COMMIT_LEN..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_block_torn_after_its_first_sector_counts() {
+        let format = format(BlockSum::V3);
+        let sum = |block: &[u8]| Commit::read(block, &format).unwrap().sum;
+        let mut block = written(BlockSum::V3, TransactionCrc::default());
+        block[512..].fill(0xAA);
+        assert_eq!(sum(&block), CommitSum::RightTorn);
+        block[0x31] ^= 1;
+        assert_eq!(sum(&block), CommitSum::Wrong);
+        assert!(!CommitSum::Wrong.accepts(TransactionCrc::default()));
+    }
+
+    #[test]
+    fn a_v1_commit_may_go_without_a_sum() {
+        let format = format(BlockSum::V1);
+        let mut block = written(BlockSum::V1, TransactionCrc(42));
+        let sum = |block: &[u8]| Commit::read(block, &format).unwrap().sum;
+        assert!(sum(&block).accepts(TransactionCrc(42)));
+        assert!(!sum(&block).accepts(TransactionCrc(43)));
+        block[0xC] = 2;
+        assert_eq!(sum(&block), CommitSum::Unknown);
+        block[0xC..0x14].fill(0);
+        assert_eq!(sum(&block), CommitSum::Absent);
+        block[7] = 1;
+        assert_eq!(Commit::read(&block, &format), None);
+    }
+
+    #[test]
+    fn the_v1_sum_is_crc_32_mpeg_2() {
+        // The catalogue's check value of CRC-32/MPEG-2: the same polynomial, start and no final xor.
+        assert_eq!(TransactionCrc::default().with(b"123456789"), TransactionCrc(0x0376_E6E7));
+        let parts = TransactionCrc::default().with(b"1234").with(b"56789");
+        assert_eq!(parts, TransactionCrc(0x0376_E6E7));
+    }
+}

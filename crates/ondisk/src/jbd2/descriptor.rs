@@ -19,6 +19,9 @@ use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::superblock::{BlockSum, LogFormat};
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
+/// Bytes of the uuid behind a tag without SAME_UUID.
+pub const UUID_LEN: usize = 16;
+
 bitflags::bitflags! {
     /// What a tag says besides the block.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +107,7 @@ impl Iterator for Tags<'_> {
         let flags = TagFlags::from_bits_retain(flags);
         self.next += len;
         if !flags.contains(TagFlags::SAME_UUID) {
-            self.next += 16;
+            self.next += UUID_LEN;
             if self.next > self.end {
                 self.next = self.end;
                 return Some(Err(self.at.offset(at).corrupt(What::JournalDescriptor)));
@@ -137,15 +140,14 @@ impl<'a> DescriptorWriter<'a> {
         DescriptorWriter { block, format, next: HEADER_LEN, last: None }
     }
 
-    /// Tags in the block so far.
+    /// Whether the block holds no tag yet.
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
 
-    /// Whether another tag fits.
+    /// Whether another tag fits, see [`LogFormat::blocks_per_descriptor`].
     pub fn has_room(&self) -> bool {
-        let uuid = if self.is_empty() { 16 } else { 0 };
-        self.next + self.format.tag_len() + uuid <= self.format.records_end()
+        self.next + self.format.tag_len() + UUID_LEN <= self.format.records_end()
     }
 
     /// Adds a tag for the block `home`, whose copy, escaped if `escape`, follows in the log and has
@@ -180,7 +182,7 @@ impl<'a> DescriptorWriter<'a> {
                 }
             }
         }
-        let uuid = if self.is_empty() { 16 } else { 0 };
+        let uuid = if self.is_empty() { UUID_LEN } else { 0 };
         self.last = Some(self.next);
         self.next += len + uuid;
         true
@@ -195,5 +197,109 @@ impl<'a> DescriptorWriter<'a> {
         if self.format.has_tail() {
             header::put_tail(self.format.seed, self.block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use extant_base::BlockSize;
+
+    const LAYOUTS: [(BlockSum, bool); 8] = [
+        (BlockSum::None, false),
+        (BlockSum::None, true),
+        (BlockSum::V1, false),
+        (BlockSum::V1, true),
+        (BlockSum::V2, false),
+        (BlockSum::V2, true),
+        (BlockSum::V3, false),
+        (BlockSum::V3, true),
+    ];
+
+    fn format(sum: BlockSum, wide: bool) -> LogFormat {
+        LogFormat { block_size: BlockSize::ALL[0], wide, sum, seed: 3 }
+    }
+
+    #[test]
+    fn a_v3_descriptor_is_laid_out_byte_by_byte() {
+        let mut block = [0; 1024];
+        let mut writer = DescriptorWriter::new(&mut block, format(BlockSum::V3, true), Tid(5));
+        assert!(writer.push(BlockNr(0x1_0000_0002), true, 0xAABB_CCDD));
+        assert!(writer.push(BlockNr(3), false, 1));
+        writer.finish();
+        let want = [
+            &[0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 1, 0, 0, 0, 5][..],
+            &[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0xAA, 0xBB, 0xCC, 0xDD],
+            &[0; 16],
+            &[0, 0, 0, 3, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1],
+            &[0; 12],
+        ]
+        .concat();
+        assert_eq!(block[..want.len()], want);
+    }
+
+    #[test]
+    fn tags_read_back_in_every_layout() {
+        for (sum, wide) in LAYOUTS {
+            let format = format(sum, wide);
+            let high = if wide { 0x1234_0000_0000 } else { 0 };
+            let mut block = [0; 1024];
+            let mut writer = DescriptorWriter::new(&mut block, format, Tid(9));
+            let mut count = 0;
+            while writer.push(
+                BlockNr(high + 77 + count),
+                count % 3 == 0,
+                0xABCD_0000 + count as u32,
+            ) {
+                count += 1;
+            }
+            writer.finish();
+            assert_eq!(count as usize, format.blocks_per_descriptor(), "{sum:?} {wide}");
+            assert!(checksum_matches(&block, &format));
+            let tags: Vec<_> =
+                Tags::new(&block, format, Site::NOWHERE).map(Result::unwrap).collect();
+            assert_eq!(tags.len(), count as usize);
+            for (i, tag) in (0..).zip(&tags) {
+                assert_eq!(tag.block, BlockNr(high + 77 + i));
+                assert_eq!(tag.flags.contains(TagFlags::ESCAPE), i % 3 == 0);
+                assert_eq!(tag.flags.contains(TagFlags::LAST), i + 1 == count);
+                let want = match sum {
+                    BlockSum::None | BlockSum::V1 => 0,
+                    BlockSum::V2 => i as u32,
+                    BlockSum::V3 => 0xABCD_0000 + i as u32,
+                };
+                assert_eq!(tag.checksum, want);
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_checked_against_its_tag() {
+        for (sum, wide) in LAYOUTS {
+            let format = format(sum, wide);
+            let mut copy = [9; 1024];
+            let full = format.copy_sum(Tid(4), &copy);
+            let checksum = if sum == BlockSum::V2 { full & 0xFFFF } else { full };
+            let tag = Tag { block: BlockNr(1), flags: TagFlags::empty(), checksum };
+            assert!(tag.verify_copy(&format, Tid(4), &copy).is_ok());
+            copy[1000] = 8;
+            let right = tag.verify_copy(&format, Tid(4), &copy).is_ok();
+            assert_eq!(right, !format.has_tail(), "{sum:?}");
+        }
+    }
+
+    #[test]
+    fn tags_without_last_end_with_the_block() {
+        let format = format(BlockSum::V3, true);
+        let mut block = [0; 1024];
+        Header { block_type: BlockType::Descriptor, tid: Tid(1) }.write(&mut block);
+        // Every tag carries a uuid: 31 fit whole, the next passes the end within its uuid.
+        let tags: Vec<_> = Tags::new(&block, format, Site::NOWHERE).collect();
+        assert_eq!(tags.len(), 32);
+        assert!(tags[..31].iter().all(|tag| tag.is_ok()));
+        assert!(tags[31].is_err());
+        assert_eq!(Tags::new(&block[..12], format, Site::NOWHERE).count(), 0);
+        assert_eq!(Tags::new(&[], format, Site::NOWHERE).count(), 0);
     }
 }

@@ -192,9 +192,10 @@ impl LogFormat {
         }
     }
 
-    /// Blocks that one descriptor can name (the first tag carries a uuid, the others do not).
+    /// Blocks that one descriptor of ours names. As Linux does, a writer takes a tag only while
+    /// there is room for one with a uuid; without that rule v3 could hold one more.
     pub fn blocks_per_descriptor(&self) -> usize {
-        (self.records_end() - HEADER_LEN - 16) / self.tag_len()
+        (self.records_end() - HEADER_LEN - 2 * super::descriptor::UUID_LEN) / self.tag_len()
     }
 
     /// Bytes of a revoke record.
@@ -441,4 +442,144 @@ const CHECKSUM_AT: usize = offset_of!(RawJournalSuperblock, s_checksum);
 
 fn checksum(superblock: &[u8]) -> u32 {
     header::sum_without(!0, superblock, CHECKSUM_AT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(compat: u32, incompat: u32) -> JournalFeatures {
+        JournalFeatures {
+            compat: JournalCompat::from_bits_retain(compat),
+            incompat: JournalIncompat::from_bits_retain(incompat),
+            ro_compat: JournalRoCompat::empty(),
+        }
+    }
+
+    fn sample() -> JournalSuperblock {
+        JournalSuperblock {
+            block_size: BlockSize::from_bytes(4096).unwrap(),
+            maxlen: 8192,
+            first: 1,
+            sequence: Tid(7),
+            start: Some(100),
+            errno: -5,
+            features: features(0, 0x33),
+            uuid: *b"journal uuid 16b",
+            fast_commit_blocks: 128,
+            head: 0,
+            is_v1: false,
+            nr_users: 1,
+        }
+    }
+
+    fn read(block: &[u8]) -> Result<JournalSuperblock> {
+        let size = BlockSize::from_bytes(4096).unwrap();
+        JournalSuperblock::read(block, size, 8192, Site::NOWHERE)
+    }
+
+    fn written(superblock: &JournalSuperblock) -> [u8; 1024] {
+        let mut block = [0; 1024];
+        superblock.write(&mut block);
+        block
+    }
+
+    #[test]
+    fn a_superblock_reads_back() {
+        let block = written(&sample());
+        assert_eq!(block[0x1C..0x24], [0, 0, 0, 100, 0xFF, 0xFF, 0xFF, 0xFB]);
+        assert_eq!(block[0x50], 4);
+        assert_eq!(read(&block).unwrap(), sample());
+        assert_eq!(sample().log_end(), Some(8064));
+        assert_eq!(sample().fast_commit_area(), 8065..8192);
+        let mut v1 = JournalSuperblock { is_v1: true, features: JournalFeatures::NONE, ..sample() };
+        (v1.uuid, v1.nr_users, v1.fast_commit_blocks) = ([0; 16], 0, 256);
+        assert_eq!(read(&written(&v1)).unwrap(), v1);
+        assert_eq!(v1.fast_commit_area(), 0..0);
+    }
+
+    #[test]
+    fn unknown_bytes_survive_a_write() {
+        let mut block = written(&sample());
+        block[0x44] = 9;
+        block[0x200] = 8;
+        let unset = JournalSuperblock { features: features(0, 1), ..sample() };
+        unset.write(&mut block);
+        assert_eq!((block[0x44], block[0x200]), (9, 8));
+        assert_eq!(read(&block).unwrap(), unset);
+    }
+
+    #[test]
+    fn each_bad_superblock_is_refused() {
+        use What::{JournalChecksum as Sum, JournalMagic as Magic, JournalSuperblock as Field};
+        let plain = JournalSuperblock { features: features(0, 0x20), ..sample() };
+        for (offset, bytes, want) in [
+            (0, &[0][..], Magic),
+            (7, &[5], Magic),
+            (0x0E, &[0x20, 0], Field),
+            (0x0F, &[1], Field),
+            (0x10, &[0xFF], Field),
+            (0x12, &[0x20, 1], Field),
+            (0x12, &[0, 1], Field),
+            (0x16, &[0xFF, 0xFF], Field),
+            (0x17, &[0], Field),
+            (0x1D, &[1], Field),
+            (0x27, &[1], Field),
+            (0x2B, &[0x18], Field),
+            (0x43, &[49], Field),
+            (0x54, &[0xFF], Field),
+        ] {
+            let mut block = written(&plain);
+            if want == Field && offset == 0x27 {
+                block[0x2B] = 0x10;
+            }
+            block[offset..offset + bytes.len()].copy_from_slice(bytes);
+            match read(&block) {
+                Err(Error::Corrupt { what, .. }) => assert_eq!(what, want, "{offset:x}"),
+                other => panic!("{offset:x} {bytes:x?}: {other:?}"),
+            }
+        }
+        let mut block = written(&sample());
+        block[0x1F] ^= 1;
+        assert!(matches!(read(&block), Err(Error::Corrupt { what: Sum, .. })));
+        let mut block = written(&plain);
+        block[0x2A] = 1;
+        let Err(Error::Unsupported { feature }) = read(&block) else { panic!("took bit 8") };
+        assert_eq!((feature.set, feature.bits), (FeatureSet::Journal, 0x100));
+        assert!(read(&block[..1023]).is_err());
+    }
+
+    #[test]
+    fn the_log_format_follows_the_features() {
+        let format = |compat, incompat| {
+            JournalSuperblock { features: features(compat, incompat), ..sample() }.log_format()
+        };
+        // compat, incompat, tag bytes, blocks per descriptor, revokes per block
+        for (compat, incompat, tag, blocks, revokes) in [
+            (0, 0, 8, 506, 1020),
+            (0, 2, 12, 337, 510),
+            (1, 0, 8, 506, 1020),
+            (0, 8, 10, 404, 1019),
+            (0, 10, 14, 289, 509),
+            (0, 0x10, 16, 253, 1019),
+            (0, 0x12, 16, 253, 509),
+        ] {
+            let format = format(compat, incompat);
+            let got =
+                (format.tag_len(), format.blocks_per_descriptor(), format.revokes_per_block());
+            assert_eq!(got, (tag, blocks, revokes), "{compat:x} {incompat:x}");
+        }
+    }
+
+    #[test]
+    fn features_have_the_names_of_dumpe2fs() {
+        let names: alloc::vec::Vec<_> = features(1, 0x100 | 0x12).names().collect();
+        let want = [
+            ("journal_checksum", 1),
+            ("journal_64bit", 2),
+            ("journal_checksum_v3", 0x10),
+            ("", 0x100),
+        ];
+        assert_eq!(names, want);
+    }
 }

@@ -272,3 +272,137 @@ pub(super) const fn padded(len: usize) -> usize {
 pub const fn entry_len(name_len: usize) -> usize {
     padded(ENTRY_LEN + name_len)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xattr::{NewValue, NewXattr, encode_block, encode_in_inode, in_inode_len};
+    use extant_base::Error;
+
+    fn user<'a>(name: &'a [u8], value: &'a [u8]) -> NewXattr<'a> {
+        NewXattr { index: NameIndex::USER, name, value: NewValue::Here(value) }
+    }
+
+    fn what<T>(result: Result<T>) -> Option<What> {
+        match result {
+            Err(Error::Corrupt { what, .. }) => Some(what),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn an_inode_tail_is_laid_out_byte_by_byte() {
+        let mut tail = [0xEE; 64];
+        encode_in_inode(&[user(b"ab", b"12345"), user(b"c", b"")], &mut tail).unwrap();
+        let want = [
+            &[0, 0, 2, 0xEA][..],
+            &[2, 1, 52, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, b'a', b'b', 0, 0],
+            &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'c', 0, 0, 0],
+            &[0; 12],
+            b"12345\0\0\0",
+        ]
+        .concat();
+        assert_eq!(tail[..], want);
+        let area = XattrArea::in_inode(&tail, false, Site::NOWHERE).unwrap().unwrap();
+        assert_eq!(area.find(NameIndex::USER, b"ab").unwrap().value, ValueRef::Here(b"12345"));
+        assert_eq!(area.find(NameIndex::USER, b"c").unwrap().value_len(), 0);
+        assert_eq!(area.find(NameIndex::TRUSTED, b"c"), None);
+        assert_eq!(area.free_len(), 8);
+        encode_in_inode(&[], &mut tail).unwrap();
+        assert_eq!(tail, [0; 64]);
+        assert!(XattrArea::in_inode(&tail, false, Site::NOWHERE).unwrap().is_none());
+        assert!(XattrArea::in_inode(&[0, 0, 2], false, Site::NOWHERE).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_tail_holds_what_its_length_says_and_no_byte_more() {
+        let all = [user(b"name", &[7; 10]), user(b"n", &[8; 4])];
+        let len = in_inode_len(&all);
+        assert_eq!(len, 4 + 20 + 12 + 20 + 4 + 4);
+        let mut tail = alloc::vec![0; len];
+        encode_in_inode(&all, &mut tail).unwrap();
+        let area = XattrArea::in_inode(&tail, false, Site::NOWHERE).unwrap().unwrap();
+        assert_eq!((area.entries().count(), area.free_len()), (2, 0));
+        assert!(matches!(encode_in_inode(&all, &mut tail[..len - 4]), Err(Error::NoSpace)));
+    }
+
+    #[test]
+    fn a_block_is_sorted_and_hashed() {
+        let trusted = NewXattr { index: NameIndex::TRUSTED, ..user(b"a", b"x") };
+        let ino = Ino::new(77).unwrap();
+        let value = NewValue::InInode { ino, size: 9000, crc: 0x1234_5678 };
+        let far = NewXattr { index: NameIndex::USER, name: b"far", value };
+        let all = [trusted, user(b"bb", b"2"), far, user(b"z", b"1")];
+        let block = encode_block(&all, 1024).unwrap();
+        let (header, area) = XattrArea::in_block(&block, true, Site::NOWHERE).unwrap();
+        area.check_layout(Site::NOWHERE).unwrap();
+        let names: Vec<_> = area.entries().map(|entry| (entry.index.0, entry.name)).collect();
+        assert_eq!(names, [(1, &b"z"[..]), (1, b"bb"), (1, b"far"), (4, b"a")]);
+        assert_eq!((header.refcount, header.hash), (1, area.block_hash()));
+        assert!(area.entries().all(|entry| entry.hash_matches(|| 0x1234_5678)));
+        let far = area.find(NameIndex::USER, b"far").unwrap();
+        assert_eq!(far.value, ValueRef::InInode { ino, size: 9000 });
+        assert!(!far.hash_matches(|| 0x1234_5679));
+        let refused = XattrArea::in_block(&block, false, Site::NOWHERE);
+        assert_eq!(what(refused), Some(What::XattrInode));
+    }
+
+    #[test]
+    fn each_malformed_attribute_is_named() {
+        let all = [user(b"ab", b"12345"), user(b"abc", b"67")];
+        let good = encode_block(&all, 1024).unwrap();
+        let read = |block: &[u8]| XattrArea::in_block(block, true, Site::NOWHERE).map(|_| ());
+        assert!(read(&good).is_ok());
+        // Entry 0 stands at 32, its value at 1016; entry 1 at 52, its value at 1012.
+        for (offset, bytes, want) in [
+            (0, &[1][..], What::XattrMagic),
+            (4, &[0][..], What::XattrHeader),
+            (4, &[1, 4][..], What::XattrHeader),
+            (8, &[2][..], What::XattrHeader),
+            (32, &[255; 1][..], What::XattrEntry),
+            (48, &[0][..], What::XattrEntry),
+            (34, &[72, 0][..], What::XattrValue),
+            (34, &[0xFD, 3][..], What::XattrValue),
+            (34, &[0xFF, 0xFF][..], What::XattrValue),
+            (40, &[9][..], What::XattrValue),
+            (40, &[0xFF; 4][..], What::XattrValue),
+            (36, &[2][..], What::XattrInode),
+        ] {
+            let mut block = good.clone();
+            if want == What::XattrEntry && offset == 32 {
+                // A name that runs on to the block's end leaves no room for a terminator.
+                block[1024 - 40..].fill(1);
+                block[52..1024].fill(1);
+            }
+            block[offset..offset + bytes.len()].copy_from_slice(bytes);
+            assert_eq!(what(read(&block)), Some(want), "{offset} {bytes:?}");
+        }
+        let layout = |offset: usize, byte: u8| {
+            let mut block = good.clone();
+            block[offset] = byte;
+            let (_, area) = XattrArea::in_block(&block, true, Site::NOWHERE).unwrap();
+            what(area.check_layout(Site::NOWHERE))
+        };
+        assert_eq!(layout(54, 0xF8), Some(What::XattrValue), "two values overlap");
+        assert_eq!(layout(33, 4), Some(What::XattrOrder), "unsorted");
+        assert_eq!(layout(33, 1), None);
+        let twice = encode_block(&[user(b"ab", b"1"), user(b"ab", b"2")], 1024).unwrap();
+        let (_, area) = XattrArea::in_block(&twice, true, Site::NOWHERE).unwrap();
+        assert_eq!(what(area.check_layout(Site::NOWHERE)), Some(What::XattrEntry));
+    }
+
+    #[test]
+    fn names_hashed_as_signed_bytes_are_accepted() {
+        let mut block = encode_block(&[user("é".as_bytes(), b"v")], 1024).unwrap();
+        let signed = HashedValue::Bytes(b"v").mix(name_hash_signed("é".as_bytes()));
+        let matches = |block: &[u8]| {
+            let (_, area) = XattrArea::in_block(block, false, Site::NOWHERE).unwrap();
+            area.entries().next().unwrap().hash_matches(|| 0)
+        };
+        assert!(matches(&block));
+        block[44..48].copy_from_slice(&signed.to_le_bytes());
+        assert!(matches(&block));
+        block[44] ^= 1;
+        assert!(!matches(&block));
+    }
+}

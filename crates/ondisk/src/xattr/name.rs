@@ -53,3 +53,29 @@ impl NameIndex {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_names_split_into_index_and_rest() {
+        for (full, want) in [
+            ("user.mime", Some((NameIndex::USER, "mime"))),
+            ("user.", None),
+            ("trusted.overlay.opaque", Some((NameIndex::TRUSTED, "overlay.opaque"))),
+            ("security.capability", Some((NameIndex::SECURITY, "capability"))),
+            ("system.posix_acl_access", Some((NameIndex::ACL_ACCESS, ""))),
+            ("system.posix_acl_default", Some((NameIndex::ACL_DEFAULT, ""))),
+            ("system.data", Some((NameIndex::SYSTEM, "data"))),
+            ("gnu.translator", Some((NameIndex::HURD, "translator"))),
+            ("nothing.known", None),
+            ("", None),
+        ] {
+            let want = want.map(|(index, rest)| (index, rest.as_bytes()));
+            assert_eq!(NameIndex::split(full.as_bytes()), want, "{full}");
+        }
+        assert_eq!(NameIndex::ENCRYPTION.prefix(), None);
+        assert_eq!(NameIndex(200).prefix(), None);
+    }
+}
