@@ -11,6 +11,9 @@ mod digest;
 mod draft;
 mod entry;
 mod error;
+mod graft;
+mod merge;
+mod overlay;
 mod progress;
 mod source;
 mod tree;
@@ -22,5 +25,6 @@ pub use entry::{
 };
 pub use error::SourceError;
 pub use progress::{Progress, Quiet};
+pub use source::fuzz_tar;
 pub use source::{SourceKind, SourceOptions, SourceSpec};
 pub use tree::{Children, DataMap, Tree};

@@ -282,12 +282,12 @@ impl Tree {
         Ok(MapId(id))
     }
 
-    pub(crate) fn add_times(&mut self, times: ExtraTimes) -> u32 {
+    pub(crate) fn add_times(&mut self, times: ExtraTimes) -> Result<u32, SourceError> {
         if times == ExtraTimes::default() {
-            return 0;
+            return Ok(0);
         }
         self.times.push(times);
-        (self.times.len() - 1) as u32
+        index(self.times.len() - 1)
     }
 }
 

@@ -6,13 +6,23 @@
 
 mod beneath;
 mod directory;
+mod pack;
+mod tar;
 
 pub(crate) use beneath::open_beneath;
+pub use tar::fuzz_tar;
 
 use crate::error::SourceError;
+use crate::merge::{filter, merge};
+use crate::overlay::Overlay;
 use crate::progress::Progress;
 use crate::tree::Tree;
+use pack::{MAGIC_LEN, Packing, peek};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use tar::{Meaning, Region, Spool};
 
 /// One source: where it is and, unless it shall be found out, what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +65,7 @@ pub struct SourceOptions {
     pub(crate) keep_going: bool,
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) spool_dir: Option<PathBuf>,
+    pub(crate) max_entries: usize,
     pub(crate) skipped: Vec<((u32, u32), u64)>,
 }
 
@@ -104,6 +115,13 @@ impl SourceOptions {
         self
     }
 
+    /// Archives with more names than this are refused, which bounds memory at about 200 bytes
+    /// a name; 0 for the default of 16 million.
+    pub fn max_archive_entries(mut self, entries: usize) -> Self {
+        self.max_entries = entries;
+        self
+    }
+
     pub(crate) fn thread_count(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()).min(32),
@@ -113,6 +131,18 @@ impl SourceOptions {
 
     pub(crate) fn skips(&self, device: (u32, u32), ino: u64) -> bool {
         self.skipped.contains(&(device, ino))
+    }
+
+    pub(crate) fn max_entries(&self) -> usize {
+        match self.max_entries {
+            0 => 16 << 20,
+            n => n,
+        }
+    }
+
+    pub(crate) fn spool(&self) -> Result<Spool, SourceError> {
+        let dir = self.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
+        Spool::new(&dir).map_err(|e| SourceError::io("make a temporary file in", dir, e))
     }
 
     pub(crate) fn leaves_out(&self, _path: &[u8], _is_directory: bool) -> bool {
@@ -129,10 +159,16 @@ impl Tree {
         options: &SourceOptions,
         progress: &dyn Progress,
     ) -> Result<Tree, SourceError> {
-        let mut tree = Tree::empty();
+        let mut tree: Option<Tree> = None;
         for source in sources {
-            tree = directory::read_directory(&source.path, options, progress)?;
+            let next = read_source(source, options, progress)?;
+            tree = Some(match tree {
+                None => next,
+                Some(below) => merge(&below, &next)?,
+            });
         }
+        let mut tree = tree.unwrap_or_default();
+        tree.keep_going = options.keep_going;
         if let Some((uid, gid)) = options.owner {
             for node in &mut tree.nodes {
                 (node.meta.uid, node.meta.gid) = (uid, gid);
@@ -140,4 +176,69 @@ impl Tree {
         }
         Ok(tree)
     }
+}
+
+fn read_source(
+    source: &SourceSpec,
+    options: &SourceOptions,
+    progress: &dyn Progress,
+) -> Result<Tree, SourceError> {
+    let path = &source.path;
+    if path.as_os_str() == "-" {
+        let stdin = std::io::stdin();
+        let fd = stdin.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|e| SourceError::io("open", "standard input", e))?;
+        return read_archive(File::from(fd), "standard input".as_ref(), source, options, progress);
+    }
+    let stat = std::fs::metadata(path).map_err(|e| SourceError::io("open", path, e))?;
+    if stat.is_dir() {
+        return match source.kind {
+            Some(SourceKind::Tar) => Err(SourceError::source(path, "is a directory, not a tar")),
+            _ => directory::read_directory(path, options, progress),
+        };
+    }
+    if source.kind == Some(SourceKind::Directory) {
+        return Err(SourceError::source(path, "is not a directory"));
+    }
+    let file = File::open(path).map_err(|e| SourceError::io("open", path, e))?;
+    read_archive(file, path, source, options, progress)
+}
+
+/// Reads a tar, or the image in it, from a file or a pipe.
+fn read_archive(
+    file: File,
+    name: &Path,
+    source: &SourceSpec,
+    options: &SourceOptions,
+    progress: &dyn Progress,
+) -> Result<Tree, SourceError> {
+    let broken = |e| SourceError::io("read", name, e);
+    let kind = file.metadata().map_err(broken)?.file_type();
+    let mut overlay = Overlay::new(options.max_entries());
+    if kind.is_file() {
+        let region = Region::rest_of(file).map_err(broken)?;
+        let mut start = [0; MAGIC_LEN];
+        let len = region.read_at(0, &mut start).map_err(broken)?;
+        match Packing::tell(&start[..len]).map_err(|fault| SourceError::source(name, fault))? {
+            Packing::Plain => {
+                tar::read_in_place(region, name, Meaning::Plain, &mut overlay, progress)?;
+            }
+            packing => {
+                let reader = packing.unpack(region.reader()).map_err(broken)?;
+                let mut spool = options.spool()?;
+                let spool = &mut spool;
+                tar::read_stream(reader, spool, name, Meaning::Plain, &mut overlay, progress)?;
+            }
+        }
+    } else if kind.is_dir() || kind.is_socket() {
+        return Err(SourceError::source(name, "is neither a directory by name nor an archive"));
+    } else {
+        let (start, stream) = peek(file).map_err(broken)?;
+        let packing = Packing::tell(&start).map_err(|fault| SourceError::source(name, fault))?;
+        let reader = packing.unpack(stream).map_err(broken)?;
+        let mut spool = options.spool()?;
+        tar::read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, progress)?;
+    }
+    let _ = source;
+    overlay.finish()
 }

@@ -1,0 +1,388 @@
+//! A tree that grows one archive entry at a time, layer over layer.
+//!
+//!   put  a/b/c ──► a, b made if missing ──► c: new, or over what had the name
+//!   link a/d c ──► a second name of a node
+//!   whiteout a/x, opaque a ──► names of lower layers go
+//!
+//!   links   (directory, name) ─hash─► link ──► node        one link for each name ever seen;
+//!           directory ─chain─► its links                   a removed name has no node
+//!
+//! Paths are relative, without `.` and `..`; they never pass through a symbolic link.
+
+use crate::draft::{Assembly, Draft};
+use crate::entry::{
+    ArchiveId, Content, DataRange, Entries, ExtraTimes, Kind, MapId, Meta, Node, Xattr,
+};
+use crate::error::SourceError;
+use crate::graft::Graft;
+use crate::tree::{Archive, Tree};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+const NONE: u32 = u32::MAX;
+
+/// Metadata kept in memory for all archives of one source, beyond which it is refused.
+const TEXT_LIMIT: usize = 2 << 30;
+
+/// A tree under construction.
+pub(crate) struct Overlay {
+    store: Assembly,
+    aux: Vec<Aux>,
+    links: Vec<Link>,
+    names: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    layer: u32,
+    attribute_bytes: usize,
+    pub(crate) max_entries: usize,
+}
+
+/// What a node needs only while the tree grows.
+#[derive(Clone, Copy)]
+struct Aux {
+    /// The last layer that put something into the directory.
+    layer: u32,
+    /// The first link of a directory's chain.
+    links: u32,
+    /// The last layer in which the directory was opaque.
+    opaque: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    dir: u32,
+    name: crate::entry::Text,
+    /// The node, or `NONE` if the name was removed.
+    node: u32,
+    /// The next link of the same directory.
+    next: u32,
+    /// The layer that put the name.
+    layer: u32,
+}
+
+/// What an archive says of one entry.
+pub(crate) struct NewEntry {
+    pub(crate) kind: NewKind,
+    pub(crate) meta: Meta,
+    pub(crate) times: ExtraTimes,
+    pub(crate) xattrs: Vec<Xattr>,
+}
+
+/// The kind of a new entry, with what it refers to.
+pub(crate) enum NewKind {
+    Directory,
+    Symlink(Vec<u8>),
+    File { size: u64, archive: ArchiveId, offset: u64, ranges: Option<Vec<DataRange>> },
+    Other(Kind),
+}
+
+/// Why an entry cannot be put into the tree.
+pub(crate) type Fault = String;
+
+impl Overlay {
+    pub(crate) fn new(max_entries: usize) -> Overlay {
+        let aux = Aux { layer: 0, links: NONE, opaque: NONE };
+        Overlay {
+            store: Assembly::new(Tree::empty()),
+            aux: vec![aux],
+            links: Vec::new(),
+            names: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            layer: 0,
+            attribute_bytes: 0,
+            max_entries: max_entries.min(NONE as usize - 1),
+        }
+    }
+
+    /// What follows belongs to the next layer.
+    pub(crate) fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Makes an archive known, whose content later entries refer to.
+    pub(crate) fn add_archive(&mut self, archive: Archive) -> ArchiveId {
+        let archives = &mut self.store.tree.archives;
+        archives.push(archive);
+        ArchiveId((archives.len() - 1) as u32)
+    }
+
+    /// How many names were put so far.
+    pub(crate) fn name_count(&self) -> usize {
+        self.links.len()
+    }
+
+    fn kind(&self, node: u32) -> &Kind {
+        &self.store.tree.nodes[node as usize].kind
+    }
+
+    fn is_directory(&self, node: u32) -> bool {
+        self.kind(node).is_directory()
+    }
+
+    fn hash(&self, dir: u32, name: &[u8]) -> u64 {
+        self.hasher.hash_one((dir, name))
+    }
+
+    fn find_link(&self, dir: u32, name: &[u8]) -> Option<u32> {
+        let tree = &self.store.tree;
+        let same = |&at: &u32| {
+            let link = &self.links[at as usize];
+            link.dir == dir && tree.text(link.name) == name
+        };
+        self.names.find(self.hash(dir, name), same).copied()
+    }
+
+    /// The node of a name, if it is there.
+    fn find(&self, dir: u32, name: &[u8]) -> Option<u32> {
+        let node = self.links[self.find_link(dir, name)? as usize].node;
+        (node != NONE).then_some(node)
+    }
+
+    /// The node of a path; never through a symbolic link.
+    fn resolve(&self, path: &[u8]) -> Option<u32> {
+        let names = path.split(|&b| b == b'/').filter(|n| !n.is_empty());
+        names.into_iter().try_fold(0, |dir, name| self.find(dir, name))
+    }
+
+    /// Points a name to a node, whatever it pointed to before.
+    fn set(&mut self, dir: u32, name: &[u8], node: u32) -> Result<(), Fault> {
+        if let Some(at) = self.find_link(dir, name) {
+            let link = &mut self.links[at as usize];
+            (link.node, link.layer) = (node, self.layer);
+            return Ok(());
+        }
+        if self.links.len() >= self.max_entries {
+            return Err(format!("more than {} entries: not taken", self.max_entries));
+        }
+        let at = self.links.len() as u32;
+        let hash = self.hash(dir, name);
+        let text = self.store.tree.add_text(name).map_err(|e| e.to_string())?;
+        let next = std::mem::replace(&mut self.aux[dir as usize].links, at);
+        self.links.push(Link { dir, name: text, node, next, layer: self.layer });
+        let (links, tree, hasher) = (&self.links, &self.store.tree, &self.hasher);
+        self.names.insert_unique(hash, at, |&at| {
+            let link = &links[at as usize];
+            hasher.hash_one((link.dir, tree.text(link.name)))
+        });
+        Ok(())
+    }
+
+    fn add_node(&mut self, node: Node) -> Result<u32, Fault> {
+        let at = self.store.tree.nodes.len();
+        // Nodes that lost their names still take room: they count.
+        if at >= self.max_entries.saturating_mul(2) {
+            return Err(format!("more than {} entries: not taken", self.max_entries));
+        }
+        self.store.tree.nodes.push(node);
+        self.aux.push(Aux { layer: self.layer, links: NONE, opaque: NONE });
+        Ok(at as u32)
+    }
+
+    /// The directory that holds the last name of `path`, made if it is not there.
+    fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(u32, &'p [u8]), Fault> {
+        let (dirs, name) = match path.iter().rposition(|&b| b == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&path[..0], path),
+        };
+        let mut dir = 0;
+        for part in dirs.split(|&b| b == b'/').filter(|n| !n.is_empty()) {
+            let link = self.find_link(dir, part).map(|at| self.links[at as usize]);
+            dir = match link.filter(|link| link.node != NONE) {
+                Some(link) if self.is_directory(link.node) => link.node,
+                // Of this layer: nothing can be below a file, and below a link it would land
+                // elsewhere. Of a lower layer: this layer says it is a directory now.
+                Some(link) if link.layer == self.layer => {
+                    let what = match self.kind(link.node) {
+                        Kind::Symlink(_) => "symbolic link",
+                        _ => "entry that is no directory",
+                    };
+                    let part = crate::error::Shown::bytes(part);
+                    return Err(format!("its path leads through {part}, a {what}: refused"));
+                }
+                _ => {
+                    let kind = Kind::Directory(Entries::default());
+                    let node = self.add_node(Node::new(kind, Meta::IMPLIED_DIRECTORY))?;
+                    self.set(dir, part, node)?;
+                    node
+                }
+            };
+            self.aux[dir as usize].layer = self.layer;
+        }
+        Ok((dir, name))
+    }
+
+    /// Puts an entry; over an entry of the same name it wins, a directory over a directory
+    /// keeps the names below. An empty path is the root directory.
+    pub(crate) fn put(&mut self, path: &[u8], entry: NewEntry) -> Result<(), Fault> {
+        let fault = |e: SourceError| e.to_string();
+        let bytes = entry.xattrs.iter().map(|x| x.name.len() + x.value.len() + 64);
+        self.attribute_bytes += bytes.sum::<usize>();
+        let ranges = self.store.tree.ranges.len() * size_of::<DataRange>();
+        if self.attribute_bytes + ranges + self.store.tree.text.len() > TEXT_LIMIT {
+            return Err("names, attributes and sparse maps are over 2 GiB: not taken".into());
+        }
+        let set: Arc<[Xattr]> = entry.xattrs.into();
+        let sets = self.store.tree.xattr_sets.len();
+        let xattrs = self.store.xattr_set(&set).map_err(fault)?;
+        if sets == self.store.tree.xattr_sets.len() {
+            // An old set again: it takes no more room.
+            self.attribute_bytes -=
+                set.iter().map(|x| x.name.len() + x.value.len() + 64).sum::<usize>();
+        }
+        let tree = &mut self.store.tree;
+        let kind = match entry.kind {
+            NewKind::Directory => Kind::Directory(Entries::default()),
+            NewKind::Symlink(target) => Kind::Symlink(tree.add_text(&target).map_err(fault)?),
+            NewKind::File { size, archive, offset, ranges } => {
+                let map = match &ranges {
+                    Some(ranges) if !ranges.is_empty() => tree.add_map(ranges).map_err(fault)?,
+                    _ => MapId::DENSE,
+                };
+                let holes_only = ranges.is_some_and(|r| r.is_empty());
+                let content = match size == 0 || holes_only {
+                    true => Content::Empty,
+                    false => Content::Archive { archive, offset },
+                };
+                Kind::File { size, content, map }
+            }
+            NewKind::Other(kind) => kind,
+        };
+        let mut node = Node::new(kind, entry.meta);
+        node.xattrs = xattrs;
+        node.times = tree.add_times(entry.times).map_err(fault)?;
+        if path.is_empty() {
+            if !kind.is_directory() {
+                return Err("the root must be a directory".into());
+            }
+            tree.nodes[0] = node;
+            return Ok(());
+        }
+        let (dir, name) = self.parent(path)?;
+        if kind.is_directory()
+            && let Some(old) = self.find(dir, name)
+            && self.is_directory(old)
+        {
+            self.store.tree.nodes[old as usize] = node;
+            self.aux[old as usize].layer = self.layer;
+            return Ok(());
+        }
+        let node = self.add_node(node)?;
+        self.set(dir, name, node)
+    }
+
+    /// Gives the node of `target` a further name.
+    pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Fault> {
+        let shown = crate::error::Shown::bytes(target);
+        let Some(node) = self.resolve(target) else {
+            return Err(format!("hard link to {shown}, which no earlier entry made"));
+        };
+        if self.is_directory(node) {
+            return Err(format!("hard link to {shown}, which is a directory"));
+        }
+        if path.is_empty() {
+            return Err("the root must be a directory".into());
+        }
+        let (dir, name) = self.parent(path)?;
+        self.set(dir, name, node)
+    }
+
+    /// Removes a name that lower layers made.
+    pub(crate) fn whiteout(&mut self, dir: &[u8], name: &[u8]) {
+        let Some(dir) = self.resolve(dir) else { return };
+        let Some(link) = self.find_link(dir, name) else { return };
+        self.remove_lower(link);
+    }
+
+    /// Removes all names of a directory that lower layers made.
+    pub(crate) fn opaque(&mut self, dir: &[u8]) {
+        let Some(dir) = self.resolve(dir) else { return };
+        self.clear_lower(dir);
+    }
+
+    fn remove_lower(&mut self, link: u32) {
+        let Link { node, layer, .. } = self.links[link as usize];
+        if node == NONE {
+            return;
+        }
+        let is_directory = self.is_directory(node);
+        if layer == self.layer && !is_directory {
+            return;
+        }
+        if is_directory && self.aux[node as usize].layer == self.layer {
+            // This layer put something below, or the directory itself: that stays.
+            self.clear_lower(node);
+        } else {
+            self.links[link as usize].node = NONE;
+        }
+    }
+
+    fn clear_lower(&mut self, dir: u32) {
+        let mut dirs = vec![dir];
+        while let Some(dir) = dirs.pop() {
+            // Once a layer is enough: this layer's own names are not removed.
+            if std::mem::replace(&mut self.aux[dir as usize].opaque, self.layer) == self.layer {
+                continue;
+            }
+            let mut at = self.aux[dir as usize].links;
+            while at != NONE {
+                let Link { node, next, layer, .. } = self.links[at as usize];
+                if node == NONE || (layer == self.layer && !self.is_directory(node)) {
+                } else if self.is_directory(node) && self.aux[node as usize].layer == self.layer {
+                    dirs.push(node);
+                } else {
+                    self.links[at as usize].node = NONE;
+                }
+                at = next;
+            }
+        }
+    }
+
+    /// The finished tree.
+    pub(crate) fn finish(self) -> Result<Tree, SourceError> {
+        let mut assembly = Assembly::new(Tree::bare());
+        let graft = Graft::new(&self.store.tree, &mut assembly.tree)?;
+        crate::draft::assemble(&Finished { overlay: &self, graft }, &mut assembly)?;
+        Ok(assembly.tree)
+    }
+}
+
+struct Finished<'o> {
+    overlay: &'o Overlay,
+    graft: Graft<'o>,
+}
+
+impl Draft for Finished<'_> {
+    type Key = u32;
+    type Identity = u32;
+
+    fn root(&self) -> u32 {
+        0
+    }
+
+    fn children(
+        &self,
+        dir: u32,
+        each: &mut dyn FnMut(&[u8], u32) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let overlay = self.overlay;
+        let mut names: Vec<(&[u8], u32)> = Vec::new();
+        let mut at = overlay.aux[dir as usize].links;
+        while at != NONE {
+            let link = &overlay.links[at as usize];
+            if link.node != NONE {
+                names.push((overlay.store.tree.text(link.name), link.node));
+            }
+            at = link.next;
+        }
+        names.sort_unstable();
+        names.into_iter().try_for_each(|(name, node)| each(name, node))
+    }
+
+    fn identity(&self, key: u32) -> Option<u32> {
+        (!self.overlay.is_directory(key)).then_some(key)
+    }
+
+    fn node(&self, key: u32, assembly: &mut Assembly) -> Result<Node, SourceError> {
+        self.graft.node(&self.overlay.store.tree.nodes[key as usize], assembly)
+    }
+}

@@ -1,0 +1,267 @@
+//! Where a tar's blocks come from: a file read in place, or a stream whose contents are spooled.
+//!
+//!   plain, seekable   ┌──hdr──┬──data──┬──hdr──┬ …      headers read, data skipped: a span of
+//!                     └───────┴────────┴───────┴ …      the archive itself
+//!
+//!   pipe, gzip, zstd  ──► hdr, data, hdr, data, …       read once, in order
+//!                              └──► spool: an unlinked temporary file; a span of that
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The unit of a tar.
+pub(crate) const BLOCK: usize = 512;
+
+/// A temporary file without a name that holds the contents of files whose archive cannot be read
+/// by position. It grows at its end only.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    pub(crate) file: Arc<File>,
+    len: u64,
+}
+
+impl Spool {
+    /// Makes a spool in a directory that has room for it.
+    pub(crate) fn new(dir: &Path) -> io::Result<Spool> {
+        Ok(Spool { file: Arc::new(tempfile::tempfile_in(dir)?), len: 0 })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// A part of a file: an archive, or a layer inside one.
+#[derive(Clone, Debug)]
+pub(crate) struct Region {
+    pub(crate) file: Arc<File>,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+impl Region {
+    /// A whole file.
+    pub(crate) fn whole(file: File) -> io::Result<Region> {
+        let len = file.metadata()?.len();
+        Ok(Region { file: Arc::new(file), start: 0, len })
+    }
+
+    /// A file from where it stands to its end.
+    pub(crate) fn rest_of(mut file: File) -> io::Result<Region> {
+        let start = file.stream_position()?;
+        let len = file.metadata()?.len().saturating_sub(start);
+        Ok(Region { file: Arc::new(file), start, len })
+    }
+
+    /// Reads by position; returns less than asked for only at the region's end.
+    pub(crate) fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.len.saturating_sub(at).min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            match self.file.read_at(&mut buf[done..len], self.start + at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads the region from its start to its end.
+    pub(crate) fn reader(&self) -> RegionReader {
+        RegionReader { region: self.clone(), at: 0 }
+    }
+}
+
+/// A region as a stream.
+pub(crate) struct RegionReader {
+    region: Region,
+    at: u64,
+}
+
+impl Read for RegionReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.region.read_at(self.at, buf)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+enum Way<'a> {
+    Place { region: Region, window: Vec<u8>, window_at: u64 },
+    Stream { reader: Box<dyn Read + 'a>, spool: &'a mut Spool, chunk: Vec<u8> },
+}
+
+/// The blocks of one tar, in order.
+pub(crate) struct TarInput<'a> {
+    way: Way<'a>,
+    at: u64,
+}
+
+/// Why bytes did not come.
+#[derive(Debug)]
+pub(crate) enum Short {
+    /// The archive ends here.
+    End,
+    /// Reading, unpacking or spooling failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Short {
+    fn from(e: io::Error) -> Short {
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => Short::End,
+            _ => Short::Io(e),
+        }
+    }
+}
+
+impl<'a> TarInput<'a> {
+    /// A plain tar in a file that can be read by position.
+    pub(crate) fn in_place(region: Region) -> TarInput<'a> {
+        TarInput { way: Way::Place { region, window: Vec::new(), window_at: 0 }, at: 0 }
+    }
+
+    /// A tar that can be read only once, its contents going to `spool`.
+    pub(crate) fn stream(reader: Box<dyn Read + 'a>, spool: &'a mut Spool) -> TarInput<'a> {
+        TarInput { way: Way::Stream { reader, spool, chunk: vec![0; 256 << 10] }, at: 0 }
+    }
+
+    /// Bytes from the start of the unpacked archive.
+    pub(crate) fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Fills `buf`. `End` if the archive ends before.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<(), Short> {
+        match &mut self.way {
+            Way::Stream { reader, .. } => reader.read_exact(buf)?,
+            Way::Place { region, window, window_at } => {
+                let mut done = 0;
+                while done < buf.len() {
+                    let here = self.at + done as u64;
+                    let inside = here.wrapping_sub(*window_at);
+                    if here < *window_at || inside >= window.len() as u64 {
+                        // Large enough that small files come with their headers, small enough
+                        // that a jump over a large one wastes little.
+                        window.resize(32 << 10, 0);
+                        let len = region.read_at(here, window)?;
+                        window.truncate(len);
+                        *window_at = here;
+                        if len == 0 {
+                            return Err(Short::End);
+                        }
+                        continue;
+                    }
+                    let inside = inside as usize;
+                    let len = (window.len() - inside).min(buf.len() - done);
+                    buf[done..done + len].copy_from_slice(&window[inside..inside + len]);
+                    done += len;
+                }
+            }
+        }
+        self.at += buf.len() as u64;
+        Ok(())
+    }
+
+    /// Reads the next block; `None` where the archive ends exactly before it.
+    pub(crate) fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Short> {
+        let mut block = [0; BLOCK];
+        // The first byte alone tells a clean end from a torn block.
+        match self.read(&mut block[..1]) {
+            Err(Short::End) => return Ok(None),
+            other => other?,
+        }
+        self.read(&mut block[1..])?;
+        Ok(Some(block))
+    }
+
+    /// Reads `len` bytes and the padding behind them. The caller has bounded `len`.
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Short> {
+        let mut bytes = Vec::new();
+        let mut left = len;
+        while left > 0 {
+            // By steps, so that memory follows what is really there.
+            let step = left.min(64 << 10);
+            let at = bytes.len();
+            bytes.resize(at + step, 0);
+            self.read(&mut bytes[at..])?;
+            left -= step;
+        }
+        self.skip(padding(len as u64))?;
+        Ok(bytes)
+    }
+
+    /// Passes over `len` bytes.
+    pub(crate) fn skip(&mut self, len: u64) -> Result<(), Short> {
+        match &mut self.way {
+            Way::Place { region, .. } => {
+                let end = self.at.checked_add(len).filter(|end| *end <= region.len);
+                self.at = end.ok_or(Short::End)?;
+            }
+            Way::Stream { reader, chunk, .. } => {
+                let mut left = len;
+                while left > 0 {
+                    let step = left.min(chunk.len() as u64) as usize;
+                    reader.read_exact(&mut chunk[..step])?;
+                    left -= step as u64;
+                }
+                self.at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the next `len` bytes as a file's content and passes over them. Returns their place
+    /// in the archive's file or in the spool.
+    pub(crate) fn keep(&mut self, len: u64) -> Result<u64, Short> {
+        match &mut self.way {
+            Way::Place { region, .. } => {
+                let place = region.start + self.at;
+                self.skip(len)?;
+                Ok(place)
+            }
+            Way::Stream { reader, spool, chunk } => {
+                let place = spool.len;
+                let mut left = len;
+                while left > 0 {
+                    let step = left.min(chunk.len() as u64) as usize;
+                    reader.read_exact(&mut chunk[..step])?;
+                    spool.append(&chunk[..step]).map_err(|e| {
+                        Short::Io(io::Error::new(e.kind(), format!("spooling its files: {e}")))
+                    })?;
+                    left -= step as u64;
+                }
+                self.at += len;
+                Ok(place)
+            }
+        }
+    }
+
+    /// Reads a stream to its end, so that its checksums are verified.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
+        if let Way::Stream { reader, chunk, .. } = &mut self.way {
+            while reader.read(chunk)? > 0 {}
+        }
+        Ok(())
+    }
+
+    /// The bytes that contents are kept in, for the tree's archives.
+    pub(crate) fn kept_in(&self) -> Arc<File> {
+        match &self.way {
+            Way::Place { region, .. } => region.file.clone(),
+            Way::Stream { spool, .. } => spool.file.clone(),
+        }
+    }
+}
+
+/// Bytes from the end of `len` bytes of data to the next block.
+pub(crate) fn padding(len: u64) -> u64 {
+    len.wrapping_neg() % BLOCK as u64
+}
