@@ -6,6 +6,7 @@
 //! ```
 //! A group fails at its end, after all of its cases ran, with the list of those that failed.
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +15,22 @@ use std::time::Instant;
 /// How many cases run at the same time.
 const LANES: usize = 2;
 
+/// One group at a time in a test program, whatever its number of threads.
+static GROUP: Mutex<()> = Mutex::new(());
+
 /// Runs `work` on each of `cases` and prints a line for each; `name` tells a case's name. What
 /// `work` returns is shown behind `ok` or as the failure. Panics at the end when any failed.
 ///
-/// `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
+/// The group's last line goes past the capture of `cargo test`; the lines of the cases show when the
+/// group fails, or with `--nocapture`. `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
 pub fn run_cases<C: Sync>(
     group: &str,
     cases: &[C],
     name: impl Fn(&C) -> String + Sync,
     work: impl Fn(&C) -> Result<String, String> + Sync,
 ) {
+    // A group that failed has no state to leave behind.
+    let _one = GROUP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let only = std::env::var("EXTANT_CASE").unwrap_or_default();
     let cases: Vec<&C> = cases.iter().filter(|case| name(case).contains(&only)).collect();
     let next = AtomicUsize::new(0);
@@ -51,7 +58,9 @@ pub fn run_cases<C: Sync>(
     });
     let failed = failed.into_inner().expect("no lane panics");
     let (bad, all) = (failed.len(), cases.len());
-    println!("{group}: {} of {all} cases ok ({:.0} s)", all - bad, began.elapsed().as_secs_f32());
+    let secs = began.elapsed().as_secs_f32();
+    // Past the capture of cargo test, which shows what a passing test prints to nobody.
+    let _ = writeln!(std::io::stderr(), "{group}: {} of {all} cases ok ({secs:.0} s)", all - bad);
     assert!(failed.is_empty(), "{group}: {bad} of {all} failed:\n  {}", failed.join("\n  "));
 }
 

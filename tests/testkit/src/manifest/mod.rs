@@ -46,9 +46,16 @@ impl Manifest {
     }
 
     /// Drops every entry at or below `path`.
-    pub fn without(mut self, path: &str) -> Self {
+    pub fn without(self, path: &str) -> Self {
+        let mut left = self.without_below(path);
+        left.entries.remove(path);
+        left
+    }
+
+    /// Drops every entry below `path`.
+    pub fn without_below(mut self, path: &str) -> Self {
         let below = format!("{path}/");
-        self.entries.retain(|p, _| p != path && !p.starts_with(&below));
+        self.entries.retain(|p, _| !p.starts_with(&below));
         self
     }
 }

@@ -18,6 +18,20 @@ const HASH_WHOLE_MAX: u64 = 256 << 20;
 impl Manifest {
     /// Everything at and below `dir`, on its own filesystem. `Err` names the path.
     pub fn walk(dir: &Path) -> Result<Self, String> {
+        Self::walk_with(dir, true)
+    }
+
+    /// The same without reading what files hold.
+    pub fn walk_names(dir: &Path) -> Result<Self, String> {
+        Self::walk_with(dir, false)
+    }
+
+    /// The one entry `name` in `dir`.
+    pub fn entry_of(dir: &Path, name: &str) -> io::Result<Entry> {
+        entry(&dir.join(name), name.as_bytes(), true)
+    }
+
+    fn walk_with(dir: &Path, content: bool) -> Result<Self, String> {
         let mut manifest = Self::default();
         let device = std::fs::symlink_metadata(dir).map_err(|e| named(dir, e))?.dev();
         let mut left = vec![Vec::new()];
@@ -27,7 +41,7 @@ impl Manifest {
             } else {
                 dir.join(std::ffi::OsStr::from_bytes(&below))
             };
-            let entry = entry(&path, &below).map_err(|e| named(&path, e))?;
+            let entry = entry(&path, &below, content).map_err(|e| named(&path, e))?;
             let meta = std::fs::symlink_metadata(&path).map_err(|e| named(&path, e))?;
             if entry.kind == Kind::Dir && meta.dev() == device {
                 for name in std::fs::read_dir(&path).map_err(|e| named(&path, e))? {
@@ -50,7 +64,7 @@ fn named(path: &Path, error: io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-fn entry(path: &Path, below: &[u8]) -> io::Result<Entry> {
+fn entry(path: &Path, below: &[u8], content: bool) -> io::Result<Entry> {
     let meta = std::fs::symlink_metadata(path)?;
     let kind = match meta.file_type() {
         t if t.is_file() => Kind::File,
@@ -100,7 +114,7 @@ fn entry(path: &Path, below: &[u8]) -> io::Result<Entry> {
             Ok(file) => {
                 entry.flags = crate::sys::flags(&file).ok();
                 entry.project = crate::sys::project(&file).ok();
-                if kind == Kind::File {
+                if kind == Kind::File && content {
                     let big = meta.size() > HASH_WHOLE_MAX;
                     match hash_file(&file, meta.size()) {
                         Ok(hash) if big => entry.sha256_nonzero = Some(hash),
