@@ -58,28 +58,34 @@ pub struct CacheStats {
 
 #[derive(Default)]
 pub(crate) struct Shard {
-    index: HashMap<u64, u32>,
+    /// Each block and its place in the ring.
+    index: HashMap<u64, (Arc<Block>, u32)>,
     ring: Vec<Arc<Block>>,
     hand: usize,
     pub(crate) dirty: Vec<u64>,
 }
 
+/// References to a block that nobody outside its shard holds: the index's and the ring's.
+const OWN_REFERENCES: usize = 2;
+
 impl Shard {
+    #[inline]
     pub(crate) fn find(&self, nr: BlockNr) -> Option<&Arc<Block>> {
-        self.index.get(&nr.0).map(|place| &self.ring[*place as usize])
+        self.index.get(&nr.0).map(|(block, _)| block)
     }
 
     fn insert(&mut self, block: Arc<Block>) {
         let place = u32::try_from(self.ring.len()).expect("a shard holds fewer than 2^32 blocks");
-        self.index.insert(block.nr.0, place);
+        self.index.insert(block.nr.0, (Arc::clone(&block), place));
         self.ring.push(block);
     }
 
     fn remove(&mut self, nr: BlockNr) -> Option<Arc<Block>> {
-        let place = self.index.remove(&nr.0)? as usize;
-        let block = self.ring.swap_remove(place);
-        if let Some(moved) = self.ring.get(place) {
-            self.index.insert(moved.nr.0, place as u32);
+        let (block, place) = self.index.remove(&nr.0)?;
+        self.ring.swap_remove(place as usize);
+        if let Some(moved) = self.ring.get(place as usize) {
+            let entry = self.index.get_mut(&moved.nr.0).expect("the ring's blocks are indexed");
+            entry.1 = place;
         }
         Some(block)
     }
@@ -94,9 +100,9 @@ impl Shard {
                 self.hand = 0;
             }
             let block = &self.ring[self.hand];
-            // The table's own reference is one; under the shard's lock no new one can appear. The
-            // count comes first: whoever held the block has set its flags before letting go.
-            let unheld = Arc::strong_count(block) == 1;
+            // Under the shard's lock no new outside reference can appear. The count comes first:
+            // whoever held the block has set its flags before letting go.
+            let unheld = Arc::strong_count(block) == OWN_REFERENCES;
             fence(Ordering::Acquire);
             let flags = block.flags.load(Ordering::Relaxed);
             let free = unheld && flags & (LOADED | DIRTY | WRITING) == LOADED;
