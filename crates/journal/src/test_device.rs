@@ -18,8 +18,6 @@ pub(crate) enum Asked {
 pub(crate) struct TestDevice {
     bytes: Mutex<Vec<u8>>,
     asked: Mutex<Vec<Asked>>,
-    /// The content of each write in `asked`, in order.
-    written: Mutex<Vec<Vec<u8>>>,
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
     pub(crate) fail_flushes: AtomicBool,
@@ -30,7 +28,6 @@ impl TestDevice {
         TestDevice {
             bytes: Mutex::new(Rank::Leaf, bytes),
             asked: Mutex::new(Rank::Leaf, Vec::new()),
-            written: Mutex::new(Rank::Leaf, Vec::new()),
             fail_reads: AtomicBool::new(false),
             fail_writes: AtomicBool::new(false),
             fail_flushes: AtomicBool::new(false),
@@ -44,20 +41,6 @@ impl TestDevice {
     /// What was asked since the last call.
     pub(crate) fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock())
-    }
-
-    /// What was asked since the last call, with the bytes of each write.
-    pub(crate) fn take_recorded(&self) -> Vec<(Asked, Vec<u8>)> {
-        let mut written = std::mem::take(&mut *self.written.lock()).into_iter();
-        self.take_asked()
-            .into_iter()
-            .map(|asked| match asked {
-                Asked::Write { .. } | Asked::Fua { .. } => {
-                    (asked, written.next().expect("every write that succeeded was kept"))
-                }
-                Asked::Read { .. } | Asked::Flush => (asked, Vec::new()),
-            })
-            .collect()
     }
 
     fn note(&self, asked: Asked) {
@@ -99,7 +82,6 @@ impl BlockDevice for TestDevice {
             return Err(broken(IoOp::Write, at, buf.len()));
         }
         self.bytes.lock()[range].copy_from_slice(buf);
-        self.written.lock().push(buf.to_vec());
         Ok(())
     }
 
@@ -118,7 +100,6 @@ impl BlockDevice for TestDevice {
             return Err(broken(IoOp::Write, at, buf.len()));
         }
         self.bytes.lock()[range].copy_from_slice(buf);
-        self.written.lock().push(buf.to_vec());
         Ok(())
     }
 }

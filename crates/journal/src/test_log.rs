@@ -212,7 +212,7 @@ impl TestLog {
         Arc::new(TestDevice::new(self.image.clone()))
     }
 
-    pub(crate) fn open(&self, device: &Arc<TestDevice>) -> Result<Log> {
+    pub(crate) fn open<D: BlockDevice + 'static>(&self, device: &Arc<D>) -> Result<Log> {
         Log::open(Arc::clone(device) as Arc<dyn BlockDevice>, self.map())
     }
 
