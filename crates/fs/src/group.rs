@@ -12,6 +12,7 @@
 //! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
 //! makes only its own group unusable. Source: ext4 documentation, "Block Group Descriptors".
 
+use crate::alloc::free_extents::FreeExtents;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
@@ -66,6 +67,10 @@ pub(crate) struct GroupState {
     pub(crate) block_map_bad: bool,
     /// The inode bitmap was found unusable.
     pub(crate) inode_map_bad: bool,
+    /// The free clusters as runs, from the first allocation on.
+    pub(crate) free: Option<FreeExtents>,
+    /// No inode below this slot is free.
+    pub(crate) inode_hint: u32,
 }
 
 impl Group {

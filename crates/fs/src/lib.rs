@@ -26,6 +26,7 @@
 // Parts that nobody calls yet: the writing side stands on them.
 #![allow(dead_code)]
 
+mod alloc;
 mod data;
 mod dir;
 mod environment;
@@ -37,10 +38,12 @@ mod inode;
 mod journal_map;
 mod map;
 mod metadata;
+pub mod mkfs;
 mod open;
 mod path;
 mod read_dir;
 mod recovery;
+mod superblock;
 mod verified;
 mod volume;
 mod walk;

@@ -13,6 +13,7 @@
 //! for, so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open.rs` runs
 //! it before and opens the volume again.
 
+use crate::alloc::bulk::BulkCursor;
 use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
@@ -91,6 +92,8 @@ pub(crate) struct Volume {
     pub(crate) late_ro_compat: AtomicU32,
     /// Corruptions met since open.
     pub(crate) errors_seen: AtomicU32,
+    /// Where a bulk load stands.
+    pub(crate) bulk: BulkCursor,
     /// Time and chance.
     pub(crate) environment: Environment,
     /// Nothing is changed on the device.
@@ -147,6 +150,7 @@ impl Volume {
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
             errors_seen: AtomicU32::new(0),
+            bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,
             descriptors_from: options.backup,

@@ -113,7 +113,6 @@ impl Volume {
         if blocks > self.layout.blocks_count() || blocks > u64::from(u32::MAX - 1) {
             return Err(Site::of_ino(ino).offset(4).corrupt(What::DirectorySize));
         }
-        let encrypted = flags.contains(InodeFlags::ENCRYPT);
         let form = match inline {
             true => Form::Inline,
             false if flags.contains(InodeFlags::INDEX) => Form::Indexed,
@@ -124,16 +123,25 @@ impl Volume {
             ino,
             body,
             form,
-            format: DirFormat {
-                filetype: self.has_incompat(Incompat::FILETYPE),
-                checksums: self.has_ro_compat(RoCompat::METADATA_CSUM),
-                hash_words: encrypted && flags.contains(InodeFlags::CASEFOLD),
-                opaque_names: encrypted,
-                inodes_count: self.layout.inodes_count(),
-            },
+            format: self.dir_format(body),
             seed: body.seed(self, ino),
             blocks: blocks as u32,
         })
+    }
+}
+
+impl Volume {
+    /// How the blocks of a directory are laid out.
+    pub(crate) fn dir_format(&self, body: &Body) -> DirFormat {
+        let flags = body.disk.flags;
+        let encrypted = flags.contains(InodeFlags::ENCRYPT);
+        DirFormat {
+            filetype: self.has_incompat(Incompat::FILETYPE),
+            checksums: self.has_ro_compat(RoCompat::METADATA_CSUM),
+            hash_words: encrypted && flags.contains(InodeFlags::CASEFOLD),
+            opaque_names: encrypted,
+            inodes_count: self.layout.inodes_count(),
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //! Pointer blocks carry no checksum: every pointer is checked each time it is followed. Source:
 //! ext4 documentation, "Direct/Indirect Block Addressing".
 
+pub(crate) mod change;
+
 use super::{Run, Target};
 use crate::inode::Body;
 use crate::volume::Volume;

@@ -268,6 +268,11 @@ impl RawSuperblock {
         RawSuperblock::mut_from_prefix(bytes).ok().map(|(raw, _)| raw)
     }
 
+    /// The bytes as they stand on the device.
+    pub fn to_bytes(&self) -> [u8; SUPERBLOCK_SIZE] {
+        zerocopy::transmute!(self.clone())
+    }
+
     /// CRC32C of all bytes before the checksum. It starts at ~0 and not at the filesystem seed: the
     /// superblock must be checkable before the seed is known.
     pub fn compute_checksum(&self) -> u32 {

@@ -1,0 +1,38 @@
+//! Where a bulk load stands: new blocks go right behind the ones before, whoever they are for.
+
+use extant_base::BlockNr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The state of a bulk load; off in ordinary use.
+#[derive(Debug, Default)]
+pub(crate) struct BulkCursor {
+    on: AtomicBool,
+    next: AtomicU64,
+}
+
+impl BulkCursor {
+    /// Turns bulk loading on, from the volume's start.
+    pub(crate) fn begin(&self) {
+        self.next.store(0, Ordering::Relaxed);
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    /// Back to ordinary allocation.
+    pub(crate) fn end(&self) {
+        self.on.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Where the next blocks go if they are free.
+    pub(crate) fn goal(&self) -> BlockNr {
+        BlockNr(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Notes that everything before `next` is taken.
+    pub(crate) fn advance(&self, next: BlockNr) {
+        self.next.store(next.0, Ordering::Relaxed);
+    }
+}

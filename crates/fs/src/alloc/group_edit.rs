@@ -1,0 +1,256 @@
+//! Changing one group: both bitmaps, counters and checksums as one unit.
+//!
+//! ```text
+//!   open     descriptor block, bitmap block, permission for both         may wait, may read
+//!   lock     ── Rank::Group ───────────────────────────────────────────────────────────────
+//!   uninit   BLOCK_UNINIT: compute the real bitmap, count it, drop the flag
+//!   change   bits → counters → bitmap checksum → descriptor checksum
+//!   unlock   ──────────────────────────────────────────────────────────────────────────────
+//! ```
+
+use crate::alloc::free_extents::{FreeExtents, Span};
+use crate::group::{Bitmap, GroupState};
+use crate::volume::Volume;
+use extant_base::lock::MutexGuard;
+use extant_base::{GroupNr, Result, Site, What};
+use extant_crc32c::{crc32c, flip_delta};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::bitmap;
+use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Which of a group's two bitmaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Map {
+    Blocks,
+    Inodes,
+}
+
+/// The blocks of one group that a change needs, fetched before the group is locked.
+pub(crate) struct GroupBlocks {
+    nr: GroupNr,
+    descriptor: MetaBlock,
+    place: Range<usize>,
+    /// `None` while the group is UNINIT: the block's content means nothing yet.
+    bitmap: Option<MetaBlock>,
+    map: Map,
+}
+
+impl GroupBlocks {
+    /// Fetches and checks what a change of `map` in group `nr` needs.
+    pub(crate) fn fetch(volume: &Volume, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
+        let (descriptor, place) = volume.descriptor_block(nr)?;
+        let bitmap = match map {
+            Map::Blocks => volume.block_bitmap(nr)?,
+            Map::Inodes => volume.inode_bitmap(nr)?,
+        };
+        let bitmap = match bitmap {
+            Bitmap::Stored(block) => Some(block),
+            Bitmap::Computed(_) => None,
+        };
+        Ok(GroupBlocks { nr, descriptor, place, bitmap, map })
+    }
+}
+
+/// A locked group with a descriptor to change; written back by [`GroupEdit::finish`].
+pub(crate) struct GroupEdit<'a> {
+    volume: &'a Volume,
+    nr: GroupNr,
+    map: Map,
+    bitmap: MetaBlock,
+    pub(crate) state: MutexGuard<'a, GroupState>,
+    pub(crate) desc: GroupDesc,
+}
+
+impl<'a> GroupEdit<'a> {
+    /// Locks the group and makes its bitmap real if it was UNINIT.
+    ///
+    /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor disagree: the group's map is
+    /// marked bad then, as it stays for this mount.
+    pub(crate) fn begin(
+        volume: &'a Volume,
+        blocks: &GroupBlocks,
+        handle: &Handle<'_>,
+    ) -> Result<GroupEdit<'a>> {
+        let state = volume.group(blocks.nr).state.lock();
+        let mut desc = GroupDesc::parse(&blocks.descriptor.read()[blocks.place.clone()]);
+        let bitmap = match (&blocks.bitmap, blocks.map) {
+            (Some(block), _) => block.clone(),
+            (None, Map::Blocks) if !desc.block_uninit(&volume.csum) => {
+                volume.journal.cache().get(desc.block_bitmap)?
+            }
+            (None, Map::Inodes) if !desc.inode_uninit(&volume.csum) => {
+                volume.journal.cache().get(desc.inode_bitmap)?
+            }
+            (None, map) => fill_uninit(volume, blocks.nr, &mut desc, map, handle)?,
+        };
+        Ok(GroupEdit { volume, nr: blocks.nr, map: blocks.map, bitmap, state, desc })
+    }
+
+    /// The group's free extents, read from the bitmap the first time.
+    pub(crate) fn free_extents(&mut self) -> Result<&mut FreeExtents> {
+        let bad = Site::of_group(self.nr).corrupt(What::BitmapCount);
+        if self.state.block_map_bad {
+            return Err(bad);
+        }
+        if self.state.free.is_none() {
+            let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+            let free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
+            if free.free() != self.desc.free_clusters {
+                self.state.block_map_bad = true;
+                self.volume
+                    .free_clusters
+                    .fetch_sub(i64::from(self.desc.free_clusters), Ordering::Relaxed);
+                return Err(bad);
+            }
+            self.state.free = Some(free);
+        }
+        Ok(self.state.free.as_mut().expect("just built"))
+    }
+
+    /// Whether every bit of `span` has the value `used`.
+    pub(crate) fn all(&self, span: Span, used: bool) -> bool {
+        let bytes = self.bitmap.read();
+        bitmap::count_set(&bytes, span.start..span.end()) == if used { span.len } else { 0 }
+    }
+
+    /// The first clear bit of the bitmap in `range`.
+    pub(crate) fn next_clear(&self, range: Range<u32>) -> Option<u32> {
+        bitmap::next_zero(&self.bitmap.read(), range)
+    }
+
+    /// Sets or clears every bit of `span`, all of which must change, and updates the bitmap's sum
+    /// in constant time.
+    pub(crate) fn flip(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<()> {
+        let flipped = self.change(span, used, handle)?;
+        assert_eq!(flipped, span.len, "every bit of a flipped range changes");
+        if self.volume.csum.seed().is_some() {
+            let bits = u64::from(self.covered_bits());
+            let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
+            let sum = self.sum() ^ delta;
+            debug_assert!(
+                self.sum_agrees(sum),
+                "a short-cut checksum equals the full one (group {})",
+                self.nr
+            );
+            self.set_sum(sum);
+        }
+        Ok(())
+    }
+
+    /// Sets or clears the bits of `span`, whatever they were; returns how many changed. For replay
+    /// and repair: the sum is made anew.
+    pub(crate) fn force(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
+        let flipped = self.change(span, used, handle)?;
+        self.sum_anew();
+        if self.map == Map::Blocks {
+            self.state.free = None;
+        }
+        Ok(flipped)
+    }
+
+    fn change(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
+        let block = self.bitmap.write(handle)?;
+        let mut bytes = block.bytes_mut();
+        Ok(if used {
+            bitmap::set_range(&mut bytes, span.start..span.end())
+        } else {
+            bitmap::clear_range(&mut bytes, span.start..span.end())
+        })
+    }
+
+    fn covered_bits(&self) -> u32 {
+        match self.map {
+            Map::Blocks => self.volume.layout.clusters_per_group(),
+            Map::Inodes => self.volume.layout.inodes_per_group(),
+        }
+    }
+
+    fn full_sum(&self) -> Option<u32> {
+        let seed = self.volume.csum.seed()?;
+        Some(crc32c(seed, &self.bitmap.read()[..self.covered_bits() as usize / 8]))
+    }
+
+    fn sum_anew(&mut self) {
+        if let Some(sum) = self.full_sum() {
+            self.set_sum(sum);
+        }
+    }
+
+    fn sum_agrees(&self, sum: u32) -> bool {
+        let mask = if self.volume.layout.desc_size() < 64 { 0xFFFF } else { u32::MAX };
+        self.full_sum().is_none_or(|full| (full ^ sum) & mask == 0)
+    }
+
+    fn sum(&self) -> u32 {
+        match self.map {
+            Map::Blocks => self.desc.block_bitmap_csum,
+            Map::Inodes => self.desc.inode_bitmap_csum,
+        }
+    }
+
+    fn set_sum(&mut self, sum: u32) {
+        match self.map {
+            Map::Blocks => self.desc.block_bitmap_csum = sum,
+            Map::Inodes => self.desc.inode_bitmap_csum = sum,
+        }
+    }
+
+    /// Writes the descriptor with its checksum and unlocks the group.
+    pub(crate) fn finish(self, blocks: &GroupBlocks, handle: &Handle<'_>) -> Result<()> {
+        let block = blocks.descriptor.write(handle)?;
+        let mut bytes = block.bytes_mut();
+        self.desc.write(&mut bytes[blocks.place.clone()], self.nr, &self.volume.csum);
+        Ok(())
+    }
+}
+
+/// Writes the bitmap that an UNINIT flag stands for and drops the flag. The group is locked; the
+/// block is new to the cache, so nothing here waits.
+fn fill_uninit(
+    volume: &Volume,
+    nr: GroupNr,
+    desc: &mut GroupDesc,
+    map: Map,
+    handle: &Handle<'_>,
+) -> Result<MetaBlock> {
+    let place = match map {
+        Map::Blocks => desc.block_bitmap,
+        Map::Inodes => desc.inode_bitmap,
+    };
+    let block = volume.journal.cache().get_new(place)?;
+    let content = match map {
+        Map::Blocks => volume.computed_block_bitmap(nr, desc),
+        Map::Inodes => {
+            let mut empty = vec![0; volume.block_size().bytes()].into_boxed_slice();
+            bitmap::init_inode_bitmap(&mut empty, &volume.layout);
+            empty
+        }
+    };
+    block.write(handle)?.bytes_mut().copy_from_slice(&content);
+    let covered = match map {
+        Map::Blocks => volume.layout.clusters_per_group(),
+        Map::Inodes => volume.layout.inodes_per_group(),
+    };
+    let sum = volume.csum.seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
+    match map {
+        Map::Blocks => {
+            desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+            let clusters = volume.layout.clusters_in_group(nr).unwrap_or(0);
+            let free = bitmap::count_zeros(&content, 0..clusters);
+            let before = i64::from(desc.free_clusters);
+            volume.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
+            desc.free_clusters = free;
+            desc.block_bitmap_csum = sum.unwrap_or(0);
+            block.set_verified_as(crate::verified::Role::BlockBitmap(nr).kind());
+        }
+        Map::Inodes => {
+            desc.flags.remove(GroupFlags::INODE_UNINIT);
+            desc.itable_unused = volume.layout.inodes_per_group();
+            desc.inode_bitmap_csum = sum.unwrap_or(0);
+            block.set_verified_as(crate::verified::Role::InodeBitmap(nr).kind());
+        }
+    }
+    Ok(block)
+}

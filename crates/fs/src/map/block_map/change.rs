@@ -1,0 +1,239 @@
+//! Adding blocks to a block map and taking them away.
+//!
+//! ```text
+//!   i_block [0..11] direct   [12] ──► [p pointers]
+//!                            [13] ──► [p] ──► [p]            a pointer block is made, zeroed, when
+//!                            [14] ──► [p] ──► [p] ──► [p]    the first pointer goes in, and freed
+//!                                                            when the last one has gone
+//! ```
+//!
+//! Pointers have 32 bits, and there is no unwritten state.
+
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
+use extant_journal::Handle;
+use extant_ondisk::block_map::{self, Path};
+use extant_ondisk::extent::{Extent, ExtentState};
+use std::ops::Range;
+
+/// Points the logical blocks of `new` at its physical ones.
+///
+/// Pointer blocks are allocated behind the data as they are needed. Errors: `FileTooLarge` beyond
+/// what a map reaches, `NoSpace` (what was pointed at so far is undone), `Corrupt`.
+pub(crate) fn insert(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    if new.state != ExtentState::Written {
+        return Err(Error::NotSupported("unwritten blocks in a block map"));
+    }
+    for n in 0..new.len {
+        let logical = LogicalBlock(new.logical.0 + n);
+        let physical = BlockNr(new.physical.0 + u64::from(n));
+        if let Err(error) = point(volume, ino, body, handle, logical, physical, new) {
+            clear(volume, ino, body, handle, new.logical.0..logical.0, &mut |_, _| Ok(()))?;
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn point(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    logical: LogicalBlock,
+    physical: BlockNr,
+    near: Extent,
+) -> Result<()> {
+    let path = Path::to(logical, volume.block_size()).ok_or(Error::FileTooLarge)?;
+    let slots = path.slots();
+    let Some((&last, ways)) = slots.split_last() else { return Err(Error::FileTooLarge) };
+    let mut parent: Option<BlockNr> = None;
+    for &slot in ways {
+        let child = pointer(volume, ino, body, parent, slot)?;
+        parent = Some(match child {
+            Some(child) => child,
+            None => {
+                let goal = BlockNr(near.physical.0 + u64::from(near.len));
+                let child = volume.allocate_metadata(ino, body, handle, goal)?;
+                let block = volume.journal.cache().get_new(child)?;
+                // Zeroed and whole before anything points at it.
+                drop(block.write(handle)?.bytes_mut());
+                set_pointer(volume, body, handle, parent, slot, Some(child))?;
+                child
+            }
+        });
+    }
+    set_pointer(volume, body, handle, parent, last, Some(physical))
+}
+
+/// The pointer in `slot` of `i_block` or of the pointer block `parent`.
+fn pointer(
+    volume: &Volume,
+    ino: Ino,
+    body: &Body,
+    parent: Option<BlockNr>,
+    slot: u32,
+) -> Result<Option<BlockNr>> {
+    let valid = volume.layout.block_range();
+    let at = Site::of_ino(ino);
+    match parent {
+        None => block_map::check_pointer(&body.disk.i_block, slot, &valid, at),
+        Some(parent) => {
+            let block = volume.journal.cache().get(parent)?;
+            block_map::check_pointer(&block.read(), slot, &valid, at.block(parent))
+        }
+    }
+}
+
+fn set_pointer(
+    volume: &Volume,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    parent: Option<BlockNr>,
+    slot: u32,
+    to: Option<BlockNr>,
+) -> Result<()> {
+    match parent {
+        None => block_map::set_pointer(&mut body.disk.i_block, slot, to),
+        Some(parent) => {
+            let block = volume.journal.cache().get(parent)?;
+            block_map::set_pointer(&mut block.write(handle)?.bytes_mut(), slot, to)
+        }
+    }
+}
+
+/// Takes the blocks of `range` out of the map and frees them, pointer blocks that become empty
+/// included.
+pub(crate) fn remove(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: Range<u32>,
+) -> Result<()> {
+    let mut run: Option<Range<u64>> = None;
+    let free = |body: &mut Body, run: Range<u64>| {
+        let len = run.end - run.start;
+        volume.free(handle, BlockNr(run.start), len)?;
+        body.disk.sectors = body.disk.sectors.saturating_sub(volume.sectors(len));
+        Ok::<(), Error>(())
+    };
+    clear(volume, ino, body, handle, range, &mut |body, block| {
+        match &mut run {
+            // Right to left, so neighbours come from behind.
+            Some(run) if run.start == block.0 + 1 => run.start = block.0,
+            _ => {
+                if let Some(run) = run.replace(block.0..block.0 + 1) {
+                    free(body, run)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    match run {
+        Some(run) => free(body, run),
+        None => Ok(()),
+    }
+}
+
+/// Clears the pointers of `range`, right to left, handing each block that was pointed at to `gone`.
+fn clear(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: Range<u32>,
+    gone: &mut dyn FnMut(&mut Body, BlockNr) -> Result<()>,
+) -> Result<()> {
+    let most = block_map::max_blocks(volume.block_size());
+    let end = u64::from(range.end).min(most);
+    // The four trees of i_block, from the right: slots 14, 13, 12, then the direct pointers.
+    for slot in (0..block_map::ROOT_SLOTS as u32).rev() {
+        let (first, below) = root_slot(volume, slot);
+        let from = u64::from(range.start).max(first);
+        let to = end.min(first + below);
+        if from >= to {
+            continue;
+        }
+        let Some(child) = pointer(volume, ino, body, None, slot)? else { continue };
+        if slot < block_map::DIRECT {
+            set_pointer(volume, body, handle, None, slot, None)?;
+            gone(body, child)?;
+            continue;
+        }
+        let levels = slot - block_map::DIRECT;
+        let tree = Subtree { block: child, first, levels };
+        if tree.clear(volume, ino, body, handle, from..to, gone)? {
+            set_pointer(volume, body, handle, None, slot, None)?;
+            volume.free_metadata(ino, body, handle, child)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first logical block below slot `slot` of `i_block`, and how many lie below it.
+fn root_slot(volume: &Volume, slot: u32) -> (u64, u64) {
+    let p = u64::from(block_map::pointers_per_block(volume.block_size()));
+    match slot {
+        12 => (12, p),
+        13 => (12 + p, p * p),
+        14 => (12 + p + p * p, p * p * p),
+        direct => (u64::from(direct), 1),
+    }
+}
+
+/// A pointer block and what lies below it.
+struct Subtree {
+    block: BlockNr,
+    /// The first logical block it maps.
+    first: u64,
+    /// Levels of pointer blocks below this one.
+    levels: u32,
+}
+
+impl Subtree {
+    /// Clears `range` below this block; says whether the block is empty now.
+    fn clear(
+        &self,
+        volume: &Volume,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        range: Range<u64>,
+        gone: &mut dyn FnMut(&mut Body, BlockNr) -> Result<()>,
+    ) -> Result<bool> {
+        let p = u64::from(block_map::pointers_per_block(volume.block_size()));
+        let below = p.pow(self.levels);
+        let low = (range.start - self.first) / below;
+        let high = (range.end - 1 - self.first) / below;
+        for slot in (low..=high).rev() {
+            let slot32 = slot as u32; // at most 16384 pointers in a block
+            let Some(child) = pointer(volume, ino, body, Some(self.block), slot32)? else {
+                continue;
+            };
+            let first = self.first + slot * below;
+            if self.levels > 0 {
+                let tree = Subtree { block: child, first, levels: self.levels - 1 };
+                let part = range.start.max(first)..range.end.min(first + below);
+                if !tree.clear(volume, ino, body, handle, part, gone)? {
+                    continue;
+                }
+                set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
+                volume.free_metadata(ino, body, handle, child)?;
+            } else {
+                set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
+                gone(body, child)?;
+            }
+        }
+        let block = volume.journal.cache().get(self.block)?;
+        let empty = block_map::is_empty(&block.read());
+        Ok(empty)
+    }
+}

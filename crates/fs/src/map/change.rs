@@ -1,0 +1,240 @@
+//! Giving a file blocks and taking them away: one door for extent trees and block maps.
+//!
+//! ```text
+//!   fill    hole [a, b) → allocate a run, record it, again until the range is full
+//!   unmap   [a, b)      → record gone, then bits cleared; a shared cluster stays while any
+//!                         block of it is mapped
+//!
+//!   bigalloc, 4 blocks a cluster:     logical   │0 1 2 3│4 5 6 7│
+//!                                     unmap 2..6    └─┬─┘         frees no cluster: 0, 1 and 6, 7
+//!                                                                 still use both
+//! ```
+
+use crate::alloc::blocks::{Request, Search};
+use crate::inode::Body;
+use crate::map::{Run, Target, block_map, extent};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result};
+use extant_journal::Handle;
+use extant_ondisk::extent::{Extent, ExtentState, MAX_LEN};
+use std::ops::Range;
+
+impl Volume {
+    /// How this volume looks for blocks at present.
+    pub(crate) fn search(&self) -> Search {
+        if self.bulk.is_on() { Search::Next } else { Search::Near }
+    }
+
+    /// Records that `extent` holds those logical blocks of `ino`, which were a hole.
+    ///
+    /// The caller stores the inode afterwards, and counts the data blocks in it. Errors: `NoSpace`
+    /// (map unchanged), `FileTooLarge`, `Corrupt`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn map_insert(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        extent: Extent,
+    ) -> Result<()> {
+        if body.disk.has_extents() {
+            extent::insert::insert(self, ino, body, handle, extent)
+        } else {
+            block_map::change::insert(self, ino, body, handle, extent)
+        }
+    }
+
+    /// Gives the holes of `range` blocks, as near `goal` as can be, calling `found` for each run
+    /// that is now mapped (those that were before included), in order.
+    ///
+    /// New runs get `state`; block maps know only written ones. The caller stores the inode. On an
+    /// error what was recorded so far stays. Errors: `NoSpace`, `FileTooLarge`, `Corrupt`,
+    /// `Device`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn fill(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        range: Range<u32>,
+        state: ExtentState,
+        found: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
+        if !body.disk.has_extents() && state != ExtentState::Written {
+            return Err(Error::Invalid(
+                "blocks beyond what a file can have, or unwritten in a map",
+            ));
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
+            let run = match run.target {
+                Target::Hole => self.fill_hole(ino, body, handle, run, state)?,
+                _ => run,
+            };
+            found(run)?;
+            at = run.end().0;
+        }
+        Ok(())
+    }
+
+    /// Allocates for the start of a hole and records it.
+    fn fill_hole(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        hole: Run,
+        state: ExtentState,
+    ) -> Result<Run> {
+        let ratio = self.layout.cluster_ratio();
+        let logical = hole.logical;
+        let skip = logical.0 % ratio;
+        let limit = max_len(state);
+        if ratio > 1
+            && let Some(cluster) = self.cluster_of(ino, body, logical)?
+        {
+            // The file owns this cluster through a neighbour: no allocation.
+            let len = hole.len.min(ratio - skip);
+            let physical = BlockNr(cluster.0 + u64::from(skip));
+            self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
+            return Ok(Run { logical, len, target: target(physical, state) });
+        }
+        let goal = self.goal(ino, body, logical)?;
+        let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
+        // A last cluster that a right-hand neighbour owns is left to its own turn.
+        let want = hole.len.min(limit - skip);
+        let wish = Request { goal, want: want + skip, below, search: self.search() };
+        let got = self.allocate(handle, wish)?;
+        let mut len = want.min(got.len - skip);
+        if ratio > 1 && !(logical.0 + len).is_multiple_of(ratio) && len > ratio - skip {
+            let tail = LogicalBlock((logical.0 + len) / ratio * ratio);
+            if self.cluster_of(ino, body, tail)?.is_some() {
+                let spare = BlockNr(got.start.0 + u64::from(skip + (tail.0 - logical.0)));
+                self.free(handle, spare, u64::from(ratio))?;
+                len = tail.0 - logical.0;
+            }
+        }
+        let physical = BlockNr(got.start.0 + u64::from(skip));
+        let extent = Extent { logical, len, physical, state };
+        if let Err(error) = self.map_insert(ino, body, handle, extent) {
+            let clusters = (skip + len).div_ceil(ratio);
+            self.free(handle, got.start, u64::from(clusters * ratio))?;
+            return Err(error);
+        }
+        let clusters = (skip + len).div_ceil(ratio);
+        body.disk.sectors += self.sectors(u64::from(clusters) * u64::from(ratio));
+        Ok(Run { logical, len, target: target(physical, state) })
+    }
+
+    /// Where the next blocks of a file would be best: behind the blocks before them, else the
+    /// inode's group; in a bulk load wherever the load stands.
+    fn goal(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<BlockNr> {
+        if self.search() == Search::Next {
+            return Ok(self.bulk.goal());
+        }
+        if let Some(before) = logical.0.checked_sub(1)
+            && let Some(block) = self.map(ino, body, LogicalBlock(before), 1)?.target.block()
+        {
+            return Ok(BlockNr(block.0 + 1));
+        }
+        Ok(self.group_start(ino))
+    }
+
+    /// The first block of the cluster that the file owns for `logical`, if any block of that
+    /// logical cluster is mapped.
+    fn cluster_of(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<Option<BlockNr>> {
+        let ratio = self.layout.cluster_ratio();
+        let start = logical.0 / ratio * ratio;
+        for run in self.runs(ino, body, start..start.saturating_add(ratio)) {
+            let run = run?;
+            if let Some(block) = run.target.block() {
+                return Ok(Some(BlockNr(block.0 / u64::from(ratio) * u64::from(ratio))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Unmaps `range` and frees its blocks. The file's size is the caller's business.
+    ///
+    /// The caller stores the inode. Errors: `NoSpace` when a hole in the middle of an extent needs
+    /// a block and none is left (map unchanged there); `Corrupt`; `Device`. Locks: the inode's is
+    /// held; takes `Group`.
+    pub(crate) fn unmap(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        if body.disk.has_extents() {
+            let mut free = |body: &mut Body, gone: Extent| self.free_data(ino, body, handle, gone);
+            extent::truncate::remove(self, ino, body, handle, range, &mut free)
+        } else {
+            block_map::change::remove(self, ino, body, handle, range)
+        }
+    }
+
+    /// Changes whether the mapped blocks of `range` read as zeros.
+    ///
+    /// The caller stores the inode. Errors and locks as [`Volume::unmap`].
+    pub(crate) fn convert(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        range: Range<u32>,
+        state: ExtentState,
+    ) -> Result<()> {
+        extent::truncate::convert(self, ino, body, handle, range, state)
+    }
+
+    /// Frees the clusters of `gone`, which has just left the map, that no other block of the file
+    /// uses.
+    fn free_data(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        gone: Extent,
+    ) -> Result<()> {
+        let ratio = self.layout.cluster_ratio();
+        let (mut start, mut end) = (gone.logical.0, gone.logical.0 + gone.len);
+        if ratio > 1 {
+            // Whole clusters, less the ones at the ends that are still in use.
+            let first = start / ratio * ratio;
+            let last = end.div_ceil(ratio).saturating_mul(ratio);
+            start = first;
+            end = last;
+            if self.cluster_of(ino, body, LogicalBlock(first))?.is_some() {
+                start = first + ratio;
+            }
+            if last - ratio > first
+                && self.cluster_of(ino, body, LogicalBlock(last - ratio))?.is_some()
+            {
+                end = last - ratio;
+            }
+            if start >= end {
+                return Ok(());
+            }
+        }
+        let physical = gone.physical.0 + u64::from(start) - u64::from(gone.logical.0);
+        let len = u64::from(end - start);
+        self.free(handle, BlockNr(physical), len)?;
+        body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(len));
+        Ok(())
+    }
+}
+
+/// Most blocks of one extent in `state`.
+pub(crate) fn max_len(state: ExtentState) -> u32 {
+    match state {
+        ExtentState::Written => MAX_LEN,
+        ExtentState::Unwritten => MAX_LEN - 1,
+    }
+}
+
+fn target(physical: BlockNr, state: ExtentState) -> Target {
+    match state {
+        ExtentState::Written => Target::Written(physical),
+        ExtentState::Unwritten => Target::Unwritten(physical),
+    }
+}

@@ -1,0 +1,140 @@
+//! The way from an inode's root to a leaf, for changing the tree.
+//!
+//! ```text
+//!   i_block  ┌──────┬───┬───┬───┐          steps[0]  Root,  slot 1
+//!            │header│ 0 │ 17│   │
+//!            └──────┴───┴─┬─┴───┘
+//!   block 8212 ┌──────┬───▼┬────┬────┐     steps[1]  Block, slot 2 (behind the entry that is
+//!              │header│ 17 │ 30 │ …  │               at or before the logical block)
+//!              └──────┴────┴────┴────┘
+//! ```
+//!
+//! In an inner node a slot is the entry that was followed; in the leaf it is where an entry for the
+//! logical block would be inserted: 1 + the last entry at or before it.
+
+use crate::inode::Body;
+use crate::map::extent::node;
+use crate::volume::Volume;
+use extant_base::{Ino, LogicalBlock, Result, Site};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::extent::{ExtentNode, NodeRules};
+
+/// Where a node's bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In `i_block` of the inode.
+    Root,
+    /// In a block of its own.
+    Block(MetaBlock),
+}
+
+/// One node on the way.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) place: Place,
+    pub(crate) slot: usize,
+}
+
+/// The nodes from the root to a leaf; never empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Path {
+    /// The way to the leaf where `at` is or would be.
+    pub(crate) fn to(volume: &Volume, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Path> {
+        let mut steps = Vec::with_capacity(3);
+        let mut rules = NodeRules::root(&volume.layout);
+        ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
+        let seed = body.seed(volume, ino);
+        let mut place = Place::Root;
+        // The depth falls with every step, so this ends.
+        loop {
+            let (slot, next) = with_bytes(&place, body, |bytes| {
+                let node = node::view(bytes);
+                let behind = node.search(at).map_or(0, |n| n + 1);
+                if node.is_leaf() {
+                    (behind, None)
+                } else {
+                    // Left of the first key everything belongs to the first child.
+                    let slot = behind.saturating_sub(1);
+                    (slot, Some((node.index(slot).child, rules.child(&node, slot, seed))))
+                }
+            });
+            steps.push(Step { place, slot });
+            let Some((child, below)) = next else { return Ok(Path { steps }) };
+            place = Place::Block(volume.extent_node(ino, child, &below)?);
+            rules = below;
+        }
+    }
+
+    /// The leaf's step.
+    pub(crate) fn leaf(&self) -> &Step {
+        self.steps.last().expect("a path holds at least the root")
+    }
+
+    /// Number of levels below the root.
+    pub(crate) fn depth(&self) -> usize {
+        self.steps.len() - 1
+    }
+}
+
+/// Reads a node's bytes.
+pub(crate) fn with_bytes<T>(place: &Place, body: &Body, read: impl FnOnce(&[u8]) -> T) -> T {
+    match place {
+        Place::Root => read(&body.disk.i_block),
+        Place::Block(block) => read(&block.read()),
+    }
+}
+
+/// Changes a node's bytes and sets its checksum. The root's is part of the inode's: the caller
+/// stores the inode in the end.
+pub(crate) fn edit<T>(
+    place: &Place,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    change: impl FnOnce(&mut [u8]) -> T,
+) -> Result<T> {
+    match place {
+        Place::Root => Ok(change(&mut body.disk.i_block)),
+        Place::Block(block) => {
+            let seed = volume.csum.inode_seed(ino, body.disk.generation);
+            let block = block.write(handle)?;
+            let mut bytes = block.bytes_mut();
+            let done = change(&mut bytes);
+            node::set_checksum(&mut bytes, seed);
+            Ok(done)
+        }
+    }
+}
+
+/// After the first entry of the leaf changed: brings the keys of the nodes above into line, as far
+/// up as the changed node is first in its parent.
+pub(crate) fn fix_keys(
+    path: &Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+) -> Result<()> {
+    let leaf = path.leaf();
+    let Some(first) = with_bytes(&leaf.place, body, |bytes| {
+        (node::entries(bytes) > 0).then(|| node::key(bytes, 0))
+    }) else {
+        return Ok(());
+    };
+    for step in path.steps[..path.depth()].iter().rev() {
+        let slot = step.slot;
+        if with_bytes(&step.place, body, |bytes| node::key(bytes, slot)) == first {
+            break;
+        }
+        edit(&step.place, volume, ino, body, handle, |bytes| node::set_key(bytes, slot, first))?;
+        if slot > 0 {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! Laying down a volume.
+
+use crate::environment::Environment;
+use crate::mkfs::options::MkfsOptions;
+use crate::mkfs::place::{Places, place, static_runs};
+use crate::mkfs::plan::Plan;
+use crate::mkfs::reserved;
+use crate::volume::{Volume, VolumeOptions};
+use extant_base::{BlockNr, ByteOffset, GroupNr, Result};
+use extant_blockdev::BlockDevice;
+use extant_crc32c::crc32c;
+use extant_ondisk::bitmap;
+use extant_ondisk::checksum::Checksums;
+use extant_ondisk::features::Incompat;
+use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
+use extant_ondisk::layout::Layout;
+use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, VolumeState};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Size in blocks.
+    pub blocks: u64,
+    /// Block size in bytes.
+    pub block_bytes: usize,
+    /// Inodes, those in use included.
+    pub inodes: u32,
+    /// Blocks that nothing uses yet.
+    pub free_blocks: u64,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks of the journal, 0 without one.
+    pub journal_blocks: u32,
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+}
+
+/// Makes a volume on `device`, over whatever was there.
+///
+/// Takes the UUID and hash seed from `environment` where `options` give none, and the time from it.
+/// The volume is durable when the call returns. Errors: `Invalid` when options contradict each
+/// other or the device's size (nothing was written then); `Device`.
+///
+/// ```
+/// use extant::{Environment, mkfs};
+/// use extant_blockdev::MemoryDevice;
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(MemoryDevice::new(64 << 20));
+/// let made = mkfs::format(device, &mkfs::MkfsOptions::new(), &Environment::default())?;
+/// assert_eq!(made.block_bytes, 1024);
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub fn format(
+    device: Arc<dyn BlockDevice>,
+    options: &MkfsOptions,
+    environment: &Environment,
+) -> Result<Made> {
+    let formatted = format_open(device, options, environment)?;
+    let made = formatted.made();
+    formatted.finish()?;
+    Ok(made)
+}
+
+/// A volume that was just laid down and is still open, journal off: for a bulk load.
+pub(crate) struct Formatted {
+    pub(crate) volume: Volume,
+    journal_blocks: u32,
+}
+
+/// Lays a volume down and leaves it open. [`Formatted::finish`] makes it whole.
+pub(crate) fn format_open(
+    device: Arc<dyn BlockDevice>,
+    options: &MkfsOptions,
+    environment: &Environment,
+) -> Result<Formatted> {
+    let mut plan = Plan::new(options, device.len())?;
+    let now = u64::try_from(environment.now().sec).unwrap_or(0);
+    let sb = &mut plan.superblock;
+    if options.uuid.is_none() {
+        environment.fill(&mut sb.uuid);
+        // RFC 9562, version 4.
+        sb.uuid[6] = sb.uuid[6] & 0x0F | 0x40;
+        sb.uuid[8] = sb.uuid[8] & 0x3F | 0x80;
+    }
+    if options.hash_seed.is_none() {
+        sb.hash_seed = std::array::from_fn(|_| environment.next_u32());
+    }
+    if sb.features.incompat.contains(Incompat::CSUM_SEED) {
+        sb.checksum_seed = crc32c(!0, &sb.uuid);
+    }
+    (sb.mkfs_time, sb.wtime, sb.lastcheck) = (now, now, now);
+
+    let layout = Layout::new(sb)?;
+    let places = place(&layout)?;
+    let fixed = static_runs(&layout, &places);
+    lay_down(&*device, sb, &layout, &places, &fixed, options.zeroed)?;
+
+    let volume_options = VolumeOptions {
+        read_only: false,
+        environment: environment.clone(),
+        ..VolumeOptions::default()
+    };
+    let volume = Volume::with_superblock(device, plan.superblock.clone(), &volume_options)?;
+    volume.recount_free()?;
+    reserved::make(&volume, &plan, options)?;
+    Ok(Formatted { volume, journal_blocks: plan.journal_blocks })
+}
+
+impl Formatted {
+    /// What was made.
+    pub(crate) fn made(&self) -> Made {
+        let layout = &self.volume.layout;
+        let free = self.volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed).max(0);
+        Made {
+            blocks: layout.blocks_count(),
+            block_bytes: layout.block_size().bytes(),
+            inodes: layout.inodes_count(),
+            free_blocks: (free as u64) << layout.log_cluster_ratio(),
+            groups: layout.groups_count(),
+            journal_blocks: self.journal_blocks,
+            uuid: self.volume.at_open.uuid,
+        }
+    }
+
+    /// Settles the superblock, writes everything home and copies superblock and descriptors to
+    /// their backups.
+    pub(crate) fn finish(self) -> Result<()> {
+        let volume = self.volume;
+        volume.settle_superblock()?;
+        volume.journal.sync()?;
+        let sb = volume.superblock.read().clone();
+        write_backups(&volume, &sb)?;
+        volume.device.flush()
+    }
+}
+
+/// Writes what must stand before the volume can be opened.
+fn lay_down(
+    device: &dyn BlockDevice,
+    sb: &mut Superblock,
+    layout: &Layout,
+    places: &[Places],
+    fixed: &[Range<u64>],
+    zeroed: bool,
+) -> Result<()> {
+    let bs = layout.block_size();
+    let csum = sb.checksums();
+    if !zeroed {
+        // Old signatures at the start, and everything that must read as zeros.
+        device.zero(ByteOffset(0), bs.bytes() as u64)?;
+        for run in fixed {
+            device.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
+        }
+    }
+    let mut table = vec![0u8; layout.desc_blocks() as usize * bs.bytes()];
+    let mut free_blocks = 0u64;
+    let groups = layout.groups_count();
+    let mut from = 0;
+    for nr in layout.groups() {
+        let blocks = layout.blocks_of_group(nr).unwrap_or(0..0);
+        // Runs may reach into the next group: step back to the first that touches this one.
+        while from > 0 && fixed[from - 1].end > blocks.start {
+            from -= 1;
+        }
+        while fixed.get(from).is_some_and(|run| run.end <= blocks.start) {
+            from += 1;
+        }
+        let here: Vec<Range<u64>> = fixed[from..]
+            .iter()
+            .take_while(|run| run.start < blocks.end)
+            .map(|run| run.start.max(blocks.start)..run.end.min(blocks.end))
+            .collect();
+        let (bitmap, free) = block_bitmap(layout, nr, &blocks, &here);
+        free_blocks += u64::from(free) << layout.log_cluster_ratio();
+        let place = &places[nr.0 as usize];
+        let flags = group_flags(&csum, layout, nr, groups, place, &here);
+        let ipg = layout.inodes_per_group();
+        let mut desc = GroupDesc {
+            block_bitmap: place.block_bitmap,
+            inode_bitmap: place.inode_bitmap,
+            inode_table: place.inode_table,
+            free_clusters: free,
+            free_inodes: ipg,
+            flags,
+            itable_unused: if csum.groups_may_be_uninit() { ipg } else { 0 },
+            ..GroupDesc::default()
+        };
+        if !flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let covered = layout.clusters_per_group() as usize / 8;
+            desc.block_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
+            device.write_at(bs.start_of(place.block_bitmap), &bitmap)?;
+        }
+        if !flags.contains(GroupFlags::INODE_UNINIT) {
+            let mut bitmap = vec![0u8; bs.bytes()];
+            bitmap::fill_padding(&mut bitmap, ipg);
+            let covered = ipg as usize / 8;
+            desc.inode_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
+            device.write_at(bs.start_of(place.inode_bitmap), &bitmap)?;
+        }
+        if let Some((k, offset)) = layout.desc_place(nr) {
+            let start = k as usize * bs.bytes() + offset;
+            desc.write(&mut table[start..start + layout.desc_size()], nr, &csum);
+        }
+    }
+    for (k, block) in table.chunks_exact(bs.bytes()).enumerate() {
+        if let Some(nr) = layout.desc_block(k as u32) {
+            device.write_at(bs.start_of(nr), block)?;
+        }
+    }
+    sb.free_blocks = free_blocks;
+    sb.free_inodes = sb.inodes_count;
+    device.write_at(ByteOffset(SUPERBLOCK_OFFSET), superblock_bytes(sb).as_slice())
+}
+
+/// The block bitmap of a group that holds the runs `here`, and its free clusters.
+fn block_bitmap(
+    layout: &Layout,
+    nr: GroupNr,
+    blocks: &Range<u64>,
+    here: &[Range<u64>],
+) -> (Vec<u8>, u32) {
+    let mut bytes = vec![0u8; layout.block_size().bytes()];
+    let ratio = layout.log_cluster_ratio();
+    let mut used = 0;
+    for run in here {
+        let first = ((run.start - blocks.start) >> ratio) as u32;
+        let last = ((run.end - 1 - blocks.start) >> ratio) as u32;
+        used += bitmap::set_range(&mut bytes, first..last + 1);
+    }
+    let clusters = layout.clusters_in_group(nr).unwrap_or(0);
+    bitmap::fill_padding(&mut bytes, clusters);
+    (bytes, clusters - used)
+}
+
+/// As mke2fs: the first group is real, groups that hold others' metadata and the last one have a
+/// real block bitmap, all others are left to be made when first used.
+fn group_flags(
+    csum: &Checksums,
+    layout: &Layout,
+    nr: GroupNr,
+    groups: u32,
+    place: &Places,
+    here: &[Range<u64>],
+) -> GroupFlags {
+    if !csum.groups_may_be_uninit() {
+        return GroupFlags::empty();
+    }
+    let mut flags = GroupFlags::INODE_ZEROED;
+    if nr.0 == 0 {
+        return flags;
+    }
+    flags |= GroupFlags::INODE_UNINIT;
+    let own = |start: u64| {
+        [place.block_bitmap.0, place.inode_bitmap.0, place.inode_table.0].contains(&start)
+            || layout.base_blocks(nr).is_some_and(|base| base.contains(&start))
+    };
+    if nr.0 + 1 < groups && here.iter().all(|run| own(run.start)) {
+        flags |= GroupFlags::BLOCK_UNINIT;
+    }
+    flags
+}
+
+/// A superblock as it stands on the device, checksum included.
+fn superblock_bytes(sb: &Superblock) -> [u8; SUPERBLOCK_SIZE] {
+    sb.to_raw().to_bytes()
+}
+
+/// Copies the superblock and the descriptor blocks to every group that keeps a copy.
+fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
+    let (layout, device) = (&volume.layout, &volume.device);
+    let bs = layout.block_size();
+    for group in layout.super_groups().filter(|group| group.0 != 0) {
+        let mut copy = sb.clone();
+        copy.block_group = group;
+        copy.state.remove(VolumeState::VALID);
+        copy.features.incompat.remove(Incompat::RECOVER);
+        if let Some(at) = layout.super_offset(group) {
+            device.write_at(at, &superblock_bytes(&copy))?;
+        }
+    }
+    for k in 0..layout.desc_blocks() {
+        let Some(primary) = layout.desc_block(k) else { continue };
+        let block = volume.journal.cache().get(primary)?;
+        for (_, nr) in layout.desc_block_backups(k) {
+            device.write_at(bs.start_of(nr), &block.read())?;
+        }
+    }
+    Ok(())
+}

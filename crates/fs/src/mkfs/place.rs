@@ -1,0 +1,95 @@
+//! Where a new volume's bitmaps and inode tables go.
+//!
+//! ```text
+//!   flex group of 4      ┌──────┬───────┬─────────┬─────────┬────────────────────────┐
+//!   first group          │ base │ b b b b│ i i i i │ table 0 │ table 1 │ table 2 │ 3   │
+//!                        └──────┴───────┴─────────┴─────────┴────────────────────────┘
+//!   without flex_bg each group keeps its own:   base │ b │ i │ table
+//! ```
+//!
+//! Runs never cross a group's base metadata (superblock copy, descriptors, their reserve), and
+//! spill into the next group when a small group cannot hold them.
+
+use extant_base::{BlockNr, Error, GroupNr, Result};
+use extant_ondisk::layout::Layout;
+use std::ops::Range;
+
+/// The three places a descriptor names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) block_bitmap: BlockNr,
+    pub(crate) inode_bitmap: BlockNr,
+    pub(crate) inode_table: BlockNr,
+}
+
+/// Places for every group, in order.
+///
+/// Errors: `Invalid` when the volume is too small for its own metadata.
+pub(crate) fn place(layout: &Layout) -> Result<Vec<Places>> {
+    let groups = layout.groups_count();
+    let flex = layout.groups_per_flex().max(1);
+    let itable = u64::from(layout.itable_blocks());
+    let mut places = vec![Places::default(); groups as usize];
+    let mut first = 0;
+    while first < groups {
+        let last = first.saturating_add(flex).min(groups);
+        let start = layout.first_block(GroupNr(first)).ok_or(TOO_SMALL)?;
+        let mut cursor = start.0;
+        let members = first as usize..last as usize;
+        for group in &mut places[members.clone()] {
+            group.block_bitmap = take(layout, &mut cursor, 1)?;
+        }
+        for group in &mut places[members.clone()] {
+            group.inode_bitmap = take(layout, &mut cursor, 1)?;
+        }
+        for group in &mut places[members] {
+            group.inode_table = take(layout, &mut cursor, itable)?;
+        }
+        first = last;
+    }
+    Ok(places)
+}
+
+const TOO_SMALL: Error = Error::Invalid("the device is too small for the volume's own metadata");
+
+/// The first `len` blocks at or behind the cursor that hold no base metadata.
+fn take(layout: &Layout, cursor: &mut u64, len: u64) -> Result<BlockNr> {
+    let mut start = *cursor;
+    'search: loop {
+        let end = start.checked_add(len).ok_or(TOO_SMALL)?;
+        if end > layout.block_range().end {
+            return Err(TOO_SMALL);
+        }
+        let first = layout.group_of_block(BlockNr(start)).ok_or(TOO_SMALL)?;
+        let last = layout.group_of_block(BlockNr(end - 1)).ok_or(TOO_SMALL)?;
+        for group in first.0..=last.0 {
+            if let Some(base) = layout.base_blocks(GroupNr(group))
+                && base.start < end
+                && start < base.end
+            {
+                start = base.end;
+                continue 'search;
+            }
+        }
+        *cursor = end;
+        return Ok(BlockNr(start));
+    }
+}
+
+/// Everything that stands at a fixed place, sorted: base metadata, bitmaps, tables.
+pub(crate) fn static_runs(layout: &Layout, places: &[Places]) -> Vec<Range<u64>> {
+    let itable = u64::from(layout.itable_blocks());
+    let mut runs: Vec<Range<u64>> = Vec::with_capacity(places.len() * 4);
+    for (nr, group) in places.iter().enumerate() {
+        if let Some(base) = layout.base_blocks(GroupNr(nr as u32)).filter(|base| !base.is_empty()) {
+            runs.push(base);
+        }
+        for (start, len) in
+            [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, itable)]
+        {
+            runs.push(start.0..start.0 + len);
+        }
+    }
+    runs.sort_unstable_by_key(|run| run.start);
+    runs
+}

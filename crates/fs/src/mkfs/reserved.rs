@@ -1,0 +1,442 @@
+//! The inodes that every volume starts with, made by the engine.
+//!
+//! ```text
+//!    1  bad blocks, empty          7  descriptor blocks to grow into (resize_inode)
+//!    2  root                       8  journal
+//!    3  user quota                11  lost+found
+//!    4  group quota               12… project quota, orphan file
+//! ```
+
+use crate::alloc::blocks::{Request, Search};
+use crate::alloc::inodes::InodeGoal;
+use crate::inode::Body;
+use crate::mkfs::options::MkfsOptions;
+use crate::mkfs::plan::Plan;
+use crate::volume::Volume;
+use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, LogicalBlock, Result, Site, Tid};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::block_map::pointers_per_block;
+use extant_ondisk::dirent::{DirBlockMut, EntryKind};
+use extant_ondisk::extent::{Extent, ExtentNodeMut, ExtentState, MAX_LEN};
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::inode::{Inode as DiskInode, InodeFlags};
+use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
+use extant_ondisk::mmp::{Mmp, MmpState};
+use extant_ondisk::orphan_file;
+use extant_ondisk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
+
+/// Credits for one of these inodes: bitmaps, descriptors, table, directory and map blocks.
+const CREDITS: Credits = Credits::blocks(64);
+
+/// Makes all of them.
+pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
+    number_reserved(volume)?;
+    root(volume, options)?;
+    if options.lost_and_found {
+        lost_and_found(volume, options)?;
+    }
+    if volume.has_compat(Compat::RESIZE_INODE) && volume.at_open.reserved_gdt_blocks > 0 {
+        resize_inode(volume)?;
+    } else if volume.has_compat(Compat::RESIZE_INODE) {
+        empty_resize_inode(volume)?;
+    }
+    if plan.journal_blocks > 0 {
+        journal(volume, plan, options)?;
+    }
+    if volume.has_ro_compat(RoCompat::QUOTA) {
+        quota_files(volume, options)?;
+    }
+    if plan.orphan_blocks > 0 {
+        orphan_file(volume, plan.orphan_blocks)?;
+    }
+    if volume.has_incompat(Incompat::MMP) {
+        mmp_block(volume)?;
+    }
+    overhead(volume, plan);
+    Ok(())
+}
+
+/// Marks the numbers below the first free one used and gives their slots valid sums.
+fn number_reserved(volume: &Volume) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    for number in 1..volume.at_open.first_ino {
+        let Some(ino) = Ino::new(number) else { continue };
+        volume.mark_inode(&handle, ino, ino == Ino::ROOT)?;
+        Body::fresh(volume, DiskInode::default()).store(volume, ino, &handle)?;
+    }
+    handle.stop()
+}
+
+/// An inode as mkfs makes it: links, times and flags set, no blocks.
+fn fresh(volume: &Volume, mode: u16, links: u16) -> Body {
+    let now = volume.environment.now();
+    let mut disk = DiskInode {
+        mode,
+        links,
+        atime: now,
+        ctime: now,
+        mtime: now,
+        crtime: Some(now),
+        extra_isize: volume.inode_format.want_extra_isize(),
+        generation: 0,
+        ..DiskInode::default()
+    };
+    if volume.has_incompat(Incompat::EXTENTS) {
+        disk.flags |= InodeFlags::EXTENTS;
+        ExtentNodeMut::init(&mut disk.i_block, 0);
+    }
+    Body::fresh(volume, disk)
+}
+
+/// Gives `body` one run of `blocks` new blocks from logical block `at` on, near `goal`, and calls
+/// `each` for every run.
+fn grow(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: std::ops::Range<u32>,
+    goal: BlockNr,
+    each: &mut dyn FnMut(LogicalBlock, BlockNr, u32) -> Result<()>,
+) -> Result<()> {
+    let ratio = volume.layout.cluster_ratio();
+    let limit = match body.disk.has_extents() {
+        true => (u64::MAX, MAX_LEN),
+        false => (1 << 32, u32::MAX / 2),
+    };
+    let (mut at, mut goal) = (range.start, goal);
+    while at < range.end {
+        let want = (range.end - at).min(limit.1);
+        let wish = Request { goal, want, below: limit.0, search: Search::Near };
+        let run = volume.allocate(handle, wish)?;
+        let len = run.len.min(range.end - at);
+        let logical = LogicalBlock(at);
+        let extent = Extent { logical, len, physical: run.start, state: ExtentState::Written };
+        volume.map_insert(ino, body, handle, extent)?;
+        body.disk.sectors += volume.sectors(u64::from(run.len.next_multiple_of(ratio)));
+        each(logical, run.start, len)?;
+        at += len;
+        goal = BlockNr(run.start.0 + u64::from(run.len));
+    }
+    Ok(())
+}
+
+fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let links = if options.lost_and_found { 3 } else { 2 };
+    let mut body = fresh(volume, 0o040_000 | options.root_mode, links);
+    (body.disk.uid, body.disk.gid) = options.root_owner;
+    directory(volume, Ino::ROOT, &mut body, &handle, Ino::ROOT, 1)?;
+    body.store(volume, Ino::ROOT, &handle)?;
+    handle.stop()
+}
+
+/// Gives a directory its blocks: the first with "." and "..", the others empty.
+fn directory(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    parent: Ino,
+    blocks: u32,
+) -> Result<()> {
+    let format = volume.dir_format(body);
+    let seed = body.seed(volume, ino).unwrap_or(0);
+    let goal = volume.group_start(ino);
+    grow(volume, ino, body, handle, 0..blocks, goal, &mut |logical, physical, len| {
+        for n in 0..len {
+            let nr = BlockNr(physical.0 + u64::from(n));
+            let block = volume.journal.cache().get_new(nr)?;
+            let block = block.write(handle)?;
+            let mut bytes = block.bytes_mut();
+            let at = Site::of_ino(ino).block(nr);
+            let mut dir = DirBlockMut::new(&mut bytes, format, seed, at);
+            if logical.0 + n == 0 { dir.init_first(ino, parent) } else { dir.init_empty() }
+        }
+        Ok(())
+    })?;
+    body.disk.size = u64::from(blocks) << volume.block_size().log2();
+    Ok(())
+}
+
+/// 16 KiB of empty blocks, at least two and at most twelve, so that a checker finds room.
+fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, true)?;
+    let mut body = fresh(volume, 0o040_700, 2);
+    (body.disk.uid, body.disk.gid) = options.root_owner;
+    let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
+    directory(volume, ino, &mut body, &handle, Ino::ROOT, blocks)?;
+    body.store(volume, ino, &handle)?;
+
+    let root = volume.read_inode(Ino::ROOT)?;
+    let run = volume.map(Ino::ROOT, &root, LogicalBlock(0), 1)?;
+    let nr = run.target.block().ok_or(Error::NotFound)?;
+    let block = volume.journal.cache().get(nr)?;
+    let seed = root.seed(volume, Ino::ROOT).unwrap_or(0);
+    let block = block.write(&handle)?;
+    let mut bytes = block.bytes_mut();
+    let at = Site::of_ino(Ino::ROOT).block(nr);
+    let mut dir = DirBlockMut::new(&mut bytes, volume.dir_format(&root), seed, at);
+    dir.insert(b"lost+found", ino, EntryKind::Directory, None)?;
+    drop(bytes);
+    handle.stop()
+}
+
+/// Inode 7: a double-indirect block whose slots are the reserved descriptor blocks of the first
+/// group, each of which lists its copies in the groups that keep backups.
+fn resize_inode(volume: &Volume) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let layout = &volume.layout;
+    let per_block = pointers_per_block(volume.block_size());
+    let mut body = resize_body(volume);
+    let wish = Request {
+        goal: volume.group_start(Ino::RESIZE),
+        want: 1,
+        below: 1 << 32,
+        search: Search::Near,
+    };
+    let double = volume.allocate(&handle, wish)?.start;
+    // The reserve stands behind the descriptor blocks, in the first group and in each copy.
+    let behind = |first: Option<BlockNr>| {
+        Ok(first.ok_or(Error::NotFound)?.0 + u64::from(layout.desc_blocks()))
+    };
+    let base: u64 = behind(layout.desc_block(0))?;
+    let reserved = u64::from(volume.at_open.reserved_gdt_blocks);
+    let backups: Vec<u64> = layout
+        .super_groups()
+        .filter(|group| group.0 != 0)
+        .map(|group| behind(layout.desc_block_copy(0, group)))
+        .collect::<Result<_>>()?;
+    let block = volume.journal.cache().get_new(double)?;
+    {
+        let block = block.write(&handle)?;
+        let mut bytes = block.bytes_mut();
+        for n in 0..reserved {
+            let slot = (u64::from(layout.desc_blocks()) + n) % u64::from(per_block);
+            put_pointer(&mut bytes, slot as usize, base + n);
+        }
+    }
+    for n in 0..reserved {
+        let list = volume.journal.cache().get_new(BlockNr(base + n))?;
+        let list = list.write(&handle)?;
+        let mut bytes = list.bytes_mut();
+        for (slot, start) in backups.iter().enumerate() {
+            put_pointer(&mut bytes, slot, start + n);
+        }
+    }
+    // Each of these blocks counts as a cluster, shared or not.
+    let blocks = 1 + reserved * (1 + backups.len() as u64);
+    body.disk.sectors = volume.sectors(blocks * u64::from(layout.cluster_ratio()));
+    put_pointer(&mut body.disk.i_block, 13, double.0);
+    body.store(volume, Ino::RESIZE, &handle)?;
+    handle.stop()
+}
+
+fn empty_resize_inode(volume: &Volume) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let mut body = resize_body(volume);
+    let wish = Request {
+        goal: volume.group_start(Ino::RESIZE),
+        want: 1,
+        below: 1 << 32,
+        search: Search::Near,
+    };
+    let double = volume.allocate(&handle, wish)?.start;
+    let block = volume.journal.cache().get_new(double)?;
+    drop(block.write(&handle)?.bytes_mut());
+    body.disk.sectors = volume.sectors(u64::from(volume.layout.cluster_ratio()));
+    put_pointer(&mut body.disk.i_block, 13, double.0);
+    body.store(volume, Ino::RESIZE, &handle)?;
+    handle.stop()
+}
+
+fn resize_body(volume: &Volume) -> Body {
+    let p = u64::from(pointers_per_block(volume.block_size()));
+    let mut body = fresh(volume, 0o100_600, 1);
+    body.disk.flags = InodeFlags::empty();
+    body.disk.i_block = [0; 60];
+    body.disk.size = (12 + p + p * p) << volume.block_size().log2();
+    body
+}
+
+fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
+    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
+}
+
+/// Inode 8: one run near the middle of the volume if there is one, holding an empty log.
+fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let bs = volume.block_size();
+    let mut body = fresh(volume, 0o100_600, 1);
+    let middle = volume.layout.groups_count() / 2;
+    let goal = volume.layout.first_block(GroupNr(middle)).unwrap_or_default();
+    let mut first = None;
+    let blocks = 0..plan.journal_blocks;
+    grow(volume, Ino::JOURNAL, &mut body, &handle, blocks, goal, &mut |_, physical, len| {
+        first.get_or_insert(physical);
+        if !options.zeroed {
+            let bytes = u64::from(len) << bs.log2();
+            volume.device.zero(bs.start_of(physical), bytes)?;
+        }
+        Ok(())
+    })?;
+    body.disk.size = u64::from(plan.journal_blocks) << bs.log2();
+    body.store(volume, Ino::JOURNAL, &handle)?;
+    handle.stop()?;
+
+    let log = JournalSuperblock {
+        block_size: bs,
+        maxlen: plan.journal_blocks,
+        first: 1,
+        sequence: Tid(1),
+        start: None,
+        errno: 0,
+        features: JournalFeatures::NONE,
+        uuid: volume.at_open.uuid,
+        fast_commit_blocks: plan.fast_commit_blocks,
+        head: 0,
+        is_v1: false,
+        nr_users: 1,
+    };
+    let mut block = vec![0u8; bs.bytes()];
+    log.write(&mut block);
+    let first = first.ok_or(Error::NoSpace)?;
+    volume.device.write_at(bs.start_of(first), &block)?;
+
+    let mut sb = volume.superblock.write();
+    sb.journal_inum = Ino::JOURNAL.get();
+    sb.jnl_backup_type = 1;
+    for (word, bytes) in sb.jnl_blocks.iter_mut().zip(body.disk.i_block.chunks_exact(4)) {
+        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    sb.jnl_blocks[15] = (body.disk.size >> 32) as u32;
+    sb.jnl_blocks[16] = body.disk.size as u32;
+    Ok(())
+}
+
+/// Writes `content` into a new reserved file that starts out with no blocks.
+fn reserved_file(
+    volume: &Volume,
+    ino: Ino,
+    mut body: Body,
+    handle: &Handle<'_>,
+    content: &[u8],
+) -> Result<()> {
+    let bs = volume.block_size();
+    let blocks = bs.blocks_for(content.len() as u64) as u32;
+    let goal = volume.group_start(ino);
+    grow(volume, ino, &mut body, handle, 0..blocks, goal, &mut |logical, physical, len| {
+        for n in 0..len {
+            let start = (logical.0 + n) as usize * bs.bytes();
+            let end = (start + bs.bytes()).min(content.len());
+            let block = volume.journal.cache().get_new(BlockNr(physical.0 + u64::from(n)))?;
+            block.write(handle)?.bytes_mut()[..end - start].copy_from_slice(&content[start..end]);
+        }
+        Ok(())
+    })?;
+    body.disk.size = content.len() as u64;
+    body.store(volume, ino, handle)
+}
+
+/// The hidden quota files, with what the volume holds so far: lost+found and the root, which
+/// belong to the root's owner.
+fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
+    for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
+        if kind == QuotaKind::Project && !volume.has_ro_compat(RoCompat::PROJECT) {
+            continue;
+        }
+        let handle = volume.journal.start(CREDITS)?;
+        let ino = match kind {
+            QuotaKind::User => Ino::USER_QUOTA,
+            QuotaKind::Group => Ino::GROUP_QUOTA,
+            QuotaKind::Project => volume.allocate_inode(&handle, InodeGoal::InOrder, false)?,
+        };
+        let mut body = fresh(volume, 0o100_600, 1);
+        body.disk.flags |= InodeFlags::IMMUTABLE;
+        let owner = match kind {
+            QuotaKind::User => options.root_owner.0,
+            QuotaKind::Group => options.root_owner.1,
+            QuotaKind::Project => 0,
+        };
+        let usage = initial_usage(volume, options)?;
+        let entry =
+            QuotaEntry { id: owner, inodes: usage.0, space: usage.1, ..QuotaEntry::default() };
+        let content = QuotaInfo::build(kind, [entry]);
+        reserved_file(volume, ino, body, &handle, &content)?;
+        handle.stop()?;
+        let mut sb = volume.superblock.write();
+        match kind {
+            QuotaKind::User => sb.usr_quota_inum = ino.get(),
+            QuotaKind::Group => sb.grp_quota_inum = ino.get(),
+            QuotaKind::Project => sb.prj_quota_inum = ino.get(),
+        }
+    }
+    Ok(())
+}
+
+/// Inodes and bytes of the directories that mkfs made.
+fn initial_usage(volume: &Volume, options: &MkfsOptions) -> Result<(u64, u64)> {
+    let mut inodes = 1;
+    let mut bytes = volume.read_inode(Ino::ROOT)?.sectors * 512;
+    if options.lost_and_found
+        && let Some(ino) = Ino::new(volume.at_open.first_ino)
+    {
+        inodes += 1;
+        bytes += volume.read_inode(ino)?.sectors * 512;
+    }
+    Ok((inodes, bytes))
+}
+
+fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
+    let handle = volume.journal.start(Credits::blocks(64 + blocks))?;
+    let bs = volume.block_size();
+    let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, false)?;
+    let mut body = fresh(volume, 0o100_600, 1);
+    let seed = body.seed(volume, ino);
+    let goal = volume.group_start(ino);
+    grow(volume, ino, &mut body, &handle, 0..blocks, goal, &mut |_, physical, len| {
+        for n in 0..len {
+            let nr = BlockNr(physical.0 + u64::from(n));
+            let block = volume.journal.cache().get_new(nr)?;
+            let block = block.write(&handle)?;
+            orphan_file::init(&mut block.bytes_mut(), nr, seed);
+        }
+        Ok(())
+    })?;
+    body.disk.size = u64::from(blocks) << bs.log2();
+    body.store(volume, ino, &handle)?;
+    handle.stop()?;
+    volume.superblock.write().orphan_file_inum = ino.get();
+    Ok(())
+}
+
+fn mmp_block(volume: &Volume) -> Result<()> {
+    let handle = volume.journal.start(CREDITS)?;
+    let goal = volume.group_start(Ino::ROOT);
+    let wish = Request { goal, want: 1, below: u64::MAX, search: Search::Near };
+    let nr = volume.allocate(&handle, wish)?.start;
+    handle.stop()?;
+    let mut block = vec![0u8; volume.block_size().bytes()];
+    let mmp = Mmp {
+        state: MmpState::Clean,
+        time: 0,
+        nodename: [0; 64],
+        bdevname: [0; 32],
+        check_interval: volume.at_open.mmp_update_interval,
+    };
+    mmp.write(&mut block, &volume.csum);
+    let at: ByteOffset = volume.block_size().start_of(nr);
+    volume.device.write_at(at, &block)?;
+    volume.superblock.write().mmp_block = nr;
+    Ok(())
+}
+
+/// All metadata and the journal, in clusters, as the superblock remembers it.
+fn overhead(volume: &Volume, plan: &Plan) {
+    let layout = &volume.layout;
+    let fixed = volume.at_open.free_blocks >> layout.log_cluster_ratio();
+    let journal = u64::from(plan.journal_blocks).div_ceil(u64::from(layout.cluster_ratio()));
+    let clusters = layout.clusters_count().saturating_sub(fixed) + journal;
+    volume.superblock.write().overhead_clusters = u32::try_from(clusters).unwrap_or(0);
+}
