@@ -1,10 +1,8 @@
 //! The cache of metadata blocks: found by number, read once, forgotten by a clock.
 //!
 //! ```text
-//!   nr ──hash of nr/16──► shard ┬ index   nr → place
-//!                               ├ ring    ●──●──○──●──○      ○ not asked for since the hand passed
-//!                               │               ▲ hand       clean, unheld ○ leave the cache
-//!                               └ dirty   numbers to write home
+//!   nr ──hash of nr/16──► shard ──index──► block          in the table: shared
+//!                           └─ none: an empty block enters the table, its first asker reads it
 //! ```
 //!
 //! A shard's lock is of `Rank::Leaf` and is never held across device I/O: a block enters the table
@@ -12,13 +10,13 @@
 //! limit are written home by whoever starts a handle or misses a block next (`write_out.rs`).
 
 use crate::meta_block::{Block, DIRTY, FAILED, FORGOTTEN, LOADED, MetaBlock, REFERENCED, WRITING};
+use crate::shard::Shard;
 use crate::write_out::Writer;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, BlockSize, Error, IoOp, Result, Tid};
 use extant_blockdev::BlockDevice;
-use hashbrown::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 /// Most bytes one prefetch or merged write moves.
 pub(crate) const MAX_RUN_BYTES: usize = 1 << 20;
@@ -54,70 +52,6 @@ pub struct CacheStats {
     pub writes: u64,
     /// Clean blocks that left to make room.
     pub evictions: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Shard {
-    /// Each block and its place in the ring.
-    index: HashMap<u64, (Arc<Block>, u32)>,
-    ring: Vec<Arc<Block>>,
-    hand: usize,
-    pub(crate) dirty: Vec<u64>,
-}
-
-/// References to a block that nobody outside its shard holds: the index's and the ring's.
-const OWN_REFERENCES: usize = 2;
-
-impl Shard {
-    #[inline]
-    pub(crate) fn find(&self, nr: BlockNr) -> Option<&Arc<Block>> {
-        self.index.get(&nr.0).map(|(block, _)| block)
-    }
-
-    fn insert(&mut self, block: Arc<Block>) {
-        let place = u32::try_from(self.ring.len()).expect("a shard holds fewer than 2^32 blocks");
-        self.index.insert(block.nr.0, (Arc::clone(&block), place));
-        self.ring.push(block);
-    }
-
-    fn remove(&mut self, nr: BlockNr) -> Option<Arc<Block>> {
-        let (block, place) = self.index.remove(&nr.0)?;
-        self.ring.swap_remove(place as usize);
-        if let Some(moved) = self.ring.get(place as usize) {
-            let entry = self.index.get_mut(&moved.nr.0).expect("the ring's blocks are indexed");
-            entry.1 = place;
-        }
-        Some(block)
-    }
-
-    /// Moves the hand once round at most; takes out up to `want` clean blocks nobody holds.
-    fn sweep(&mut self, want: usize, out: &mut Vec<Arc<Block>>) {
-        let mut steps = self.ring.len();
-        let goal = out.len() + want;
-        while steps > 0 && out.len() < goal && !self.ring.is_empty() {
-            steps -= 1;
-            if self.hand >= self.ring.len() {
-                self.hand = 0;
-            }
-            let block = &self.ring[self.hand];
-            // Under the shard's lock no new outside reference can appear. The count comes first:
-            // whoever held the block has set its flags before letting go.
-            let unheld = Arc::strong_count(block) == OWN_REFERENCES;
-            fence(Ordering::Acquire);
-            let flags = block.flags.load(Ordering::Relaxed);
-            let free = unheld && flags & (LOADED | DIRTY | WRITING) == LOADED;
-            if free && flags & REFERENCED == 0 {
-                let nr = block.nr;
-                out.extend(self.remove(nr));
-                // The block that took this place is looked at next.
-                continue;
-            }
-            if free {
-                block.flags.fetch_and(!REFERENCED, Ordering::Relaxed);
-            }
-            self.hand += 1;
-        }
-    }
 }
 
 /// All cached metadata blocks of one volume. Shared by every thread.
@@ -484,6 +418,7 @@ mod tests {
     use super::*;
     use crate::test_device::{Asked, TestDevice};
     use crate::{Credits, Journal};
+    use extant_base::ByteOffset;
 
     const SIZE: usize = 1024;
 
@@ -640,6 +575,36 @@ mod tests {
         assert!(block.is_verified_as(0x1_0000_000c) && !block.is_verified_as(0x2_0000_000c));
         let again = journal.cache().get_new(BlockNr(5)).unwrap();
         assert!(!again.is_verified_as(0x1_0000_000c));
+    }
+
+    #[test]
+    fn blocks_freed_and_used_for_data_keep_the_data() {
+        let options = CacheOptions { limit_bytes: 64 * SIZE, dirty_limit_bytes: 8 * SIZE };
+        let (device, journal) = journal(256, options);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (journal, device) = (&journal, &device);
+                scope.spawn(move || {
+                    // Each thread owns every fourth block; write-outs mix those of all.
+                    for round in 0..60u64 {
+                        for nr in (thread..256).step_by(4) {
+                            change(journal, nr, 0xAA);
+                            if (nr / 4 + round) % 3 == 0 {
+                                journal.cache().forget(BlockNr(nr));
+                                let data = [round as u8; SIZE];
+                                device.write_at(ByteOffset(nr * SIZE as u64), &data).unwrap();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        journal.sync().unwrap();
+        let content = device.content();
+        for (nr, block) in content.chunks(SIZE).enumerate() {
+            let value = if (nr / 4 + 59) % 3 == 0 { 59 } else { 0xAA };
+            assert!(block.iter().all(|byte| *byte == value), "block {nr}");
+        }
     }
 
     #[test]

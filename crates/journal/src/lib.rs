@@ -28,6 +28,7 @@ mod recovery_hostile_test;
 mod replay;
 mod revoke;
 mod scan;
+mod shard;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]
