@@ -57,8 +57,7 @@ impl Volume {
         let buf = &mut buf[..want];
         if body.disk.has_inline_data() {
             let parts = self.inline_parts(ino, body)?;
-            // The size, and so offset + want, is within both parts together.
-            parts.read(offset as usize, buf);
+            parts.read(offset, buf);
             return Ok(want);
         }
         let size = self.block_size();
@@ -152,7 +151,7 @@ impl Volume {
             return Ok(Some(if data { offset } else { end }));
         }
         let size = self.block_size();
-        let blocks = u32::try_from(size.blocks_for(end)).unwrap_or(LOGICAL_END).min(LOGICAL_END);
+        let blocks = u32::try_from(size.blocks_for(end)).unwrap_or(LOGICAL_END);
         let first = u32::try_from(offset >> size.log2()).unwrap_or(LOGICAL_END);
         for run in self.runs(ino, body, first..blocks) {
             let run = run?;

@@ -41,7 +41,7 @@ impl GroupTable {
         let chunk = nr.0 as usize / CHUNK;
         let groups = self.chunks[chunk].get_or_init(|| {
             let first = (chunk * CHUNK) as u32;
-            (first..first + CHUNK as u32).map(|nr| Group::new(GroupNr(nr))).collect()
+            (0..CHUNK as u32).map(|n| Group::new(GroupNr(first + n))).collect()
         });
         &groups[nr.0 as usize % CHUNK]
     }

@@ -67,7 +67,7 @@ impl Volume {
     /// `Corrupt` when the map is; `Invalid` at [`LOGICAL_END`]. Locks: the caller holds the
     /// inode's; takes `Leaf`.
     pub(crate) fn map(&self, ino: Ino, body: &Body, at: LogicalBlock, limit: u32) -> Result<Run> {
-        if at.0 >= LOGICAL_END || limit == 0 {
+        if at.0 == LOGICAL_END || limit == 0 {
             return Err(extant_base::Error::Invalid("logical block out of range"));
         }
         let limit = limit.min(LOGICAL_END - at.0);
