@@ -498,7 +498,7 @@ impl<'a> IndexMut<'a> {
 ///
 /// `hash` is asked once for each name. The parts come as near to half the bytes as the order
 /// allows; both get at least one name, so that a split always makes progress.
-/// Errors: `Corrupt` when the leaf is malformed; `NoSpace` when it holds fewer than two names.
+/// Errors: `Corrupt` when the leaf is malformed or holds "." or ".."; `NoSpace` when it holds fewer than two names.
 /// On an error nothing was changed.
 pub fn split_leaf(
     old: DirBlockMut<'_>,
@@ -512,11 +512,14 @@ pub fn split_leaf(
         stored_hash: Option<(u32, u32)>,
         name: Vec<u8>,
     }
-    let format = old.format();
+    let (format, at) = (old.format(), old.site());
     let mut names = Vec::new();
     for entry in old.view().entries() {
         let entry = entry?;
         if let Some(ino) = entry.ino {
+            if entry.is_dot_or_dotdot() {
+                return Err(at.offset(entry.offset).corrupt(What::DirentDot));
+            }
             let name = entry.name.to_vec();
             let (kind, stored_hash) = (entry.kind, entry.stored_hash);
             names.push(Name { hash: hash(&name)?, ino, kind, stored_hash, name });

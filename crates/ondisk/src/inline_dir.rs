@@ -16,7 +16,7 @@
 //! Source: ext4 documentation, "Inline Directories".
 
 use crate::dirent::{DirBlock, DirBlockMut, DirFormat, Dirent, EntryKind};
-use extant_base::{Ino, Result, Site, What};
+use extant_base::{Error, Ino, Result, Site, What};
 
 /// Bytes of `i_block`.
 pub const BLOCK_AREA_LEN: usize = 60;
@@ -119,7 +119,7 @@ impl<'a> InlineDirMut<'a> {
         InlineDir::new(self.i_block, self.value, self.format, self.at)
     }
 
-    /// Makes both areas those of an empty directory.
+    /// Makes both areas those of an empty directory. A value that is not empty has 12 bytes or more.
     pub fn init(&mut self, parent: Ino) {
         self.set_parent(parent);
         self.area(PARENT_LEN).0.init_empty();
@@ -146,16 +146,20 @@ impl<'a> InlineDirMut<'a> {
     /// Makes the room from `old_len` on, by which the value has just grown, part of the second area:
     /// an unused entry of its own, or the last one's slack where it is too short for one.
     ///
-    /// Errors: `Corrupt` when the value did not tile `old_len`.
+    /// Errors: `Corrupt` when the value did not tile `old_len`; `Invalid` when it was empty and is
+    /// now too short for an entry.
     pub fn value_grown(&mut self, old_len: usize) -> Result<()> {
         let grown = self.value.len().saturating_sub(old_len);
         if grown == 0 {
             return Ok(());
         }
-        if grown >= DirFormat::need_plain(1) || old_len == 0 {
+        if grown >= DirFormat::need_plain(1) {
             let room = &mut self.value[old_len..];
             DirBlockMut::new(room, self.format, 0, self.at).init_empty();
             return Ok(());
+        }
+        if old_len == 0 {
+            return Err(Error::Invalid("an inline directory's value is shorter than an entry"));
         }
         self.value[old_len..].fill(0);
         let old = DirBlock::new(&self.value[..old_len], self.format, self.at);

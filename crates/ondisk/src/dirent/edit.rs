@@ -42,6 +42,11 @@ impl<'a> DirBlockMut<'a> {
         DirBlock::new(self.bytes, self.format, self.at)
     }
 
+    /// What names the block in errors.
+    pub fn site(&self) -> Site {
+        self.at
+    }
+
     /// How the block is laid out.
     pub fn format(&self) -> DirFormat {
         self.format

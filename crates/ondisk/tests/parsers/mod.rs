@@ -3,4 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod damage;
+pub mod journal;
+pub mod names;
 pub mod volume;
