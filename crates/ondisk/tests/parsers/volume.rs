@@ -12,7 +12,7 @@ use extant_ondisk::layout::Layout;
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaEntry, QuotaInfo, QuotaKind};
-use extant_ondisk::superblock::{RawSuperblock, Superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, Superblock};
 
 const AT: Site = Site::NOWHERE;
 
@@ -44,7 +44,8 @@ pub fn superblock(data: &[u8]) {
     let bytes: [u8; 1024] = cut(data);
     let mut raw = RawSuperblock::from_prefix(&bytes).unwrap().clone();
     let _ = raw.check(AT);
-    // Again with the checksum right: what lies behind it is to be reached, too.
+    // Again with magic and checksum right: what lies behind them is to be reached, too.
+    raw.s_magic = SUPERBLOCK_MAGIC.into();
     raw.set_checksum();
     let _ = raw.check(AT);
     let Ok(mut sb) = raw.parse(AT) else { return };
@@ -230,7 +231,10 @@ pub fn quota(data: &[u8]) {
     let mut file = data.to_vec();
     file.truncate(64 * QUOTA_BLOCK);
     let blocks = (file.len() / QUOTA_BLOCK) as u32;
-    let Some(header) = file.first_chunk() else { return };
+    let Some(header) = file.first_chunk_mut::<QUOTA_BLOCK>() else { return };
+    let _ = QuotaInfo::check(header, QuotaKind::Group, blocks);
+    header[..4].copy_from_slice(&QuotaKind::User.magic().to_le_bytes());
+    header[4..8].copy_from_slice(&1u32.to_le_bytes());
     let Ok(mut info) = QuotaInfo::check(header, QuotaKind::User, blocks) else { return };
     let _ = info.for_each(&mut file, |_| Ok(()));
     for id in [0, 1, 77, 1 << 24, u32::MAX] {
