@@ -235,6 +235,8 @@ pub fn quota(data: &[u8]) {
     let _ = QuotaInfo::check(header, QuotaKind::Group, blocks);
     header[..4].copy_from_slice(&QuotaKind::User.magic().to_le_bytes());
     header[4..8].copy_from_slice(&1u32.to_le_bytes());
+    let _ = QuotaInfo::check(header, QuotaKind::User, blocks);
+    header[0x14..0x18].copy_from_slice(&blocks.to_le_bytes());
     let Ok(mut info) = QuotaInfo::check(header, QuotaKind::User, blocks) else { return };
     let _ = info.for_each(&mut file, |_| Ok(()));
     for id in [0, 1, 77, 1 << 24, u32::MAX] {
