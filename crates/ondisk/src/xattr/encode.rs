@@ -62,7 +62,7 @@ pub fn in_inode_len(attributes: &[NewXattr<'_>]) -> usize {
 }
 
 /// Lays out an attribute block: sorted, hashed, refcount 1, the checksum still 0
-/// (see [`BlockHeader::set_checksum`], which needs the block's place).
+/// (see [`BlockHeader::set_checksum`](super::BlockHeader::set_checksum), which needs the block's place).
 ///
 /// Errors: `NoSpace` when they do not fit `block_size` bytes; `Invalid` for an illegal name.
 pub fn encode_block(attributes: &[NewXattr<'_>], block_size: usize) -> Result<Vec<u8>> {
