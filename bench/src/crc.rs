@@ -5,6 +5,15 @@
 //!   ns_latency      call(input 0) ─► call(input 1) ─► call(input 2) …   each input waits for the last result
 //! ```
 //!
+//! What waits is what a chain of such calls passes on:
+//!
+//! | case | waits for the last result |
+//! |---|---|
+//! | `full` | the seed and the place of the message: a new sum waits for the change it sums |
+//! | `flip` | the range |
+//! | `splice` | the range and both regions |
+//! | `combine` | the first sum |
+//!
 //! Inputs are random ranges of a buffer of `bytes`; one thread; code, tables and buffer warm in
 //! the caches. The calls are those a user makes: choice of backend and checks of bounds included.
 //! Before any clock runs, all subjects of a case must give the same result.
@@ -54,24 +63,34 @@ struct Subject {
 /// Inputs a sample runs over, again and again: too many to be learned by a branch predictor.
 const INPUTS: usize = 4096;
 
+/// Where the regions of a splice stand.
+const WINDOW_BYTES: usize = 4096;
+
 /// What the subjects of all cases read.
 #[derive(Clone)]
 struct Setting {
     bytes: usize,
     old: &'static [u8],
     new: &'static [u8],
-    ranges: &'static [Range],
+    ranges: &'static [Range; INPUTS],
 }
 
-/// A random input. All lengths are in the case's unit.
+/// A random input.
 #[derive(Clone, Copy)]
 struct Range {
-    /// Bits, for `flip`.
     bit_offset: u32,
     bit_count: u32,
-    /// Bytes, for `splice` and `combine`.
-    offset: u32,
+    /// Bytes behind, for `splice` and `combine`.
+    trailing: u32,
     crcs: [u32; 2],
+}
+
+/// A random region that changed.
+struct Region {
+    offset: u32,
+    crc: u32,
+    old: &'static [u8],
+    new: &'static [u8],
 }
 
 /// splitmix64.
@@ -86,53 +105,57 @@ impl Setting {
     fn new(bytes: usize) -> Self {
         let mut state = bytes as u64;
         let bits = 8 * bytes as u64;
-        let range = |_| {
+        let range = |_: usize| {
             let bit_offset = random(&mut state) % bits;
-            let offset = (random(&mut state) % bytes as u64) as u32;
+            let trailing = (random(&mut state) % bytes as u64) as u32;
             Range {
                 bit_offset: bit_offset as u32,
                 bit_count: (1 + random(&mut state) % (bits - bit_offset)) as u32,
-                offset,
+                trailing,
                 // The raw CRC of no bytes is 0, and some count on it.
                 crcs: [
                     random(&mut state) as u32,
-                    (random(&mut state) as u32) * u32::from(offset != 0),
+                    (random(&mut state) as u32) * u32::from(trailing != 0),
                 ],
             }
         };
-        let ranges = (0..INPUTS).map(range).collect::<Vec<_>>();
+        let ranges = Box::new(std::array::from_fn(range));
         let mut buffer = || -> &'static [u8] {
             // Room behind the buffer for regions that start anywhere in it. The few buffers of a run are
             // never given back.
-            (0..bytes + 512).map(|_| random(&mut state) as u8).collect::<Vec<_>>().leak()
+            (0..bytes.max(WINDOW_BYTES) + 512)
+                .map(|_| random(&mut state) as u8)
+                .collect::<Vec<_>>()
+                .leak()
         };
-        Setting { bytes, old: buffer(), new: buffer(), ranges: ranges.leak() }
+        Setting { bytes, old: buffer(), new: buffer(), ranges: Box::leak(ranges) }
     }
 }
 
-/// The two subjects, throughput and latency, of a call that takes an input and a zero that may only be
-/// known when the last call is done.
-fn subjects(
+/// The two subjects, throughput and latency, of a call that takes an input, a sum, and a zero. For latency
+/// the sum is the last result, and the zero is only known when the last call is done.
+fn subjects<T>(
     case: &'static str,
     subject: &'static str,
-    setting: &Setting,
-    call: impl Fn(&Range, u32) -> u32 + Copy + 'static,
+    bytes: usize,
+    inputs: &'static [T; INPUTS],
+    call: impl Fn(&T, u32, u32) -> u32 + Copy + 'static,
 ) -> [Subject; 2] {
-    let (ranges, params) = (setting.ranges, Params::from([("bytes", json!(setting.bytes))]));
+    let params = Params::from([("bytes", json!(bytes))]);
     let key = |metric| Key { case, subject, metric, params: params.clone() };
     let throughput = move |calls: usize| {
         let zero = black_box(0);
         let mut sum = 0;
-        for range in ranges.iter().cycle().take(calls) {
-            sum ^= call(range, zero);
+        for index in 0..calls {
+            sum ^= call(&inputs[index % INPUTS], index as u32, zero);
         }
         sum
     };
     let latency = move |calls: usize| {
         let zero = black_box(0);
         let (mut sum, mut last) = (0, 0);
-        for range in ranges.iter().cycle().take(calls) {
-            last = call(range, last & zero);
+        for index in 0..calls {
+            last = call(&inputs[index % INPUTS], last, last & zero);
             sum ^= last;
         }
         sum
@@ -155,106 +178,116 @@ fn all_subjects(setting: &Setting) -> Vec<Subject> {
 }
 
 fn full(setting: &Setting, all: &mut Vec<Subject>) {
-    let &Setting { bytes, old, .. } = setting;
-    // A call sums `bytes` bytes from the start; the waiting zero is added to the seed.
-    let message = move || &black_box(old)[..bytes];
+    let &Setting { bytes, old, ranges, .. } = setting;
+    let message = move |zero: u32| &old[zero as usize..][..bytes];
     let add = |all: &mut Vec<Subject>, pair: [Subject; 2]| all.extend(pair);
     add(
         all,
-        subjects("full", "extant", setting, move |range, zero| {
-            extant_crc32c::crc32c(range.crcs[0] ^ zero, message())
+        subjects("full", "extant", bytes, ranges, move |_, sum, zero| {
+            extant_crc32c::crc32c(sum, message(zero))
         }),
     );
     add(
         all,
-        subjects("full", "extant-portable", setting, move |range, zero| {
-            portable::crc32c(range.crcs[0] ^ zero, message())
+        subjects("full", "extant-portable", bytes, ranges, move |_, sum, zero| {
+            portable::crc32c(sum, message(zero))
         }),
     );
     add(
         all,
-        subjects("full", "crc-fast", setting, move |range, zero| {
-            let seed = u64::from(range.crcs[0] ^ zero);
+        subjects("full", "crc-fast", bytes, ranges, move |_, sum, zero| {
+            let seed = u64::from(sum);
             let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, seed);
-            digest.update(message());
+            digest.update(message(zero));
             digest.get_state() as u32
         }),
     );
     add(
         all,
-        subjects("full", "crc32c", setting, move |range, zero| {
+        subjects("full", "crc32c", bytes, ranges, move |_, sum, zero| {
             // This crate takes and gives inverted registers.
-            !crc32c::crc32c_append(!(range.crcs[0] ^ zero), message())
+            !crc32c::crc32c_append(!(sum), message(zero))
         }),
     );
 }
 
 fn flip(setting: &Setting, all: &mut Vec<Subject>) {
-    let bits = 8 * setting.bytes as u64;
-    all.extend(subjects("flip", "extant", setting, move |range, zero| {
+    let &Setting { bytes, ranges, .. } = setting;
+    let bits = 8 * bytes as u64;
+    all.extend(subjects("flip", "extant", bytes, ranges, move |range, _, zero| {
         let offset = u64::from(range.bit_offset + zero);
-        extant_crc32c::flip_range(range.crcs[0], black_box(bits), offset, range.bit_count.into())
+        extant_crc32c::flip_range(range.crcs[0], bits, offset, range.bit_count.into())
     }));
-    all.extend(subjects("flip", "extant-portable", setting, move |range, zero| {
+    all.extend(subjects("flip", "extant-portable", bytes, ranges, move |range, _, zero| {
         let offset = u64::from(range.bit_offset + zero);
-        range.crcs[0] ^ portable::flip_delta(black_box(bits), offset, range.bit_count.into())
+        range.crcs[0] ^ portable::flip_delta(bits, offset, range.bit_count.into())
     }));
     if bits <= u64::from(published::MOST_BITS) {
-        all.extend(subjects("flip", "published-method", setting, move |range, zero| {
+        all.extend(subjects("flip", "published-method", bytes, ranges, move |range, _, zero| {
             let offset = range.bit_offset + zero;
-            published::flip_range(range.crcs[0], black_box(bits as u32), offset, range.bit_count)
+            published::flip_range(range.crcs[0], bits as u32, offset, range.bit_count)
         }));
     }
 }
 
 fn splice(setting: &Setting, case: &'static str, len: usize, all: &mut Vec<Subject>) {
-    let &Setting { bytes, old, new, .. } = setting;
+    let &Setting { bytes, old, new, ranges } = setting;
     if bytes < len {
         return;
     }
-    // Everything waits for the zero: where the region is, and so what stands in it.
-    let region = move |range: &Range, zero: u32| {
-        let (offset, len) = (range.offset + zero, black_box(len));
-        let offset = (offset as usize).min(bytes - len);
-        (offset, &old[offset..][..len], &new[offset..][..len])
+    // The regions stand in a window of 4 KiB, wherever the range is said to be: their bytes were just
+    // written, and would be in the first cache.
+    let region = |range: &Range| {
+        let place = range.bit_count as usize % WINDOW_BYTES;
+        Region {
+            offset: range.trailing.min((bytes - len) as u32),
+            crc: range.crcs[0],
+            old: &old[place..][..len],
+            new: &new[place..][..len],
+        }
     };
-    all.extend(subjects(case, "extant", setting, move |range, zero| {
-        let (offset, old, new) = region(range, zero);
-        extant_crc32c::splice(range.crcs[0], black_box(bytes), offset, old, new)
+    let regions: &'static [Region; INPUTS] = Box::leak(Box::new(ranges.each_ref().map(region)));
+    all.extend(subjects(case, "extant", bytes, regions, move |region, _, zero| {
+        let &Region { offset, crc, old, new } = region;
+        let zero = zero as usize;
+        extant_crc32c::splice(crc, bytes, offset as usize + zero, &old[zero..], &new[zero..])
     }));
-    all.extend(subjects(case, "extant-portable", setting, move |range, zero| {
-        let (offset, old, new) = region(range, zero);
-        let trailing = bytes - offset - old.len();
-        range.crcs[0] ^ portable::splice_delta(trailing as u64, old, new)
+    all.extend(subjects(case, "extant-portable", bytes, regions, move |region, _, zero| {
+        let &Region { offset, crc, old, new } = region;
+        let zero = zero as usize;
+        let trailing = bytes - (offset as usize + zero) - old.len();
+        crc ^ portable::splice_delta(trailing as u64, &old[zero..], &new[zero..])
     }));
     if 8 * bytes <= published::MOST_BITS as usize {
-        all.extend(subjects(case, "published-method", setting, move |range, zero| {
-            let (offset, old, new) = region(range, zero);
-            published::splice(range.crcs[0], (bytes - offset - old.len()) as u32, old, new)
+        all.extend(subjects(case, "published-method", bytes, regions, move |region, _, zero| {
+            let &Region { offset, crc, old, new } = region;
+            let zero = zero as usize;
+            let trailing = bytes - (offset as usize + zero) - old.len();
+            published::splice(crc, trailing as u32, &old[zero..], &new[zero..])
         }));
     }
 }
 
 fn combine(setting: &Setting, all: &mut Vec<Subject>) {
-    let bytes = setting.bytes;
-    all.extend(subjects("combine", "extant", setting, move |range, zero| {
-        extant_crc32c::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset.into())
+    let &Setting { bytes, ranges, .. } = setting;
+    all.extend(subjects("combine", "extant", bytes, ranges, move |range, sum, _| {
+        extant_crc32c::combine(sum, range.crcs[1], range.trailing.into())
     }));
-    all.extend(subjects("combine", "extant-portable", setting, move |range, zero| {
-        portable::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset.into())
+    all.extend(subjects("combine", "extant-portable", bytes, ranges, move |range, sum, _| {
+        portable::combine(sum, range.crcs[1], range.trailing.into())
     }));
-    all.extend(subjects("combine", "crc-fast", setting, move |range, zero| {
-        let crcs = [range.crcs[0] ^ zero, range.crcs[1]].map(u64::from);
+    all.extend(subjects("combine", "crc-fast", bytes, ranges, move |range, sum, _| {
+        let crcs = [sum, range.crcs[1]].map(u64::from);
         let algorithm = CrcAlgorithm::Crc32Iscsi;
-        crc_fast::checksum_combine(algorithm, crcs[0], crcs[1], range.offset.into()) as u32
+        crc_fast::checksum_combine(algorithm, crcs[0], crcs[1], range.trailing.into()) as u32
     }));
-    all.extend(subjects("combine", "crc32c", setting, move |range, zero| {
-        let crcs = [range.crcs[0] ^ zero, range.crcs[1]];
-        crc32c::crc32c_combine(crcs[0], crcs[1], range.offset as usize)
+    all.extend(subjects("combine", "crc32c", bytes, ranges, move |range, sum, _| {
+        let crcs = [sum, range.crcs[1]];
+        crc32c::crc32c_combine(crcs[0], crcs[1], range.trailing as usize)
     }));
     if 8 * bytes <= published::MOST_BITS as usize {
-        all.extend(subjects("combine", "published-method", setting, move |range, zero| {
-            published::combine(range.crcs[0] ^ zero, range.crcs[1], range.offset)
+        all.extend(subjects("combine", "published-method", bytes, ranges, move |range, sum, _| {
+            published::combine(sum, range.crcs[1], range.trailing)
         }));
     }
 }
@@ -307,22 +340,20 @@ fn calls_for(subject: &Subject, sample_ns: f64) -> usize {
 fn agreed_hash(subjects: &[Subject]) -> Result<u32> {
     const CALLS: usize = 100;
     let mut hash = !0;
-    let mut first: Option<(&Key, u32)> = None;
+    let mut firsts: Vec<(&Key, u32)> = Vec::new();
     for Subject { key, run, .. } in subjects {
         let result = run(CALLS);
-        match first {
-            Some((of, want)) if of.case == key.case && of.params == key.params => {
-                ensure!(
-                    result == want,
-                    "{} and {} disagree on {} of {:?}: {want:08x}, {result:08x}",
-                    of.subject,
-                    key.subject,
-                    key.case,
-                    key.params
-                );
-            }
-            _ => {
-                first = Some((key, result));
+        match firsts.iter().find(|(first, _)| first.same_line(key)) {
+            Some((first, want)) => ensure!(
+                result == *want,
+                "{} and {} disagree on {} of {:?}: {want:08x}, {result:08x}",
+                first.subject,
+                key.subject,
+                key.case,
+                key.params
+            ),
+            None => {
+                firsts.push((key, result));
                 hash = extant_crc32c::crc32c(hash, &result.to_le_bytes());
             }
         }

@@ -35,7 +35,7 @@ pub(crate) struct Key {
 
 impl Key {
     /// Whether two figures stand on one line of the table.
-    fn same_line(&self, other: &Key) -> bool {
+    pub(crate) fn same_line(&self, other: &Key) -> bool {
         self.case == other.case && self.metric == other.metric && self.params == other.params
     }
 }

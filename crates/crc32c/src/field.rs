@@ -45,6 +45,12 @@ pub(crate) trait Field: Copy {
     fn mul(self, a: u32, b: u32) -> u32 {
         self.reduce(self.clmul(a, b))
     }
+
+    /// a · b · x^33 + sum mod P.
+    #[inline(always)]
+    fn mul_add(self, a: u32, b: u32, sum: u32) -> u32 {
+        self.mul(a, b) ^ sum
+    }
 }
 
 /// The lowest digit of `n`.
@@ -169,6 +175,12 @@ pub(crate) fn append_zeros<F: Field>(f: F, crc: u32, len: u64) -> u32 {
     f.mul(crc, power_of_bytes(f, len))
 }
 
+/// See [`crate::combine`].
+#[inline(always)]
+pub(crate) fn combine<F: Field>(f: F, crc1: u32, crc2: u32, len2: u64) -> u32 {
+    f.mul_add(crc1, power_of_bytes(f, len2), crc2)
+}
+
 /// See [`crate::crc32c`].
 #[inline(always)]
 pub(crate) fn crc32c<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
@@ -184,6 +196,12 @@ pub(crate) fn splice_delta<F: Field>(f: F, trailing: u64, old: &[u8], new: &[u8]
         words::sum_difference(f, old, new)
     };
     f.mul(sum, power_of_bytes(f, trailing))
+}
+
+/// See [`crate::splice_delta`]; the region is what [`words::two_words`] makes of it.
+#[inline(always)]
+pub(crate) fn splice_two<F: Field>(f: F, trailing: u64, first: u64, last: u64) -> u32 {
+    f.mul(f.crc_word(f.crc_word(0, first), last), power_of_bytes(f, trailing))
 }
 
 #[cfg(test)]

@@ -120,6 +120,11 @@ pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> 
     field::splice_delta(Plain, trailing_len, old_region, new_region)
 }
 
+/// [`splice_delta`] of two words.
+pub(crate) fn splice_two(trailing: u64, first: u64, last: u64) -> u32 {
+    field::splice_two(Plain, trailing, first, last)
+}
+
 /// [`crate::append_zeros`] in plain arithmetic.
 #[must_use]
 pub fn append_zeros(crc: u32, len: u64) -> u32 {
@@ -129,5 +134,5 @@ pub fn append_zeros(crc: u32, len: u64) -> u32 {
 /// [`crate::combine`] in plain arithmetic.
 #[must_use]
 pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
-    append_zeros(crc1, len2) ^ crc2
+    field::combine(Plain, crc1, crc2, len2)
 }

@@ -89,6 +89,16 @@ pub(crate) fn sum_difference<F: Field>(f: F, old: &[u8], new: &[u8]) -> u32 {
     })
 }
 
+/// `old ^ new` as two words, the first one short, if they are of one length in 9..=16 bytes: that of
+/// an extent, a short directory entry, a pair of counters.
+#[inline(always)]
+pub(crate) fn two_words(old: &[u8], new: &[u8]) -> Option<[u64; 2]> {
+    let len @ 9..=16 = new.len() else { return None };
+    let word = |old: &[u8; 8], new: &[u8; 8]| u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+    let first = word(old.first_chunk()?, new.first_chunk()?);
+    Some([first << (8 * (16 - len)), word(old.last_chunk()?, new.last_chunk()?)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -155,6 +155,8 @@ with_pmull! {
     crc32c(seed: u32, bytes: &[u8]);
     flip_delta(total: u64, offset: u64, count: u64);
     splice_delta(trailing: u64, old: &[u8], new: &[u8]);
+    splice_two(trailing: u64, first: u64, last: u64);
     append_zeros(crc: u32, len: u64);
+    combine(crc1: u32, crc2: u32, len2: u64);
     ones(bits: u64);
 }

@@ -62,10 +62,10 @@ const OVER_BLOCK: [u32; 2] =
 pub(super) struct Avx512(());
 
 impl Avx512 {
-    /// The proof, if the CPU can give it.
+    /// The proof, if the CPU has been asked and can give it.
     #[inline(always)]
-    pub(super) fn detect() -> Option<Self> {
-        (level::get() == level::AVX512).then_some(Avx512(()))
+    pub(super) fn known() -> Option<Self> {
+        (level::known() == level::AVX512).then_some(Avx512(()))
     }
 
     /// The register `seed` after `bytes`, at least [`LEAST_BYTES`].

@@ -14,6 +14,7 @@ use super::avx512::{self, Avx512};
 use super::{cpu_has, level};
 use crate::field::{self, Field};
 use crate::lanes::{self, Lanes};
+use crate::poly::x_to_minus;
 use crate::portable;
 
 /// Proof that the CPU has SSE4.2 and PCLMULQDQ.
@@ -28,20 +29,42 @@ impl Clmul {
     }
 }
 
+/// Proof that the CPU has AVX too.
+#[derive(Clone, Copy)]
+struct Avx(Clmul);
+
+impl Avx {
+    /// The proof, if the CPU has been asked and can give it.
+    #[inline(always)]
+    fn known() -> Option<Self> {
+        (level::known() >= level::AVX).then_some(Avx(Clmul(())))
+    }
+
+    /// The proof, if the CPU can give it.
+    #[inline(always)]
+    fn detect() -> Option<Self> {
+        (level::get() >= level::AVX).then_some(Avx(Clmul(())))
+    }
+}
+
 /// Asks the CPU for its [`level`].
 pub(super) fn detect() -> u8 {
     if !cpu_has!("sse4.2", "pclmulqdq") {
         level::PLAIN
+    } else if !cpu_has!("avx") {
+        level::CLMUL
     } else if cpu_has!("avx512f", "avx512bw", "avx512dq", "avx512vl", "vpclmulqdq") {
         level::AVX512
     } else {
-        level::CLMUL
+        level::AVX
     }
 }
 
 // SAFETY of the intrinsics in the two impls: they need SSE4.2 or PCLMULQDQ (and what SSE4.2 implies).
-// A `Clmul` is built only in `Clmul::detect`, after the CPU reported both, and in functions that
-// themselves carry these target features; features do not go away.
+// A `Clmul` is built only by the proofs above, after the CPU reported both; features do not go away.
+
+/// x^-64 for eight zero bytes, and x^-33 for [`Field::mul`].
+const X_TO_MINUS_97: u32 = x_to_minus(64 + 33);
 
 impl Field for Clmul {
     type Wide = __m128i;
@@ -73,6 +96,15 @@ impl Field for Clmul {
     fn crc_word(self, crc: u32, word: u64) -> u32 {
         // SAFETY: `self` proves SSE4.2.
         (unsafe { _mm_crc32_u64(u64::from(crc), word) }) as u32
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: u32, b: u32, sum: u32) -> u32 {
+        // The register that eight zero bytes turn into `sum`. A chain of calls through `a` does not wait
+        // for it, and saves the addition behind the reduction.
+        let before = self.mul(sum, X_TO_MINUS_97);
+        // SAFETY: SSE2 is part of x86-64.
+        self.crc_word(before, unsafe { _mm_cvtsi128_si64(self.clmul(a, b)) }.cast_unsigned())
     }
 
     #[inline(always)]
@@ -123,85 +155,95 @@ impl Lanes for Clmul {
     }
 }
 
-/// A function of [`field`] compiled for the features that a [`Clmul`] proves.
-macro_rules! with_clmul {
-    ($($name:ident($($arg:ident: $type:ty),*);)+) => { mod on {
-        use super::*;
-        $(
-            #[target_feature(enable = "sse4.2,pclmulqdq")]
-            pub(super) fn $name(clmul: Clmul, $($arg: $type),*) -> u32 {
-                field::$name(clmul, $($arg),*)
-            }
-        )+
-    }};
+/// Functions of [`field`], compiled for the features that a proof stands for, and the choice among them.
+macro_rules! backends {
+    ($($name:ident($($arg:ident: $type:ty),*);)+) => {
+        mod with_sse {
+            use super::*;
+            $(
+                #[target_feature(enable = "sse4.2,pclmulqdq")]
+                pub(super) fn $name(clmul: Clmul, $($arg: $type),*) -> u32 {
+                    field::$name(clmul, $($arg),*)
+                }
+            )+
+        }
+        mod with_avx {
+            use super::*;
+            $(
+                #[target_feature(enable = "sse4.2,pclmulqdq,avx")]
+                pub(super) fn $name(Avx(clmul): Avx, $($arg: $type),*) -> u32 {
+                    field::$name(clmul, $($arg),*)
+                }
+            )+
+        }
+        /// The first call, and machines without AVX.
+        mod otherwise {
+            use super::*;
+            $(
+                #[cold]
+                #[inline(never)]
+                pub(super) fn $name($($arg: $type),*) -> u32 {
+                    if let Some(avx) = Avx::detect() {
+                        // SAFETY: `avx` proves the features that the function is compiled for.
+                        unsafe { with_avx::$name(avx, $($arg),*) }
+                    } else if let Some(clmul) = Clmul::detect() {
+                        // SAFETY: `clmul` proves the features that the function is compiled for.
+                        unsafe { with_sse::$name(clmul, $($arg),*) }
+                    } else {
+                        portable::$name($($arg),*)
+                    }
+                }
+            )+
+        }
+        /// The choice, but for long regions.
+        mod any {
+            use super::*;
+            $(
+                #[inline(always)]
+                pub(crate) fn $name($($arg: $type),*) -> u32 {
+                    match Avx::known() {
+                        // SAFETY: `avx` proves the features that the function is compiled for.
+                        Some(avx) => unsafe { with_avx::$name(avx, $($arg),*) },
+                        None => otherwise::$name($($arg),*),
+                    }
+                }
+            )+
+        }
+    };
 }
 
-with_clmul! {
+backends! {
     crc32c(seed: u32, bytes: &[u8]);
     flip_delta(total: u64, offset: u64, count: u64);
     splice_delta(trailing: u64, old: &[u8], new: &[u8]);
+    splice_two(trailing: u64, first: u64, last: u64);
     append_zeros(crc: u32, len: u64);
+    combine(crc1: u32, crc2: u32, len2: u64);
     ones(bits: u64);
 }
+
+pub(crate) use any::{append_zeros, combine, flip_delta, ones, splice_two};
 
 /// See [`crate::crc32c`].
 #[inline]
 pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     if bytes.len() >= avx512::LEAST_BYTES
-        && let Some(avx512) = Avx512::detect()
+        && let Some(avx512) = Avx512::known()
     {
         return avx512.sum(seed, bytes);
     }
-    match Clmul::detect() {
-        // SAFETY: `clmul` proves the features that the function is compiled for.
-        Some(clmul) => unsafe { on::crc32c(clmul, seed, bytes) },
-        None => portable::crc32c(seed, bytes),
-    }
+    any::crc32c(seed, bytes)
 }
 
-/// See [`crate::flip_delta`].
-#[inline]
-pub(crate) fn flip_delta(total: u64, offset: u64, count: u64) -> u32 {
-    match Clmul::detect() {
-        // SAFETY: `clmul` proves the features that the function is compiled for.
-        Some(clmul) => unsafe { on::flip_delta(clmul, total, offset, count) },
-        None => portable::flip_delta(total, offset, count),
-    }
-}
-
-/// See [`crate::splice_delta`].
-#[inline]
+/// See [`crate::splice_delta`]. Apart from its caller, which then has no registers to save for it.
+#[inline(never)]
 pub(crate) fn splice_delta(trailing: u64, old: &[u8], new: &[u8]) -> u32 {
     if old.len() >= avx512::LEAST_BYTES
-        && let Some(avx512) = Avx512::detect()
+        && let Some(avx512) = Avx512::known()
     {
         return append_zeros(avx512.sum_difference(old, new), trailing);
     }
-    match Clmul::detect() {
-        // SAFETY: `clmul` proves the features that the function is compiled for.
-        Some(clmul) => unsafe { on::splice_delta(clmul, trailing, old, new) },
-        None => portable::splice_delta(trailing, old, new),
-    }
-}
-
-/// See [`crate::append_zeros`].
-#[inline]
-pub(crate) fn append_zeros(crc: u32, len: u64) -> u32 {
-    match Clmul::detect() {
-        // SAFETY: `clmul` proves the features that the function is compiled for.
-        Some(clmul) => unsafe { on::append_zeros(clmul, crc, len) },
-        None => portable::append_zeros(crc, len),
-    }
-}
-
-/// See [`crate::ones`].
-#[inline]
-pub(crate) fn ones(bits: u64) -> u32 {
-    match Clmul::detect() {
-        // SAFETY: `clmul` proves the features that the function is compiled for.
-        Some(clmul) => unsafe { on::ones(clmul, bits) },
-        None => portable::ones(bits),
-    }
+    any::splice_delta(trailing, old, new)
 }
 
 #[cfg(test)]
@@ -217,10 +259,28 @@ mod tests {
         for len in (0..1200).chain([2047, 2048, 2049, 2999, 3000]) {
             let (old, new) = (&bytes[..len], &other[..len]);
             // SAFETY: `clmul` proves the features that the functions are compiled for.
-            let (sum, delta) =
-                unsafe { (on::crc32c(clmul, 7, old), on::splice_delta(clmul, 77, old, new)) };
-            assert_eq!(sum, portable::crc32c(7, old), "{len} bytes");
-            assert_eq!(delta, portable::splice_delta(77, old, new), "{len} bytes");
+            let with_sse = unsafe {
+                (with_sse::crc32c(clmul, 7, old), with_sse::splice_delta(clmul, 77, old, new))
+            };
+            let any = (any::crc32c(7, old), any::splice_delta(77, old, new));
+            let want = (portable::crc32c(7, old), portable::splice_delta(77, old, new));
+            assert_eq!((with_sse, any), (want, want), "{len} bytes");
+            // SAFETY: `clmul` proves the features that the functions are compiled for.
+            let with_sse = unsafe {
+                (
+                    with_sse::flip_delta(clmul, 1 << 30, len as u64, 77),
+                    with_sse::combine(clmul, 7, 9, len as u64),
+                    with_sse::append_zeros(clmul, 7, len as u64),
+                    with_sse::ones(clmul, len as u64),
+                )
+            };
+            let want = (
+                portable::flip_delta(1 << 30, len as u64, 77),
+                portable::combine(7, 9, len as u64),
+                portable::append_zeros(7, len as u64),
+                portable::ones(len as u64),
+            );
+            assert_eq!(with_sse, want, "{len}");
         }
     }
 }
