@@ -10,6 +10,7 @@
 //! File data never enters the metadata cache. Blocks that the engine writes as metadata (symlink
 //! targets, attribute values) are read through it.
 
+use crate::dir::nokey;
 use crate::inode::Body;
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
@@ -100,16 +101,14 @@ impl Volume {
         }
     }
 
-    /// The target of a symlink, wherever it is stored.
+    /// The target of a symlink, wherever it is stored; of an encrypted one, the text that stands for
+    /// it without the key.
     ///
-    /// Errors: `Invalid` for other kinds of file; `Encrypted`; `SymlinkTarget`; what the map gives.
+    /// Errors: `Invalid` for other kinds of file; `SymlinkTarget`; what the map gives.
     pub(crate) fn symlink_target(&self, ino: Ino, body: &Body) -> Result<Vec<u8>> {
         let at = Site::of_ino(ino);
         if body.file_kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
-        }
-        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Error::Encrypted);
         }
         let len = body.disk.size as usize;
         let mut target = Vec::new();
@@ -118,13 +117,21 @@ impl Volume {
             target.resize(len, 0); // within both parts together
             parts.read(0, &mut target);
         } else if body.disk.is_fast_symlink(&self.inode_format) {
-            target.extend_from_slice(body.disk.fast_symlink_target(ino)?);
+            match body.disk.flags.contains(InodeFlags::ENCRYPT) {
+                // Ciphertext may hold NUL; the size was checked to fit with the inode.
+                true => target.extend(body.disk.i_block.iter().take(len)),
+                false => target.extend_from_slice(body.disk.fast_symlink_target(ino)?),
+            }
         } else {
             let block = self.content_block(ino, body, LogicalBlock(0))?;
             let block = block.ok_or_else(|| at.corrupt(What::SymlinkTarget))?;
             let bytes = block.read();
             // Shorter than a block: checked with the inode.
             target.extend_from_slice(&bytes[..len.min(bytes.len())]);
+        }
+        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+            let text = nokey::encode_target(&target);
+            return text.ok_or_else(|| at.corrupt(What::SymlinkTarget));
         }
         if target.is_empty() || target.contains(&0) {
             return Err(at.corrupt(What::SymlinkTarget));
@@ -148,7 +155,11 @@ impl Volume {
             return Ok(None);
         }
         if body.disk.has_inline_data() {
-            return Ok(Some(if data { offset } else { end }));
+            let held = (self.inline_parts(ino, body)?.capacity() as u64).min(end);
+            return Ok(match data {
+                true => Some(offset).filter(|offset| *offset < held),
+                false => Some(held.max(offset)),
+            });
         }
         let size = self.block_size();
         let blocks = u32::try_from(size.blocks_for(end)).unwrap_or(LOGICAL_END);

@@ -4,10 +4,10 @@
 //! ```text
 //!   caller's name ──► Wanted ─┬─ ordinary directory     the same bytes
 //!                             ├─ casefold               the same when folded
-//!                             └─ encrypted, no key      nokey::encode(stored) == name
+//!                             └─ encrypted, no key      NoKey::encode(stored) == name
 //! ```
 
-use super::{Dir, nokey};
+use super::{Dir, nokey::NoKey};
 use extant_base::Result;
 use extant_ondisk::casefold::{CaseFold, FoldedQuery};
 use extant_ondisk::dirent::Dirent;
@@ -23,7 +23,7 @@ enum By<'a> {
     Bytes,
     Folded(FoldedQuery<'a>),
     /// The stand-in of ciphertext.
-    NoKey,
+    NoKey(NoKey),
 }
 
 impl<'a> Wanted<'a> {
@@ -34,7 +34,7 @@ impl<'a> Wanted<'a> {
     pub(crate) fn new(dir: &Dir<'_>, name: &'a [u8]) -> Result<Wanted<'a>> {
         let dots = matches!(name, b"." | b"..");
         let by = if dir.is_encrypted() && !dots {
-            By::NoKey
+            By::NoKey(NoKey::of(dir))
         } else if dir.folds() && !dots {
             let superblock = &dir.volume.at_open;
             let rules = CaseFold::new(superblock.encoding, superblock.encoding_flags)?;
@@ -57,7 +57,7 @@ impl<'a> Wanted<'a> {
         match &self.by {
             By::Bytes => entry.name == self.name,
             By::Folded(query) => query.matches(entry.name),
-            By::NoKey => nokey::encode(entry) == self.name,
+            By::NoKey(nokey) => nokey.encode(entry) == self.name,
         }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Wanted<'a> {
         match &self.by {
             By::Bytes => Some(hasher.hash(self.name)),
             By::Folded(query) => Some(hasher.hash(query.hashed())),
-            By::NoKey => None,
+            By::NoKey(_) => None,
         }
     }
 }

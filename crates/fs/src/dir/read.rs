@@ -10,7 +10,7 @@
 //! A batch is read under the directory's lock; between batches the directory may change. A name
 //! that stays is listed at least once, because leaves only ever give names to new blocks at the end.
 
-use super::{Dir, Form, linear::Names, nokey};
+use super::{Dir, Form, linear::Names, nokey::NoKey};
 use extant_base::{Error, Ino, LogicalBlock, Result, What};
 use extant_ondisk::dirent::{DirBlock, Dirent, EntryKind};
 
@@ -50,13 +50,14 @@ impl Dir<'_> {
             }
             position.next = 1;
             for entry in self.inline()?.entries() {
-                self.give(entry, &mut out);
+                give(entry, None, &mut out);
             }
             return Ok(true);
         }
         if position.next >= self.blocks {
             return Ok(false);
         }
+        let nokey = self.is_encrypted().then(|| NoKey::of(self));
         let at = LogicalBlock(position.next);
         if at.0 >= position.ahead {
             self.prefetch(at, super::linear::SCAN_AHEAD);
@@ -70,7 +71,7 @@ impl Dir<'_> {
                     let bytes = block.read();
                     let site = self.site_of(&block);
                     for entry in DirBlock::new(&bytes, self.format_of(names), site).entries() {
-                        self.give(entry, &mut out);
+                        give(entry, nokey.as_ref(), &mut out);
                     }
                 }
                 Err(error) => out(Err(error)),
@@ -89,23 +90,6 @@ impl Dir<'_> {
         Ok(true)
     }
 
-    fn give(&self, entry: Result<Dirent<'_>>, out: &mut impl FnMut(Result<Entry>)) {
-        match entry {
-            Ok(entry) => {
-                if let Some(ino) = entry.ino
-                    && !entry.is_dot_or_dotdot()
-                {
-                    let name = match self.is_encrypted() {
-                        true => nokey::encode(&entry),
-                        false => entry.name.to_vec(),
-                    };
-                    out(Ok(Entry { name, ino, kind: entry.kind }));
-                }
-            }
-            Err(error) => out(Err(error)),
-        }
-    }
-
     /// Whether nothing but "." and ".." is in the directory. Errors count as something.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         let mut position = Position::default();
@@ -117,5 +101,22 @@ impl Dir<'_> {
             })?
         {}
         found
+    }
+}
+
+fn give(entry: Result<Dirent<'_>>, nokey: Option<&NoKey>, out: &mut impl FnMut(Result<Entry>)) {
+    match entry {
+        Ok(entry) => {
+            if let Some(ino) = entry.ino
+                && !entry.is_dot_or_dotdot()
+            {
+                let name = match nokey {
+                    Some(nokey) => nokey.encode(&entry),
+                    None => entry.name.to_vec(),
+                };
+                out(Ok(Entry { name, ino, kind: entry.kind }));
+            }
+        }
+        Err(error) => out(Err(error)),
     }
 }
