@@ -217,11 +217,18 @@ pub struct Node {
     pub(crate) xattrs: u32,
     pub(crate) times: u32,
     pub(crate) parent: u32,
+    /// A directory that no source lists: only a path below it says that it is there.
+    pub(crate) implied: bool,
 }
 
 impl Node {
     pub(crate) fn new(kind: Kind, meta: Meta) -> Node {
-        Node { kind, meta, links: 1, xattrs: 0, times: 0, parent: 0 }
+        Node { kind, meta, links: 1, xattrs: 0, times: 0, parent: 0, implied: false }
+    }
+
+    pub(crate) fn implied_directory() -> Node {
+        let kind = Kind::Directory(Entries::default());
+        Node { implied: true, ..Node::new(kind, Meta::IMPLIED_DIRECTORY) }
     }
 
     /// How many names the node has in this tree. One for directories: `.` and the `..` of

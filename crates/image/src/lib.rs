@@ -11,9 +11,12 @@ mod digest;
 mod draft;
 mod entry;
 mod error;
+mod exclude;
+mod glob;
 mod graft;
 mod merge;
 mod overlay;
+mod owner;
 mod progress;
 mod source;
 mod tree;
@@ -24,6 +27,8 @@ pub use entry::{
     NodeId, Text, Time, Xattr,
 };
 pub use error::SourceError;
+pub use exclude::Excludes;
+pub use owner::{ModeChange, Ownership};
 pub use progress::{Progress, Quiet};
 pub use source::fuzz_tar;
 pub use source::{SourceKind, SourceOptions, SourceSpec};

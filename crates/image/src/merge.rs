@@ -4,6 +4,7 @@
 //!   dir    +  dir    ──► dir: metadata of the upper, names of both
 //!   any    +  other  ──► the upper alone
 //!   any    +  none   ──► the lower
+//!   dir    +  dir that only paths below it imply ──► metadata of the lower
 //!
 //! The same as unpacking the later source over the earlier.
 
@@ -136,7 +137,12 @@ impl Draft for Merge<'_> {
     }
 
     fn node(&self, key: Pair, assembly: &mut Assembly) -> Result<Node, SourceError> {
-        self.grafts[key.tree].node(self.trees[key.tree].node(key.node), assembly)
+        let node = self.trees[key.tree].node(key.node);
+        match key.below {
+            // The upper source only passes through: what the lower says of the directory stays.
+            Some(below) if node.implied => self.grafts[0].node(self.trees[0].node(below), assembly),
+            _ => self.grafts[key.tree].node(node, assembly),
+        }
     }
 }
 

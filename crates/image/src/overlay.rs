@@ -193,15 +193,14 @@ impl Overlay {
                 // elsewhere. Of a lower layer: this layer says it is a directory now.
                 Some(link) if link.layer == self.layer => {
                     let what = match self.kind(link.node) {
-                        Kind::Symlink(_) => "symbolic link",
-                        _ => "entry that is no directory",
+                        Kind::Symlink(_) => "a symbolic link",
+                        _ => "no directory",
                     };
                     let part = crate::error::Shown::bytes(part);
-                    return Err(format!("its path leads through {part}, a {what}: refused"));
+                    return Err(format!("its path leads through {part}, {what}: refused"));
                 }
                 _ => {
-                    let kind = Kind::Directory(Entries::default());
-                    let node = self.add_node(Node::new(kind, Meta::IMPLIED_DIRECTORY))?;
+                    let node = self.add_node(Node::implied_directory())?;
                     self.set(dir, part, node)?;
                     node
                 }

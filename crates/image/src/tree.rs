@@ -10,8 +10,8 @@
 //! order in which threads or archives delivered it.
 
 use crate::entry::{
-    Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Meta, Node, NodeId, Text,
-    Time, Xattr,
+    Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Node, NodeId, Text, Time,
+    Xattr,
 };
 use crate::error::SourceError;
 use parking_lot::Mutex;
@@ -94,7 +94,7 @@ impl Tree {
     /// A tree of nothing but a root directory (mode 0755, owner 0:0, time 0).
     pub fn empty() -> Tree {
         let mut tree = Tree::bare();
-        tree.nodes.push(Node::new(Kind::Directory(Entries::default()), Meta::IMPLIED_DIRECTORY));
+        tree.nodes.push(Node::implied_directory());
         tree
     }
 

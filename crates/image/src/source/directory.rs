@@ -676,3 +676,6 @@ impl Draft for Walk {
         Ok(node)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 mod beneath;
 mod directory;
+mod oci;
 mod pack;
 mod tar;
 
@@ -13,13 +14,17 @@ pub(crate) use beneath::open_beneath;
 pub use tar::fuzz_tar;
 
 use crate::error::SourceError;
+use crate::exclude::Excludes;
 use crate::merge::{filter, merge};
 use crate::overlay::Overlay;
+use crate::owner::{ModeChange, Ownership, change_mode};
 use crate::progress::Progress;
 use crate::tree::Tree;
 use pack::{MAGIC_LEN, Packing, peek};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tar::{Meaning, Region, Spool};
@@ -49,6 +54,23 @@ impl SourceSpec {
     pub fn new(path: impl Into<PathBuf>) -> SourceSpec {
         SourceSpec { path: path.into(), kind: None }
     }
+
+    /// Reads `PATH`, or `dir:PATH`, `tar:PATH`, `oci:PATH` to say what it is. A path that
+    /// starts like this is written `./dir:…`.
+    pub fn parse(text: &OsStr) -> SourceSpec {
+        let bytes = text.as_bytes();
+        let kinds = [
+            (&b"dir:"[..], SourceKind::Directory),
+            (b"tar:", SourceKind::Tar),
+            (b"oci:", SourceKind::Image),
+        ];
+        for (prefix, kind) in kinds {
+            if let Some(path) = bytes.strip_prefix(prefix) {
+                return SourceSpec { path: OsStr::from_bytes(path).into(), kind: Some(kind) };
+            }
+        }
+        SourceSpec::new(text)
+    }
 }
 
 impl<P: AsRef<Path>> From<P> for SourceSpec {
@@ -64,8 +86,12 @@ pub struct SourceOptions {
     pub(crate) one_file_system: bool,
     pub(crate) keep_going: bool,
     pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) mode: Option<ModeChange>,
+    pub(crate) ownership: Option<Ownership>,
+    pub(crate) excludes: Excludes,
     pub(crate) spool_dir: Option<PathBuf>,
     pub(crate) max_entries: usize,
+    pub(crate) choice: oci::Choice,
     pub(crate) skipped: Vec<((u32, u32), u64)>,
 }
 
@@ -100,6 +126,25 @@ impl SourceOptions {
         self
     }
 
+    /// Changes the permission bits of everything but symbolic links.
+    pub fn mode(mut self, change: ModeChange) -> Self {
+        self.mode = Some(change);
+        self
+    }
+
+    /// Gives owners and modes by path; applied after [`owner`](Self::owner) and
+    /// [`mode`](Self::mode).
+    pub fn ownership(mut self, ownership: Ownership) -> Self {
+        self.ownership = Some(ownership);
+        self
+    }
+
+    /// Leaves out names. Of a source directory they are not even looked at.
+    pub fn excludes(mut self, excludes: Excludes) -> Self {
+        self.excludes = excludes;
+        self
+    }
+
     /// Where the contents of compressed archives are spooled, in files without a name: a
     /// directory with as much room as the archives have bytes when unpacked. Default: the
     /// directory for temporary files.
@@ -112,6 +157,19 @@ impl SourceOptions {
     /// image that is being written must not become part of itself.
     pub fn skip_inode(mut self, device: (u32, u32), ino: u64) -> Self {
         self.skipped.push((device, ino));
+        self
+    }
+
+    /// Which image of several: `os/architecture` or `os/architecture/variant`. Default:
+    /// `linux/amd64`, or the only one there is.
+    pub fn platform(mut self, platform: impl Into<String>) -> Self {
+        self.choice.platform = Some(platform.into());
+        self
+    }
+
+    /// Which image of several, by its name or tag.
+    pub fn image_name(mut self, name: impl Into<String>) -> Self {
+        self.choice.reference = Some(name.into());
         self
     }
 
@@ -145,8 +203,8 @@ impl SourceOptions {
         Spool::new(&dir).map_err(|e| SourceError::io("make a temporary file in", dir, e))
     }
 
-    pub(crate) fn leaves_out(&self, _path: &[u8], _is_directory: bool) -> bool {
-        false
+    pub(crate) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        !self.excludes.is_empty() && self.excludes.match_bytes(path, is_directory)
     }
 }
 
@@ -161,7 +219,11 @@ impl Tree {
     ) -> Result<Tree, SourceError> {
         let mut tree: Option<Tree> = None;
         for source in sources {
-            let next = read_source(source, options, progress)?;
+            let mut next = read_source(source, options, progress)?;
+            // A directory was listed without what is excluded; archives hold it until here.
+            if !options.excludes.is_empty() && !next.archives.is_empty() {
+                next = filter(&next, &|path, directory| !options.leaves_out(path, directory))?;
+            }
             tree = Some(match tree {
                 None => next,
                 Some(below) => merge(&below, &next)?,
@@ -169,10 +231,16 @@ impl Tree {
         }
         let mut tree = tree.unwrap_or_default();
         tree.keep_going = options.keep_going;
-        if let Some((uid, gid)) = options.owner {
-            for node in &mut tree.nodes {
+        for node in &mut tree.nodes {
+            if let Some((uid, gid)) = options.owner {
                 (node.meta.uid, node.meta.gid) = (uid, gid);
             }
+            if let Some(change) = &options.mode {
+                change_mode(node, change);
+            }
+        }
+        if let Some(ownership) = &options.ownership {
+            ownership.apply(&mut tree);
         }
         Ok(tree)
     }
@@ -194,6 +262,12 @@ fn read_source(
     if stat.is_dir() {
         return match source.kind {
             Some(SourceKind::Tar) => Err(SourceError::source(path, "is a directory, not a tar")),
+            Some(SourceKind::Image) => {
+                oci::read_image(&oci::Store::Directory(path), options, progress)
+            }
+            None if oci::is_image(&oci::Store::Directory(path)) => {
+                oci::read_image(&oci::Store::Directory(path), options, progress)
+            }
             _ => directory::read_directory(path, options, progress),
         };
     }
@@ -239,6 +313,11 @@ fn read_archive(
         let mut spool = options.spool()?;
         tar::read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, progress)?;
     }
-    let _ = source;
-    overlay.finish()
+    let tree = overlay.finish()?;
+    let store = oci::Store::Tree { tree: &tree, name };
+    match source.kind {
+        Some(SourceKind::Image) => oci::read_image(&store, options, progress),
+        None if oci::is_image(&store) => oci::read_image(&store, options, progress),
+        _ => Ok(tree),
+    }
 }

@@ -45,12 +45,6 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A whole file.
-    pub(crate) fn whole(file: File) -> io::Result<Region> {
-        let len = file.metadata()?.len();
-        Ok(Region { file: Arc::new(file), start: 0, len })
-    }
-
     /// A file from where it stands to its end.
     pub(crate) fn rest_of(mut file: File) -> io::Result<Region> {
         let start = file.stream_position()?;

@@ -457,3 +457,6 @@ pub fn fuzz_tar(data: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn records_must_be_as_long_as_they_say() {
         let mut pax = Pax::default();
-        pax.read(b"12 path=abc\n19 SCHILY.xattr.x=y\n").unwrap();
+        pax.read(b"12 path=abc\n20 SCHILY.xattr.x=y\n").unwrap();
         assert_eq!(pax.path.as_deref(), Some(&b"abc"[..]));
         assert!(pax.xattrs.is_empty(), "no namespace, no attribute");
         for bad in [

@@ -1,0 +1,262 @@
+//! The JSON of images: which manifest, which layers, in which order.
+//!
+//!   index.json ──► index ──► manifest ──► config (diff ids)
+//!                  (nested)      └──────► layers: digest, size, media type
+//!   manifest.json ─────────────► Config, Layers: paths              docker save
+//!
+//! Source: OCI Image Format Specification 1.1, "Image Layout", "Image Index", "Image Manifest";
+//! Docker Image Specification 1.2.
+
+use super::store::{Digest, Store};
+use crate::error::SourceError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Longest JSON taken.
+pub(crate) const JSON_MAX: u64 = 16 << 20;
+/// Indexes within indexes.
+const DEPTH_MAX: usize = 8;
+/// Manifests looked at in all.
+const MANIFESTS_MAX: usize = 10_000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+}
+
+/// What the specification calls a descriptor: kind, digest and size of a blob.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Descriptor {
+    #[serde(default)]
+    pub(crate) media_type: String,
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+    platform: Option<Platform>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Platform {
+    os: String,
+    architecture: String,
+    variant: Option<String>,
+}
+
+/// A manifest: the layers in the order in which they are applied.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Manifest {
+    pub(crate) layers: Vec<Descriptor>,
+}
+
+/// An image of `docker save`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DockerImage {
+    pub(crate) config: String,
+    pub(crate) repo_tags: Option<Vec<String>>,
+    pub(crate) layers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Config {
+    pub(crate) rootfs: RootFs,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct RootFs {
+    pub(crate) diff_ids: Vec<String>,
+}
+
+/// Which of several images is meant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// `os/architecture` or `os/architecture/variant`.
+    pub(crate) platform: Option<String>,
+    /// A tag or name.
+    pub(crate) reference: Option<String>,
+}
+
+const DEFAULT_PLATFORM: &str = "linux/amd64";
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+const IMAGE_NAME: &str = "io.containerd.image.name";
+
+/// Reads JSON; a fault names the file, line and column.
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(
+    bytes: &[u8],
+    store: &Store<'_>,
+    file: &str,
+) -> Result<T, SourceError> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        SourceError::source(store.path_of(file), format!("not what it should be: {e}"))
+    })
+}
+
+impl Descriptor {
+    pub(crate) fn digest(&self, store: &Store<'_>) -> Result<Digest, SourceError> {
+        Digest::parse(&self.digest).ok_or_else(|| {
+            let shown = crate::error::Shown::bytes(self.digest.as_bytes());
+            SourceError::source(store.name(), format!("digest {shown} is no sha256 or sha512"))
+        })
+    }
+
+    fn is_index(&self) -> bool {
+        matches!(
+            self.media_type.as_str(),
+            "application/vnd.oci.image.index.v1+json"
+                | "application/vnd.docker.distribution.manifest.list.v2+json"
+        )
+    }
+
+    fn is_manifest(&self) -> bool {
+        matches!(
+            self.media_type.as_str(),
+            "application/vnd.oci.image.manifest.v1+json"
+                | "application/vnd.docker.distribution.manifest.v2+json"
+        )
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Signatures and provenance that build tools put beside images.
+    fn is_attestation(&self) -> bool {
+        self.annotation("vnd.docker.reference.type").is_some()
+            || self.platform.as_ref().is_some_and(|p| p.os == "unknown")
+    }
+
+    fn is_named(&self, reference: &str) -> bool {
+        [REF_NAME, IMAGE_NAME].iter().any(|key| self.annotation(key) == Some(reference))
+    }
+
+    fn fits(&self, wanted: &str) -> bool {
+        self.platform.as_ref().is_some_and(|p| {
+            let mut wanted = wanted.split('/');
+            wanted.next() == Some(p.os.as_str())
+                && wanted.next() == Some(p.architecture.as_str())
+                && wanted.next().is_none_or(|v| p.variant.as_deref() == Some(v))
+        })
+    }
+
+    fn shown(&self) -> String {
+        let name = self.annotation(REF_NAME).or(self.annotation(IMAGE_NAME));
+        let platform = self.platform.as_ref().map(|p| {
+            let variant = p.variant.as_ref().map(|v| format!("/{v}")).unwrap_or_default();
+            format!("{}/{}{variant}", p.os, p.architecture)
+        });
+        let shown = match (name, platform) {
+            (Some(name), Some(platform)) => format!("{name} ({platform})"),
+            (Some(name), None) => name.to_owned(),
+            (None, Some(platform)) => platform,
+            (None, None) => self.digest.clone(),
+        };
+        crate::error::Shown::bytes(shown.as_bytes())
+    }
+}
+
+/// Reads a blob that a descriptor names, with its size and digest verified.
+fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String), SourceError> {
+    let digest = descriptor.digest(store)?;
+    let bytes = store.read_blob(&digest, JSON_MAX)?;
+    let path = digest.path();
+    if bytes.len() as u64 != descriptor.size {
+        let fault = format!("has {} bytes, not {}: damaged", bytes.len(), descriptor.size);
+        return Err(SourceError::source(store.path_of(&path), fault));
+    }
+    Ok((bytes, path))
+}
+
+/// Finds the manifest that is meant: the one of the platform (linux/amd64 unless told), or the
+/// only one there is.
+pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, SourceError> {
+    let bytes = store.read("index.json", JSON_MAX)?;
+    let index: Index = parse(&bytes, store, "index.json")?;
+    let mut found: Vec<Descriptor> = Vec::new();
+    let mut open: Vec<(Descriptor, usize)> = Vec::new();
+    let named = |d: &Descriptor| choice.reference.as_deref().is_none_or(|r| d.is_named(r));
+    open.extend(index.manifests.into_iter().filter(named).rev().map(|d| (d, 1)));
+    while let Some((descriptor, depth)) = open.pop() {
+        if descriptor.is_index() {
+            if depth > DEPTH_MAX || found.len() + open.len() > MANIFESTS_MAX {
+                return Err(SourceError::source(store.name(), "indexes are nested too deeply"));
+            }
+            let (bytes, path) = blob(store, &descriptor)?;
+            let index: Index = parse(&bytes, store, &path)?;
+            open.extend(index.manifests.into_iter().rev().map(|d| (d, depth + 1)));
+        } else if (descriptor.is_manifest() || descriptor.media_type.is_empty())
+            && !descriptor.is_attestation()
+        {
+            // An index may name one manifest twice, under two tags.
+            if !found.iter().any(|f| f.digest == descriptor.digest) {
+                found.push(descriptor);
+            }
+        }
+        if found.len() > MANIFESTS_MAX {
+            return Err(SourceError::source(store.name(), "holds more than 10000 manifests"));
+        }
+    }
+    let wanted = choice.platform.as_deref().unwrap_or(DEFAULT_PLATFORM);
+    let fitting: Vec<&Descriptor> = found.iter().filter(|d| d.fits(wanted)).collect();
+    let chosen = match (&fitting[..], &found[..]) {
+        ([one], _) => one,
+        ([], [one]) if choice.platform.is_none() || one.platform.is_none() => one,
+        _ => return Err(ambiguous(store, choice, wanted, &fitting, &found)),
+    };
+    let (bytes, path) = blob(store, chosen)?;
+    let manifest: Manifest = parse(&bytes, store, &path)?;
+    Ok(manifest)
+}
+
+fn ambiguous(
+    store: &Store<'_>,
+    choice: &Choice,
+    wanted: &str,
+    fitting: &[&Descriptor],
+    found: &[Descriptor],
+) -> SourceError {
+    let list = |all: &mut dyn Iterator<Item = &Descriptor>| {
+        let mut names: Vec<String> = all.map(Descriptor::shown).collect();
+        let more = names.len().saturating_sub(10);
+        names.truncate(10);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        names.join(", ") + &more
+    };
+    let fault = match (found, fitting) {
+        ([], _) => match &choice.reference {
+            Some(reference) => format!("holds no image named {reference}"),
+            None => "holds no image".into(),
+        },
+        (_, []) => {
+            format!("holds no image for {wanted}, choose by platform: {}", list(&mut found.iter()))
+        }
+        _ => format!(
+            "holds several images for {wanted}, choose by name: {}",
+            list(&mut fitting.iter().copied())
+        ),
+    };
+    SourceError::source(store.name(), fault)
+}
+
+/// Finds the image that is meant in the output of `docker save`.
+pub(crate) fn find_docker(store: &Store<'_>, choice: &Choice) -> Result<DockerImage, SourceError> {
+    let bytes = store.read("manifest.json", JSON_MAX)?;
+    let mut images: Vec<DockerImage> = parse(&bytes, store, "manifest.json")?;
+    let tags = |image: &DockerImage| image.repo_tags.clone().unwrap_or_default();
+    if let Some(reference) = &choice.reference {
+        images.retain(|image| tags(image).contains(reference));
+    }
+    match images.len() {
+        1 => Ok(images.remove(0)),
+        0 => Err(SourceError::source(store.name(), "holds no image of that name")),
+        _ => {
+            let names: Vec<String> = images.iter().flat_map(tags).take(10).collect();
+            let names = crate::error::Shown::bytes(names.join(", ").as_bytes());
+            let fault = format!("holds several images, choose by name: {names}");
+            Err(SourceError::source(store.name(), fault))
+        }
+    }
+}
