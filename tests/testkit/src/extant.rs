@@ -63,9 +63,21 @@ impl Extant {
 
     /// `extant tree IMG --json --hash` as a manifest. `Err` also when it exits with other than 0.
     pub fn manifest(&self, img: &Path) -> Result<Manifest, String> {
-        let args = [OsStr::new("tree"), img.as_os_str(), "--json".as_ref(), "--hash".as_ref()];
-        let done = self.run(&args)?.success()?;
+        let done = self.tree(img)?;
+        if !done.ok() {
+            let (ending, error) = (done.ending(), done.err());
+            return Err(format!("extant tree: {ending}: {}", error.trim().replace('\n', " | ")));
+        }
         Manifest::from_json_lines(&done.out())
+    }
+
+    /// The same where entries may be unreadable: encrypted ones have no content to show.
+    pub fn manifest_in_part(&self, img: &Path) -> Result<Manifest, String> {
+        Manifest::from_json_lines(&self.tree(img)?.out())
+    }
+
+    fn tree(&self, img: &Path) -> Result<Finished, String> {
+        self.run(&["tree".as_ref(), img.as_os_str(), "--json".as_ref(), "--hash".as_ref()])
     }
 
     /// `extant check IMG`: `Ok` when it exits with 0.

@@ -63,7 +63,15 @@ impl LoopMount {
         if !std::mem::take(&mut self.mounted) {
             return Ok(());
         }
-        let done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
+        // A program that another thread starts holds our descriptors between fork and exec.
+        let mut done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
+        for _ in 0..50 {
+            if done.ok() || !done.err().contains("busy") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
+        }
         if !done.ok() {
             // Busy: detach it now, it goes when its last user goes.
             run(Command::new("umount").arg("-l").arg(self.dir.path()), LIMIT)?.success()?;

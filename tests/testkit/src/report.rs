@@ -18,17 +18,34 @@ const LANES: usize = 2;
 /// One group at a time in a test program, whatever its number of threads.
 static GROUP: Mutex<()> = Mutex::new(());
 
-/// Runs `work` on each of `cases` and prints a line for each; `name` tells a case's name. What
-/// `work` returns is shown behind `ok` or as the failure. Panics at the end when any failed.
-///
-/// The group's last line goes past the capture of `cargo test`; the lines of the cases show when the
-/// group fails, or with `--nocapture`. `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
+/// Runs [`try_cases`] and panics at the end when any case failed, naming them all.
 pub fn run_cases<C: Sync>(
     group: &str,
     cases: &[C],
     name: impl Fn(&C) -> String + Sync,
     work: impl Fn(&C) -> Result<String, String> + Sync,
 ) {
+    expect_none(group, &try_cases(group, cases, name, work));
+}
+
+/// Panics with the list of `failures`, if there are any.
+pub fn expect_none(group: &str, failures: &[String]) {
+    let count = failures.len();
+    assert!(failures.is_empty(), "{group}: {count} failed:\n  {}", failures.join("\n  "));
+}
+
+/// Runs `work` on each of `cases` and prints a line for each; `name` tells a case's name. What
+/// `work` returns is shown behind `ok` or as the failure. Returns the failures, each with its
+/// case's name.
+///
+/// The group's last line goes past the capture of `cargo test`; the lines of the cases show when the
+/// group fails, or with `--nocapture`. `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
+pub fn try_cases<C: Sync>(
+    group: &str,
+    cases: &[C],
+    name: impl Fn(&C) -> String + Sync,
+    work: impl Fn(&C) -> Result<String, String> + Sync,
+) -> Vec<String> {
     // A group that failed has no state to leave behind.
     let _one = GROUP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let only = std::env::var("EXTANT_CASE").unwrap_or_default();
@@ -61,7 +78,7 @@ pub fn run_cases<C: Sync>(
     let secs = began.elapsed().as_secs_f32();
     // Past the capture of cargo test, which shows what a passing test prints to nobody.
     let _ = writeln!(std::io::stderr(), "{group}: {} of {all} cases ok ({secs:.0} s)", all - bad);
-    assert!(failed.is_empty(), "{group}: {bad} of {all} failed:\n  {}", failed.join("\n  "));
+    failed
 }
 
 fn message(panic: &Box<dyn std::any::Any + Send>) -> String {

@@ -5,6 +5,7 @@
 //! extant-testkit populate DIR PROFILE…   fills it; prints what was skipped
 //! extant-testkit clean NAME DIR         makes a volume of the matrix in DIR
 //! extant-testkit crash NAME DIR         makes a crash state in DIR, prints what must survive
+//! extant-testkit guest SCRIPT DIR IMG…   runs SCRIPT in user-mode Linux: /mnt/work is DIR
 //! extant-testkit cases                  names them all
 //! ```
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use extant_testkit::kernel_images::{clean_cases, crash_cases};
 use extant_testkit::manifest::Manifest;
 use extant_testkit::populate::populate;
+use extant_testkit::uml::Uml;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         }
         ["clean", name, dir] => clean(name, Path::new(dir)),
         ["crash", name, dir] => crash(name, Path::new(dir)),
+        ["guest", script, dir, ref images @ ..] => guest(script, dir, images),
         ["cases"] => {
             clean_cases().iter().for_each(|case| println!("clean {} {}", case.name, case.mkfs));
             crash_cases().iter().for_each(|case| println!("crash {} {}", case.name, case.mkfs));
@@ -35,7 +38,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: extant-testkit manifest DIR | populate DIR PROFILE… | clean NAME DIR | \
-                 crash NAME DIR | cases"
+                 crash NAME DIR | \
+                 guest SCRIPT DIR IMG… | cases"
             );
             return ExitCode::from(2);
         }
@@ -69,4 +73,13 @@ fn crash(name: &str, dir: &Path) -> Result<(), String> {
     println!("{}", state.img.display());
     state.must.iter().for_each(|must| println!("{must:?}"));
     Ok(())
+}
+
+fn guest(script: &str, dir: &str, images: &[&str]) -> Result<(), String> {
+    let images: Vec<&Path> = images.iter().map(Path::new).collect();
+    let limit = std::time::Duration::from_secs(600);
+    let script = std::fs::read_to_string(script).map_err(|e| format!("{script}: {e}"))?;
+    let end = Uml::get()?.run(&script, &images, Path::new(dir), limit)?;
+    print!("{}", end.text);
+    end.success().map(drop)
 }

@@ -67,6 +67,10 @@ pub struct Diff {
 
 const SHOWN_MAX: usize = 12;
 
+/// The inode flags that the kernel shows; it hides `PROJECT_INHERIT` on regular files.
+const USER_VISIBLE: u32 = 0x725b_dfff;
+const PROJECT_INHERIT: u32 = 0x2000_0000;
+
 impl Diff {
     /// No difference.
     pub fn is_empty(&self) -> bool {
@@ -205,6 +209,8 @@ fn compare(a: &Entry, b: &Entry, look: Look, diff: &mut Diff) {
     number(look.blocks, "blocks", a.blocks, b.blocks);
     number(look.flags, "project", a.project.map(u64::from), b.project.map(u64::from));
     if let (true, Some(left), Some(right)) = (look.flags, a.flags, b.flags) {
-        field("flags", format!("{left:#x}"), format!("{right:#x}"));
+        let hidden = if a.kind == Kind::File { PROJECT_INHERIT } else { 0 };
+        let show = |flags| format!("{:#x}", flags & USER_VISIBLE & !hidden);
+        field("flags", show(left), show(right));
     }
 }

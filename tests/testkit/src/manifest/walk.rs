@@ -14,6 +14,7 @@ use super::{Entry, Kind, Manifest, Time, base64, encode_name};
 
 /// Files above this get `sha256_nonzero` in place of `sha256`.
 const HASH_WHOLE_MAX: u64 = 256 << 20;
+const INLINE_DATA: u32 = 0x1000_0000;
 
 impl Manifest {
     /// Everything at and below `dir`, on its own filesystem. `Err` names the path.
@@ -114,6 +115,10 @@ fn entry(path: &Path, below: &[u8], content: bool) -> io::Result<Entry> {
             Ok(file) => {
                 entry.flags = crate::sys::flags(&file).ok();
                 entry.project = crate::sys::project(&file).ok();
+                if kind == Kind::File && entry.flags.is_some_and(|f| f & INLINE_DATA != 0) {
+                    // Linux counts the content of an inline file as space taken.
+                    entry.blocks = Some(meta.blocks().saturating_sub(meta.size().div_ceil(512)));
+                }
                 if kind == Kind::File && content {
                     let big = meta.size() > HASH_WHOLE_MAX;
                     match hash_file(&file, meta.size()) {
