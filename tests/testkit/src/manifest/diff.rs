@@ -167,7 +167,9 @@ fn compare(a: &Entry, b: &Entry, look: Look, diff: &mut Diff) {
     }
     field("rdev", format!("{:?}", a.rdev), format!("{:?}", b.rdev));
     field("target", format!("{:?}", a.target), format!("{:?}", b.target));
-    field("error", format!("{:?}", a.error), format!("{:?}", b.error));
+    if a.error.is_some() != b.error.is_some() {
+        field("error", format!("{:?}", a.error), format!("{:?}", b.error));
+    }
     if look.xattrs {
         for name in a.xattrs.keys().chain(b.xattrs.keys()).collect::<BTreeSet<_>>() {
             let show = |e: &Entry| match e.xattrs.get(name) {
