@@ -13,6 +13,9 @@ use crate::tree::{Entry, Tree, index};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
+/// Called with each name of a directory and its node.
+pub(crate) type Each<'e, K> = dyn FnMut(&[u8], K) -> Result<(), SourceError> + 'e;
+
 /// Nodes and names before they have their final order.
 pub(crate) trait Draft {
     /// A node of the draft.
@@ -24,11 +27,7 @@ pub(crate) trait Draft {
     fn root(&self) -> Self::Key;
 
     /// Calls `each` with the names of a directory, sorted by bytes, none twice.
-    fn children(
-        &self,
-        dir: Self::Key,
-        each: &mut dyn FnMut(&[u8], Self::Key) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError>;
+    fn children(&self, dir: Self::Key, each: &mut Each<'_, Self::Key>) -> Result<(), SourceError>;
 
     /// Two names of one file have the same identity. `None` for what has one name only, and
     /// for directories always.

@@ -8,7 +8,7 @@
 //!
 //! The same as unpacking the later source over the earlier.
 
-use crate::draft::{Assembly, Draft, assemble};
+use crate::draft::{Assembly, Draft, Each, assemble};
 use crate::entry::{Node, NodeId};
 use crate::error::SourceError;
 use crate::graft::Graft;
@@ -95,11 +95,7 @@ impl Draft for Merge<'_> {
         Pair { below: Some(NodeId::ROOT), tree: 1, node: NodeId::ROOT }
     }
 
-    fn children(
-        &self,
-        dir: Pair,
-        each: &mut dyn FnMut(&[u8], Pair) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    fn children(&self, dir: Pair, each: &mut Each<'_, Pair>) -> Result<(), SourceError> {
         let Some(below) = dir.below else {
             for (name, node) in self.trees[dir.tree].children(dir.node) {
                 each(name, Pair { below: None, tree: dir.tree, node })?;
@@ -160,11 +156,7 @@ impl Draft for Filter<'_> {
         NodeId::ROOT
     }
 
-    fn children(
-        &self,
-        dir: NodeId,
-        each: &mut dyn FnMut(&[u8], NodeId) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    fn children(&self, dir: NodeId, each: &mut Each<'_, NodeId>) -> Result<(), SourceError> {
         for at in self.tree.run(dir).filter(|at| !self.dropped[*at]) {
             let entry = self.tree.entries[at];
             each(self.tree.text(entry.name), NodeId(entry.node))?;

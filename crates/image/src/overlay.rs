@@ -9,7 +9,7 @@
 //!
 //! Paths are relative, without `.` and `..`; they never pass through a symbolic link.
 
-use crate::draft::{Assembly, Draft};
+use crate::draft::{Assembly, Draft, Each};
 use crate::entry::{
     ArchiveId, Content, DataRange, Entries, ExtraTimes, Kind, MapId, Meta, Node, Xattr,
 };
@@ -358,11 +358,7 @@ impl Draft for Finished<'_> {
         0
     }
 
-    fn children(
-        &self,
-        dir: u32,
-        each: &mut dyn FnMut(&[u8], u32) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    fn children(&self, dir: u32, each: &mut Each<'_, u32>) -> Result<(), SourceError> {
         let overlay = self.overlay;
         let mut names: Vec<(&[u8], u32)> = Vec::new();
         let mut at = overlay.aux[dir as usize].links;

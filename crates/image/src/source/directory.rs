@@ -12,7 +12,7 @@
 
 use super::SourceOptions;
 use super::beneath::open_beneath;
-use crate::draft::{Assembly, Draft, assemble};
+use crate::draft::{Assembly, Draft, Each, assemble};
 use crate::entry::{
     Content, DataRange, Entries, HostFileId, Kind, MapId, Meta, Node, Text, Time, Xattr,
     is_storable_xattr,
@@ -612,11 +612,7 @@ impl Draft for Walk {
         TOP
     }
 
-    fn children(
-        &self,
-        dir: Place,
-        each: &mut dyn FnMut(&[u8], Place) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    fn children(&self, dir: Place, each: &mut Each<'_, Place>) -> Result<(), SourceError> {
         let FoundKind::Directory(id) = self.found(dir).kind else { return Ok(()) };
         let (part, first, count) = self.lists[id as usize];
         let text = &self.parts[part].text;

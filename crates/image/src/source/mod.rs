@@ -301,7 +301,7 @@ fn read_archive(
                 let reader = packing.unpack(region.reader()).map_err(broken)?;
                 let mut spool = options.spool()?;
                 let spool = &mut spool;
-                tar::read_stream(reader, spool, name, Meaning::Plain, &mut overlay, progress)?;
+                tar::read_ahead(reader, spool, name, Meaning::Plain, &mut overlay, progress)?;
             }
         }
     } else if kind.is_dir() || kind.is_socket() {

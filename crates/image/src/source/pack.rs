@@ -35,7 +35,10 @@ impl Packing {
     }
 
     /// Unpacks a stream.
-    pub(crate) fn unpack<'a>(self, packed: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    pub(crate) fn unpack<'a>(
+        self,
+        packed: impl Read + Send + 'a,
+    ) -> io::Result<Box<dyn Read + Send + 'a>> {
         let packed = BufReader::with_capacity(256 << 10, packed);
         Ok(match self {
             Packing::Plain => Box::new(packed),
@@ -67,7 +70,9 @@ impl<R: Read> Read for Gzip<R> {
 }
 
 /// Reads up to [`MAGIC_LEN`] bytes of a stream and gives the stream back whole.
-pub(crate) fn peek<'a>(mut reader: impl Read + 'a) -> io::Result<(Vec<u8>, Box<dyn Read + 'a>)> {
+pub(crate) fn peek<'a>(
+    mut reader: impl Read + Send + 'a,
+) -> io::Result<(Vec<u8>, Box<dyn Read + Send + 'a>)> {
     let mut start = Vec::new();
     reader.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut start)?;
     let whole = Cursor::new(start.clone()).chain(reader);

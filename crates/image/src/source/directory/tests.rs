@@ -143,7 +143,7 @@ fn what_cannot_be_opened_is_named_or_gone_past() {
     let locked = dir.path().join("locked");
     fs::create_dir(&locked).unwrap();
     fs::write(dir.path().join("secret"), b"x").unwrap();
-    let none = fs::Permissions::from_mode(0);
+    let none = fs::Permissions::from_mode(0o000);
     fs::set_permissions(&locked, none.clone()).unwrap();
     fs::set_permissions(dir.path().join("secret"), none).unwrap();
     let error = read(dir.path(), &SourceOptions::new()).unwrap_err().to_string();

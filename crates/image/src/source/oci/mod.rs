@@ -180,10 +180,10 @@ fn apply(
         Some(id) => {
             plain = Hashed::new(unpacked, id);
             let stream = Box::new(&mut plain);
-            tar::read_stream(stream, spool, &name, Meaning::Layer, overlay, progress)?;
+            tar::read_ahead(stream, spool, &name, Meaning::Layer, overlay, progress)?;
             id.verify(plain.finish().map_err(broken)?, name.clone())
         }
-        None => tar::read_stream(unpacked, spool, &name, Meaning::Layer, overlay, progress),
+        None => tar::read_ahead(unpacked, spool, &name, Meaning::Layer, overlay, progress),
     };
     // A wrong digest explains any damage found before: it is told first.
     if let (Some(digest), Some(packed)) = (&layer.digest, packed) {

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The unit of a tar.
 pub(crate) const BLOCK: usize = 512;
 
+/// Bytes behind the end mark of a stream that count as padding.
+const TRAIL_MAX: u64 = 1 << 30;
+
 /// A temporary file without a name that holds the contents of files whose archive cannot be read
 /// by position. It grows at its end only.
 #[derive(Debug)]
@@ -29,8 +32,11 @@ impl Spool {
         Ok(Spool { file: Arc::new(tempfile::tempfile_in(dir)?), len: 0 })
     }
 
+    /// Zeros become a hole: what packs well on the way here takes no room either.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, self.len)?;
+        if bytes.iter().any(|&b| b != 0) {
+            self.file.write_all_at(bytes, self.len)?;
+        }
         self.len += bytes.len() as u64;
         Ok(())
     }
@@ -238,12 +244,20 @@ impl<'a> TarInput<'a> {
         }
     }
 
-    /// Reads a stream to its end, so that its checksums are verified.
+    /// Reads a stream to its end, so that its checksums are verified. Errors: a great deal of
+    /// data behind the archive's end, which is no padding.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
-        if let Way::Stream { reader, chunk, .. } = &mut self.way {
-            while reader.read(chunk)? > 0 {}
+        let Way::Stream { reader, spool, chunk } = &mut self.way else { return Ok(()) };
+        // A hole at the end of the spool was not written: it must read as zeros.
+        spool.file.set_len(spool.len)?;
+        let mut left = TRAIL_MAX;
+        loop {
+            match reader.read(chunk)? as u64 {
+                0 => return Ok(()),
+                len if len > left => return Err(io::Error::other("it goes on after its end mark")),
+                len => left -= len,
+            }
         }
-        Ok(())
     }
 
     /// The bytes that contents are kept in, for the tree's archives.

@@ -10,6 +10,7 @@
 //! Nothing is ever unpacked: names go to the tree, contents stay where they are or in a spool.
 
 mod acl;
+mod ahead;
 mod header;
 mod input;
 mod pax;
@@ -58,6 +59,19 @@ pub(crate) fn read_in_place(
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
     read(TarInput::in_place(region), name, meaning, overlay, progress)
+}
+
+/// Reads a tar that is unpacked by another thread meanwhile, its contents going to `spool`. The
+/// stream must not wait for anybody: an error would wait for it.
+pub(crate) fn read_ahead<'a>(
+    reader: Box<dyn Read + Send + 'a>,
+    spool: &mut Spool,
+    name: &Path,
+    meaning: Meaning,
+    overlay: &mut Overlay,
+    progress: &dyn Progress,
+) -> Result<(), SourceError> {
+    ahead::read_ahead(reader, |stream| read_stream(stream, spool, name, meaning, overlay, progress))
 }
 
 /// Reads an unpacked tar once, front to end, its contents going to `spool`.

@@ -46,12 +46,12 @@ pub(crate) fn check(
     Ok(checked)
 }
 
+/// Offsets and lengths, and how many bytes of the archive told them.
+pub(crate) type Map = (Vec<(u64, u64)>, u64);
+
 /// Reads the map at the start of the data of a 1.0 sparse file of `stored` bytes. Returns the
 /// ranges and how many bytes the map took.
-pub(crate) fn read_map(
-    input: &mut TarInput<'_>,
-    stored: u64,
-) -> Result<Result<(Vec<(u64, u64)>, u64), Fault>, Short> {
+pub(crate) fn read_map(input: &mut TarInput<'_>, stored: u64) -> Result<Result<Map, Fault>, Short> {
     let mut lines = Lines { input, left: stored, used: 0, block: [0; BLOCK], at: BLOCK };
     let count = match lines.number()? {
         Ok(count) => count,
