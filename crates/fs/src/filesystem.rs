@@ -17,13 +17,14 @@ use crate::metadata::Metadata;
 use crate::open::OpenOptions;
 use crate::path::Last;
 use crate::read_dir::ReadDir;
+use crate::statfs::Space;
 use crate::volume::Volume;
 use crate::walk::Walk;
 use extant_base::{Error, Ino, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::inode::FileKind;
 use extant_ondisk::superblock::Superblock;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +84,11 @@ impl Filesystem {
     /// The superblock as it was when the volume was opened, after any recovery.
     pub fn superblock(&self) -> &Superblock {
         &self.volume.at_open
+    }
+
+    /// How full the volume is.
+    pub fn space(&self) -> Space {
+        self.volume.space()
     }
 
     /// Whether nothing can be changed.
@@ -218,9 +224,9 @@ impl Filesystem {
     /// are not followed.
     ///
     /// Errors: `NoAttribute`.
-    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<Vec<u8>> {
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let name = name.as_ref().as_os_str().as_bytes();
+        let name = name.as_ref().as_bytes();
         let body = inode.read();
         self.volume.xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
     }

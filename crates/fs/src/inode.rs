@@ -32,11 +32,26 @@ pub(crate) struct Inode {
     pub(crate) body: RwLock<Body>,
     /// Somebody asked for it since the table was last swept.
     recent: AtomicBool,
+    /// It holds the value of an attribute; that never changes.
+    is_value: bool,
+    /// It had no links when it was read: an orphan, which gets no name again.
+    was_unlinked: bool,
 }
 
 impl Inode {
     pub(crate) fn new(ino: Ino, body: Body) -> Inode {
-        Inode { ino, body: RwLock::new(Rank::Inode, body), recent: AtomicBool::new(true) }
+        Inode {
+            ino,
+            recent: AtomicBool::new(true),
+            is_value: body.disk.flags.contains(InodeFlags::EA_INODE),
+            was_unlinked: false,
+            body: RwLock::new(Rank::Inode, body),
+        }
+    }
+
+    fn as_read(ino: Ino, body: Body) -> Inode {
+        let was_unlinked = body.disk.links == 0;
+        Inode { was_unlinked, ..Inode::new(ino, body) }
     }
 
     /// Shared access to the fields. Locks: takes `Inode`.
@@ -124,16 +139,13 @@ pub(crate) enum Ask {
     Internal,
     /// Orphan processing: as `Name`, but links may be zero.
     Orphan,
-    /// An attribute: an inode that holds a value.
-    Value,
 }
 
 impl Volume {
     /// The inode that a name or a caller asks for.
     ///
     /// Errors: `InodeNumber` for a number out of range or hidden, `InodeUnlinked` for one without
-    /// links, and every check of `Inode::check`. Locks: takes `Inode` (shared) and `Leaf`, so the
-    /// caller holds no inode's lock.
+    /// links, and every check of `Inode::check`. Locks: takes `Leaf`.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.inode_as(ino, Ask::Name)
     }
@@ -157,40 +169,46 @@ impl Volume {
             Some(inode) => inode,
             None => self.load_inode(ino)?,
         };
-        // A lock on an inode that others may hold is only waited for where the order allows it:
-        // what is checked here was settled when the inode was made, but for the links.
-        let (links, flags) = {
-            let body = inode.body.read_second();
-            (body.disk.links, body.disk.flags)
-        };
-        let is_value = flags.contains(InodeFlags::EA_INODE);
+        // Nothing here waits for the inode's lock: the caller may hold others.
         match ask {
-            Ask::Internal => {}
-            Ask::Value if !is_value => {
-                return Err(Site::of_ino(ino).corrupt(What::XattrInode));
+            Ask::Name | Ask::Orphan if inode.is_value => {
+                Err(Site::of_ino(ino).corrupt(What::InodeFlags))
             }
-            Ask::Name | Ask::Orphan if is_value => {
-                return Err(Site::of_ino(ino).corrupt(What::InodeFlags));
-            }
-            Ask::Name if links == 0 => {
-                return Err(Site::of_ino(ino).corrupt(What::InodeUnlinked));
-            }
-            _ => {}
+            Ask::Name if inode.was_unlinked => Err(Site::of_ino(ino).corrupt(What::InodeUnlinked)),
+            _ => Ok(inode),
         }
-        Ok(inode)
+    }
+
+    /// The inode `ino` that an attribute names as its value's, read past the table: who holds an
+    /// inode's lock waits for no other, whatever a damaged volume names.
+    ///
+    /// Errors: `XattrInode` for an inode that holds no value.
+    pub(crate) fn value_inode(&self, ino: Ino) -> Result<Body> {
+        let wrong = || Site::of_ino(ino).corrupt(What::XattrInode);
+        if self.is_hidden(ino) {
+            return Err(wrong());
+        }
+        let body = self.read_inode(ino)?;
+        match body.disk.flags.contains(InodeFlags::EA_INODE) {
+            true => Ok(body),
+            false => Err(wrong()),
+        }
     }
 
     /// The inode's fields for one look, without keeping it in the table: for scans of many.
     ///
-    /// Checks as [`Volume::inode_as`] does.
+    /// Checks as [`Volume::inode_as`] does. Locks: takes `Inode` (shared): the caller holds none.
     pub(crate) fn peek_inode(&self, ino: Ino, ask: Ask) -> Result<Body> {
         if let Some(inode) = self.inodes.find(ino) {
-            return Ok(inode.body.read_second().clone());
+            return Ok(inode.body.read().clone());
         }
         if ask != Ask::Internal && self.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
         }
         let body = self.read_inode(ino)?;
+        if ask != Ask::Internal && body.disk.flags.contains(InodeFlags::EA_INODE) {
+            return Err(Site::of_ino(ino).corrupt(What::InodeFlags));
+        }
         if ask == Ask::Name && body.disk.links == 0 {
             return Err(Site::of_ino(ino).corrupt(What::InodeUnlinked));
         }
@@ -315,7 +333,7 @@ impl InodeTable {
         if shard.sweeps != sweeps {
             return None;
         }
-        let inode = Arc::new(Inode::new(ino, body));
+        let inode = Arc::new(Inode::as_read(ino, body));
         shard.inodes.insert(ino.get(), Arc::clone(&inode));
         self.sweep(&mut shard);
         Some(inode)

@@ -119,6 +119,11 @@ impl Volume {
             if let Some(feature) = at_open.features.all_unwritable().next() {
                 return Err(Error::Unsupported { feature });
             }
+            // Holding such a volume needs a heartbeat that nobody here gives yet.
+            let guarded = at_open.features.incompat & Incompat::MMP;
+            if let Some(feature) = guarded.features().next() {
+                return Err(Error::Unsupported { feature });
+            }
         }
         Volume::with_superblock(device, at_open, options)
     }

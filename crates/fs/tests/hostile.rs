@@ -180,7 +180,7 @@ fn images(scratch: &Scratch) -> Vec<(&'static str, Vec<u8>)> {
 
 /// How many damaged volumes of each kind are looked at.
 fn rounds() -> u64 {
-    std::env::var("EXTANT_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
+    std::env::var("EXTANT_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
 }
 
 #[test]

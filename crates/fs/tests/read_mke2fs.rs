@@ -329,3 +329,49 @@ fn a_partition_is_read_at_its_offset() {
     let fs = extant::OpenOptions::new().offset(1 << 20).open(&disk).unwrap();
     assert!(fs.metadata("lost+found").unwrap().is_dir());
 }
+
+#[test]
+fn many_threads_read_one_volume_with_hardly_any_cache() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let tree = scratch.file("tree");
+    make_tree(&tree);
+    let image = scratch.file("image");
+    mke2fs(&image, 40 << 20, "-b 1024", Some(&tree)).unwrap();
+    let fs = extant::OpenOptions::new().cache_bytes(64 << 10).open(&image).unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            let fs = fs.clone();
+            let tree = &tree;
+            threads.spawn(move || {
+                for entry in fs.walk("/").map(Result::unwrap) {
+                    let below = entry.path().strip_prefix("/").unwrap();
+                    if !below.as_os_str().is_empty() && !below.starts_with("lost+found") {
+                        compare(&fs, &entry, &tree.join(below));
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn space_is_what_dumpe2fs_counts() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("image");
+    for options in ["-b 1024", "-b 4096 -O ^has_journal", "-b 1024 -O bigalloc"] {
+        mke2fs(&image, 100 << 20, options, None).unwrap();
+        let space = Filesystem::open(&image).unwrap().space();
+        let text = extant_testkit::e2fsprogs::dumpe2fs(&image).unwrap();
+        let field = |name: &str| -> u64 {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        assert_eq!(space.free, field("Free blocks:"), "{options}");
+        assert_eq!(u64::from(space.free_inodes), field("Free inodes:"), "{options}");
+        let ratio = if options.contains("bigalloc") { 16 } else { 1 };
+        let overhead = field("Overhead clusters:") * ratio;
+        assert_eq!(space.blocks, field("Block count:") - overhead, "{options}");
+    }
+}

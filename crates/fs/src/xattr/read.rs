@@ -10,7 +10,7 @@
 //! Attributes".
 
 use crate::inline::INLINE_NAME;
-use crate::inode::{Ask, Body};
+use crate::inode::Body;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
@@ -145,8 +145,7 @@ impl Volume {
         name: &[u8],
         hash: u32,
     ) -> Result<Vec<u8>> {
-        let inode = self.inode_as(value, Ask::Value)?;
-        let body = inode.body.read_second();
+        let body = self.value_inode(value)?;
         let site = Site::of_ino(value);
         if body.file_kind() != FileKind::Regular || body.disk.size != u64::from(size) {
             return Err(site.corrupt(What::XattrInode));

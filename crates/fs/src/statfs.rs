@@ -1,0 +1,84 @@
+//! How full the volume is, as `statfs` says it.
+//!
+//! ```text
+//!   blocks_count ─┬─ overhead      superblock copies, descriptors, bitmaps, tables, journal
+//!                 └─ blocks ─┬─ used
+//!                            └─ free ─┬─ reserved for root
+//!                                     └─ available
+//! ```
+//!
+//! Source: ext4 documentation, "The Super Block".
+
+use crate::volume::Volume;
+use extant_ondisk::features::{Incompat, RoCompat};
+use std::sync::atomic::Ordering;
+
+/// How full a volume is. Blocks are the volume's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks that can hold data and its maps.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub free: u64,
+    /// Blocks that are free and not kept for root.
+    pub available: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Inodes that are free.
+    pub free_inodes: u32,
+}
+
+impl Volume {
+    /// How full the volume is now.
+    ///
+    /// The counters are those of the superblock until something was written, so they can be stale
+    /// on a volume that was not unmounted. Counts the layout's metadata over all groups.
+    pub(crate) fn space(&self) -> Space {
+        let ratio_log2 = self.layout.log_cluster_ratio();
+        let blocks = self.layout.blocks_count().saturating_sub(self.overhead_blocks());
+        let counted = |n: i64| u64::try_from(n).unwrap_or(0);
+        let free = counted(self.free_clusters.load(Ordering::Relaxed)) << ratio_log2;
+        let free = free.min(blocks);
+        // Linux keeps a small pool back to finish what is under way.
+        let pool = match self.has_incompat(Incompat::EXTENTS) {
+            true => (self.layout.clusters_count() / 50).min(4096) << ratio_log2,
+            false => 0,
+        };
+        let kept = self.at_open.reserved_blocks.saturating_add(pool);
+        let free_inodes = counted(self.free_inodes.load(Ordering::Relaxed));
+        Space {
+            block_bytes: self.block_size().bytes() as u32,
+            blocks,
+            free,
+            available: free.saturating_sub(kept),
+            inodes: self.layout.inodes_count(),
+            free_inodes: u32::try_from(free_inodes).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Blocks that never hold data.
+    fn overhead_blocks(&self) -> u64 {
+        let stored = u64::from(self.at_open.overhead_clusters) << self.layout.log_cluster_ratio();
+        if self.has_ro_compat(RoCompat::BIGALLOC)
+            && stored != 0
+            && stored <= self.layout.blocks_count()
+        {
+            return stored;
+        }
+        let groups = u64::from(self.layout.groups_count());
+        let bitmaps_and_tables = groups * (2 + u64::from(self.layout.itable_blocks()));
+        let bases: u64 = self
+            .layout
+            .groups()
+            .filter_map(|group| self.layout.base_blocks(group))
+            .map(|base| base.end - base.start)
+            .sum();
+        let journal = match self.journal_place(None) {
+            Ok(Some(place)) => u64::from(place.map.blocks()),
+            _ => 0,
+        };
+        self.layout.first_data_block().0 + bitmaps_and_tables + bases + journal
+    }
+}
