@@ -14,6 +14,7 @@ use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
@@ -40,6 +41,35 @@ impl<D: BlockDevice> Overlay<D> {
     /// Bytes of changed pages kept in memory.
     pub fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Where changes lie, as byte ranges in ascending order: whole pages of 4 KiB, neighbours
+    /// joined. Bytes of such a page that nobody wrote are those of the device below.
+    pub fn changed_ranges(&self) -> Vec<Range<u64>> {
+        let mut pages: Vec<u64> = Vec::new();
+        for shard in &self.shards {
+            pages.extend(shard.read().keys());
+        }
+        pages.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for page in pages {
+            let (start, len) = self.extent_of(page);
+            let end = start + len as u64;
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
+    /// Forgets the changes and goes on: everything reads as the device below again. Nobody writes
+    /// meanwhile.
+    pub fn forget_changes(&self) {
+        for shard in &self.shards {
+            shard.write().clear();
+        }
+        self.held.store(0, Ordering::Relaxed);
     }
 
     /// The device below, as it was.
@@ -163,6 +193,11 @@ mod tests {
         let mut one = [0; 3];
         overlay.read_at(ByteOffset(4198), &mut one).unwrap();
         assert_eq!(&one, b"bba");
+        assert_eq!(overlay.changed_ranges(), [0..10_000]);
+        overlay.forget_changes();
+        assert!(overlay.held_bytes() == 0 && overlay.changed_ranges().is_empty());
+        overlay.read_at(ByteOffset(4198), &mut one).unwrap();
+        assert_eq!(&one, b"aaa");
 
         base.read_at(ByteOffset(0), &mut all).unwrap();
         assert!(all == [b'a'; 10_000]);

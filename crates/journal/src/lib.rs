@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod append;
 mod cache;
 mod fast_commit_log;
 mod handle;

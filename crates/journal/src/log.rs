@@ -183,6 +183,21 @@ impl Log {
         Ok(())
     }
 
+    /// Makes the log begin at `start` with transaction `sequence`, durably; all it held is dead.
+    pub(crate) fn restart_at(&mut self, start: u32, sequence: Tid) -> Result<()> {
+        let next = JournalSuperblock { start: Some(start), sequence, ..self.superblock.clone() };
+        self.put_superblock(next)
+    }
+
+    /// Where the first transaction goes while the log is empty.
+    pub(crate) fn empty_head(&self) -> u32 {
+        let cycle = self.cycle();
+        match self.superblock.head {
+            head if (cycle.first..cycle.end).contains(&head) => head,
+            _ => cycle.first,
+        }
+    }
+
     pub(crate) fn format(&self) -> LogFormat {
         self.superblock.log_format()
     }
@@ -198,6 +213,23 @@ impl Log {
         match self.map.locate(block) {
             Some((at, _)) => Site::of_block(self.map.block_size.block_at(at)),
             None => Site::of_block(BlockNr(u64::from(block))),
+        }
+    }
+
+    /// Writes log block `block`.
+    pub(crate) fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(self.place(block)?, bytes)
+    }
+
+    /// Writes log block `block`, durable on return.
+    pub(crate) fn write_fua(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        self.device.write_fua(self.place(block)?, bytes)
+    }
+
+    fn place(&self, block: u32) -> Result<ByteOffset> {
+        match self.map.locate(block) {
+            Some((at, _)) => Ok(at),
+            None => Err(self.site(block).corrupt(What::JournalInode)),
         }
     }
 
