@@ -64,5 +64,7 @@ pub use filesystem::Filesystem;
 pub use metadata::{Metadata, system_time};
 pub use open::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
+
+pub use recovery::RecoveryReport;
 pub use statfs::Space;
 pub use walk::{Walk, WalkEntry};

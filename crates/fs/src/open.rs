@@ -9,11 +9,12 @@
 
 use crate::environment::Environment;
 use crate::filesystem::Filesystem;
-use crate::recovery;
+use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
-use extant_base::{ByteOffset, GroupNr, Result};
+use extant_base::{ByteOffset, Error, GroupNr, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::CacheOptions;
+use extant_ondisk::superblock::Superblock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -133,21 +134,46 @@ impl OpenOptions {
             start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
         };
         let superblock = read_superblock(&*device, self.backup.map(GroupNr))?;
-        let recover = self.recover && superblock.needs_recovery();
-        if recover {
+        if self.recover && self.backup.is_none() && recovery::is_due(&superblock, self.write) {
             if !self.write {
                 device = Arc::new(Overlay::new(device));
             }
-            self.recover_journal(&device)?;
+            self.recover_device(&device, &superblock)?;
         } else if !self.write {
             // What is open to read cannot be written by any mistake above.
             device = Arc::new(ReadOnly::new(device));
         }
         let volume = Volume::open_parts(device, &self.volume_options(!self.write))?;
-        if self.write {
-            recovery::process_orphans(&volume)?;
-        }
         Ok(Filesystem::new(volume))
+    }
+
+    /// Makes the volume in a file or block device whole: its log is replayed, what fsync left
+    /// behind the log applied, and inodes without a name freed. A volume that is whole stays as
+    /// it is, and one that could not be written stays readable.
+    ///
+    /// Errors: as [`OpenOptions::open`] to write.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let report = extant::OpenOptions::new().recover_in_place("disk.img")?;
+    /// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn recover_in_place(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let to_write = OpenOptions { write: true, ..self.clone() };
+        to_write.recover_device_in_place(to_write.open_file(path.as_ref())?)
+    }
+
+    /// As [`OpenOptions::recover_in_place`], for a volume on any device.
+    pub fn recover_device_in_place(&self, device: Arc<dyn BlockDevice>) -> Result<RecoveryReport> {
+        let to_write = OpenOptions { write: true, ..self.clone() };
+        let device = match self.offset {
+            0 => device,
+            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
+        };
+        let superblock = read_superblock(&*device, None)?;
+        to_write.recover_device(&device, &superblock)
     }
 
     fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
@@ -156,7 +182,17 @@ impl OpenOptions {
         Ok(Arc::new(options.open(path)?))
     }
 
-    fn recover_journal(&self, device: &Arc<dyn BlockDevice>) -> Result<()> {
+    /// Recovers `device`, which is an overlay unless the volume is opened to write.
+    fn recover_device(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+    ) -> Result<RecoveryReport> {
+        if self.write
+            && let Some(feature) = superblock.features.all_unwritable().next()
+        {
+            return Err(Error::Unsupported { feature });
+        }
         let external = match &self.journal_device {
             Some(path) => {
                 let external = self.open_file(path)?;
@@ -167,14 +203,8 @@ impl OpenOptions {
             }
             None => None,
         };
-        // The journal's map is read from the volume as the crash left it; nothing of this view
-        // outlives the recovery.
-        let volume = Volume::open_parts(Arc::clone(device), &self.volume_options(true))?;
-        let missing = || extant_base::Site::NOWHERE.corrupt(extant_base::What::JournalMissing);
-        let place = volume.journal_place(external.as_ref())?.ok_or_else(missing)?;
-        let superblock = volume.at_open.clone();
-        drop(volume);
-        recovery::recover(device, &superblock, place)
+        let options = self.volume_options(!self.write);
+        recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
     }
 
     fn volume_options(&self, read_only: bool) -> VolumeOptions {

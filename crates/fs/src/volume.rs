@@ -259,7 +259,8 @@ pub(crate) fn read_superblock(
     Ok(superblock)
 }
 
-fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSuperblock> {
+/// The superblock's bytes at `at` of the device, unchecked.
+pub(crate) fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSuperblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if at.checked_add(bytes.len() as u64).is_none_or(|end| end > device.len()) {
         // Nothing so short holds a volume.

@@ -13,7 +13,7 @@
 //! home, and never before. Until then every cut leaves a log that replays to the same volume.
 
 use crate::recovery::Recovery;
-use extant_base::{BlockNr, BlockSize, ByteOffset, Result, Site, Tid, What};
+use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{JournalIncompat, JournalSuperblock, LogFormat};
 use std::sync::Arc;
@@ -181,6 +181,22 @@ impl Log {
         self.device.write_fua(at, &self.block)?;
         self.superblock = superblock;
         Ok(())
+    }
+
+    /// Throws away what the log holds: for a volume that is marked as not needing it.
+    ///
+    /// Errors: `Device`.
+    pub fn discard(&mut self) -> Result<()> {
+        let sequence = match self.scan() {
+            Ok(scan) => scan.end,
+            Err(error @ Error::Device { .. }) => return Err(error),
+            // Damage ends the walk somewhere inside: no number further on than blocks was used.
+            Err(_) => Tid(self.superblock.sequence.0.wrapping_add(self.superblock.maxlen)),
+        };
+        let mut next =
+            JournalSuperblock { start: None, sequence, head: 0, ..self.superblock.clone() };
+        next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+        self.put_superblock(next)
     }
 
     /// Makes the log begin at `start` with transaction `sequence`, durably; all it held is dead.

