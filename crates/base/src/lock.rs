@@ -3,7 +3,7 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Inode → Invalidate → Handle → Folio → ExtentMap → Group → JournalState → Leaf
+//!   Mount → Inode → Invalidate → Handle → Shared → Folio → ExtentMap → Group → JournalState → Leaf
 //! ```
 //!
 //! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
@@ -23,6 +23,8 @@ pub enum Rank {
     Invalidate,
     /// A running journal handle: starting one can wait for a commit.
     Handle,
+    /// Counts of attribute values that inodes share.
+    Shared,
     /// One folio of file data.
     Folio,
     /// The mapping of one inode.

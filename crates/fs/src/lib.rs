@@ -27,6 +27,7 @@
 #![allow(dead_code)]
 
 mod alloc;
+mod create;
 mod data;
 mod dir;
 mod environment;
@@ -34,6 +35,7 @@ mod file;
 mod filesystem;
 mod group;
 mod inline;
+mod inline_change;
 mod inode;
 mod journal_map;
 mod map;
@@ -43,8 +45,11 @@ mod open;
 mod path;
 mod read_dir;
 mod recovery;
+mod remove_inode;
 mod statfs;
 mod superblock;
+#[cfg(test)]
+mod tests;
 mod verified;
 mod volume;
 mod walk;

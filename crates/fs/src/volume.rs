@@ -17,7 +17,9 @@ use crate::alloc::bulk::BulkCursor;
 use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
-use extant_base::lock::{Rank, RwLock};
+use crate::xattr::block::KnownBlocks;
+use crate::xattr::value_inode::KnownValues;
+use extant_base::lock::{Mutex, Rank, RwLock};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{CacheOptions, Journal, MetaBlock};
@@ -92,6 +94,10 @@ pub(crate) struct Volume {
     pub(crate) late_ro_compat: AtomicU32,
     /// Corruptions met since open.
     pub(crate) errors_seen: AtomicU32,
+    /// Attribute blocks that new inodes may share.
+    pub(crate) known_xattrs: Mutex<KnownBlocks>,
+    /// Attribute values in inodes of their own that others may share; guards all their counts.
+    pub(crate) known_values: Mutex<KnownValues>,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
@@ -155,6 +161,8 @@ impl Volume {
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
             errors_seen: AtomicU32::new(0),
+            known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
+            known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,

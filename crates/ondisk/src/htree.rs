@@ -413,6 +413,20 @@ impl<'a> IndexMut<'a> {
         true
     }
 
+    /// Puts entries behind the last, keys ascending, for a block that is built whole.
+    ///
+    /// Panics when they do not fit: whoever builds an index has counted.
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = (u32, LogicalBlock)>) {
+        for (key, block) in entries {
+            assert!(self.count < self.limit, "an index block holds {} entries", self.limit);
+            let at = self.base + self.count * ENTRY_LEN;
+            self.block[at..at + 4].copy_from_slice(&key.to_le_bytes());
+            self.put_block(self.count, block);
+            self.count += 1;
+        }
+        self.finish();
+    }
+
     /// Makes entry `i` lead to another block.
     pub fn set_block(&mut self, i: usize, block: LogicalBlock) {
         assert!(i < self.count, "there is no entry {i} of {}", self.count);

@@ -12,12 +12,18 @@
 //! A [`Dir`] is made for one operation under the directory's lock; it holds what the blocks' checks
 //! need. Source: ext4 documentation, "Directory Entries".
 
+mod convert;
 pub(crate) mod fold;
 pub(crate) mod htree;
+mod init;
 pub(crate) mod inline;
+mod insert;
 pub(crate) mod linear;
 pub(crate) mod nokey;
+pub(crate) mod pack;
 pub(crate) mod read;
+mod remove;
+mod split;
 
 use crate::inode::Body;
 use crate::map::Target;

@@ -7,6 +7,11 @@
 //!   (shared)     └─ name ─► value inode ──┘
 //! ```
 //!
-//! Reading is here; `read.rs` says how. Names are given to callers with their prefix.
+//! Reading and changing are here: `read.rs`, `change.rs`. Names are given to callers with their
+//! prefix, and taken from them as prefix and rest.
 
+pub(crate) mod block;
+pub(crate) mod change;
+pub(crate) mod list;
 pub(crate) mod read;
+pub(crate) mod value_inode;

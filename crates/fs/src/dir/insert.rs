@@ -1,0 +1,286 @@
+//! Putting a name into a directory.
+//!
+//! ```text
+//!   inline   i_block ─ attribute ─ attribute grown ──full──► converted to one block
+//!   linear   first slack in any block ──none──► one block, dir_index: converted to an htree
+//!                                       └─────► else one block more
+//!   htree    the leaf of the hash ──full──► one split, and look again
+//! ```
+//!
+//! Each step leaves a legal directory, so an insert that runs out of blocks half-way has only split
+//! something early.
+
+use super::fold::Wanted;
+use super::linear::Names;
+use super::{Dir, Form};
+use crate::inode::Body;
+use crate::verified::Role;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::Handle;
+use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind, NAME_MAX, name_is_legal};
+use extant_ondisk::features::Compat;
+use extant_ondisk::hash::HashVersion;
+use extant_ondisk::inode::InodeFlags;
+
+/// More steps than any insert needs: every split halves a leaf, and a tree has three levels.
+const STEPS_MAX: usize = 64;
+
+/// A name to insert, and what it means.
+#[derive(Clone, Copy)]
+pub(super) struct NewName<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) target: Ino,
+    pub(super) kind: EntryKind,
+}
+
+impl Volume {
+    /// Makes `name` in directory `ino` mean `target`.
+    ///
+    /// The caller stores the inode, sets its times, and counts links. When the call fails after it
+    /// changed the directory's size, it has stored the inode itself. Errors: `Exists`; `NoSpace`;
+    /// `NameTooLong`, `NameNotUtf8`, `Invalid` for a name that may not stand there; `Encrypted`
+    /// where only the key's owner can add names; `Corrupt`; `Device`. Locks: the inode's is held;
+    /// takes `Group`.
+    pub(crate) fn dir_insert(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        name: &[u8],
+        target: Ino,
+        kind: EntryKind,
+    ) -> Result<()> {
+        let before = (body.disk.size, body.disk.sectors, body.disk.flags);
+        let new = NewName { name, target, kind };
+        let done = self.insert_name(handle, ino, body, new);
+        let after = (body.disk.size, body.disk.sectors, body.disk.flags);
+        if done.is_err() && before != after {
+            body.store(self, ino, handle)?;
+        }
+        done
+    }
+
+    fn insert_name(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        let dir = self.dir(ino, body)?;
+        if dir.is_encrypted() {
+            return Err(Error::Encrypted);
+        }
+        check_new_name(new.name)?;
+        let wanted = Wanted::new(&dir, new.name)?;
+        if dir.form == Form::Inline {
+            if dir.find(new.name)?.is_some() {
+                return Err(Error::Exists);
+            }
+            if self.insert_inline(ino, body, new)? {
+                return Ok(());
+            }
+            self.inline_dir_to_block(handle, ino, body)?;
+        }
+        if self.dir(ino, body)?.form == Form::Indexed {
+            match self.insert_indexed(handle, ino, body, &wanted, new) {
+                // Without checksums index blocks pass as empty leaves: the directory goes on linear.
+                Err(error) if is_bad_index(&error) && self.csum.seed().is_none() => {
+                    self.note_error(&error);
+                    body.disk.flags.remove(InodeFlags::INDEX);
+                }
+                done => return done,
+            }
+        }
+        self.insert_linear(handle, ino, body, &wanted, new)
+    }
+
+    fn insert_linear(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wanted: &Wanted<'_>,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        let dir = self.dir(ino, body)?;
+        if dir.blocks == 0 {
+            return Err(dir.site().corrupt(What::DirectorySize));
+        }
+        if let Some(at) = dir.room_for(wanted, new.name)? {
+            let placed = dir.insert_into(handle, at, new)?;
+            return placed.ok_or_else(|| dir.site().corrupt(What::DirentLength));
+        }
+        if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
+            self.linear_to_htree(handle, ino, body)?;
+            return self.insert_indexed(handle, ino, body, wanted, new);
+        }
+        let (at, block) = self.dir_append(handle, ino, body)?;
+        let dir = self.dir(ino, body)?;
+        {
+            let block_mut = block.write(handle)?;
+            let seed = dir.seed.unwrap_or(0);
+            let mut bytes = block_mut.bytes_mut();
+            DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
+        }
+        block.set_verified_as(Role::DirLeaf(ino).kind());
+        dir.insert_into(handle, at, new)?.ok_or(Error::NoSpace)
+    }
+
+    fn insert_indexed(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wanted: &Wanted<'_>,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        for step in 0..STEPS_MAX {
+            let dir = self.dir(ino, body)?;
+            let probe = dir.probe(|version| match version {
+                HashVersion::SipHash => Err(Error::Encrypted),
+                version => wanted.hash(&dir.hasher(version)).ok_or(Error::Encrypted),
+            })?;
+            if step == 0 && dir.chain_has(probe, wanted)? {
+                return Err(Error::Exists);
+            }
+            if dir.insert_into(handle, probe.leaf, new)?.is_some() {
+                return Ok(());
+            }
+            self.htree_make_room(handle, ino, body, &probe)?;
+        }
+        Err(Error::NoSpace)
+    }
+}
+
+/// Whether `name` may be given to a file.
+pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if !name_is_legal(name) || matches!(name, b"." | b"..") {
+        return Err(Error::Invalid("a name is empty, a dot name, or holds a slash or NUL"));
+    }
+    Ok(())
+}
+
+fn is_bad_index(error: &Error) -> bool {
+    let Error::Corrupt { what, .. } = error else { return false };
+    matches!(what, What::HtreeRoot | What::HtreeNode | What::HtreeDepth | What::HtreeLeaf)
+}
+
+impl Dir<'_> {
+    /// Block `at`, which no directory may lack.
+    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<extant_journal::MetaBlock> {
+        self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
+    }
+
+    /// The first block of a linear directory with room for `name`.
+    ///
+    /// Errors: `Exists` when the name is anywhere in the directory.
+    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<LogicalBlock>> {
+        let need = self.format.need(name);
+        let mut room = None;
+        for at in 0..self.blocks {
+            if at % super::linear::SCAN_AHEAD == 0 {
+                self.prefetch(LogicalBlock(at), super::linear::SCAN_AHEAD);
+            }
+            let at = LogicalBlock(at);
+            let block = self.solid_block(at)?;
+            self.check_block(at, &block)?;
+            let bytes = block.read();
+            for entry in DirBlock::new(&bytes, self.format, self.site_of(&block)).entries() {
+                let entry = entry?;
+                let own = match entry.ino {
+                    Some(_) if wanted.is(&entry) => return Err(Error::Exists),
+                    Some(_) => self.format.need(entry.name),
+                    None => 0,
+                };
+                if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
+                    room = Some(at);
+                }
+            }
+        }
+        Ok(room)
+    }
+
+    /// Whether the leaf of `probe`, or one that its hash continues in, has the name.
+    ///
+    /// A folded name that another writer's tables hashed elsewhere is not seen: looking at every
+    /// block would make each insert cost the whole directory.
+    fn chain_has(&self, mut probe: super::htree::Probe, wanted: &Wanted<'_>) -> Result<bool> {
+        for _ in 0..self.blocks {
+            let block = self.solid_block(probe.leaf)?;
+            if self.check_block(probe.leaf, &block)? != Names::Leaf {
+                return Err(self.site_of(&block).corrupt(What::HtreeLeaf));
+            }
+            if self.find_in_block(probe.leaf, &block, wanted)?.is_some() {
+                return Ok(true);
+            }
+            if !self.next_leaf(&mut probe)? {
+                return Ok(false);
+            }
+        }
+        Err(self.site().corrupt(What::HtreeLeaf))
+    }
+
+    /// Puts the name into block `at`, a leaf; `None` when it is full.
+    fn insert_into(
+        &self,
+        handle: &Handle<'_>,
+        at: LogicalBlock,
+        new: NewName<'_>,
+    ) -> Result<Option<()>> {
+        let block = self.solid_block(at)?;
+        if self.check_block(at, &block)? != Names::Leaf {
+            return Err(self.site_of(&block).corrupt(What::HtreeLeaf));
+        }
+        let site = self.site_of(&block);
+        // A look first: a block that is full stays clean.
+        let need = self.format.need(new.name);
+        {
+            let bytes = block.read();
+            let mut fits = false;
+            for entry in DirBlock::new(&bytes, self.format, site).entries() {
+                let entry = entry?;
+                let own = entry.ino.map_or(0, |_| self.format.need(entry.name));
+                fits |= entry.rec_len.saturating_sub(own) >= need;
+                if fits {
+                    break;
+                }
+            }
+            if !fits {
+                return Ok(None);
+            }
+        }
+        let block = block.write(handle)?;
+        let mut bytes = block.bytes_mut();
+        let mut leaf = DirBlockMut::new(&mut bytes, self.format, self.seed.unwrap_or(0), site);
+        Ok(leaf.insert(new.name, new.target, new.kind, None)?.map(drop))
+    }
+}
+
+impl Volume {
+    /// Puts the name into an inline directory, whose attribute grows as far as the inode allows;
+    /// `false` when it does not fit.
+    fn insert_inline(&self, ino: Ino, body: &mut Body, new: NewName<'_>) -> Result<bool> {
+        for grown in [false, true] {
+            if grown && !self.inline_dir_grow(ino, body)? {
+                return Ok(false);
+            }
+            let format = self.dir_format(body);
+            let range = self.inline_value_range(ino, body)?;
+            let mut dir = extant_ondisk::inline_dir::InlineDirMut::new(
+                &mut body.disk.i_block,
+                &mut body.raw[range],
+                format,
+                Site::of_ino(ino),
+            );
+            if dir.insert(new.name, new.target, new.kind)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

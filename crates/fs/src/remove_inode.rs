@@ -1,0 +1,153 @@
+//! Taking content away: truncating a file, and releasing an inode nobody needs any more.
+//!
+//! ```text
+//!   truncate        blocks behind the new end freed, the rest of its last block zeroed
+//!   release_inode   content ─► attribute block, value inodes ─► slot: links 0, dtime ─► number
+//! ```
+//!
+//! Blocks that the engine wrote as metadata (directories, long symlinks, attribute values) leave
+//! the cache before they can be handed out again: a late write home must not hit a new owner.
+
+use crate::inode::Body;
+use crate::map::{LOGICAL_END, Target};
+use crate::volume::Volume;
+use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::Handle;
+use extant_ondisk::features::RoCompat;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use std::sync::atomic::Ordering;
+
+/// From this size on a volume has the feature `large_file`.
+const LARGE_FILE: u64 = 1 << 31;
+
+impl Volume {
+    /// Whether `i_block` holds a map of blocks.
+    pub(crate) fn has_map(&self, body: &Body) -> bool {
+        match body.file_kind() {
+            FileKind::Regular | FileKind::Directory => !body.disk.has_inline_data(),
+            FileKind::Symlink => {
+                !body.disk.has_inline_data() && !body.disk.is_fast_symlink(&self.inode_format)
+            }
+            _ => false,
+        }
+    }
+
+    /// Unmaps and frees all blocks from logical block `from` on, whose bytes went through the
+    /// cache of metadata.
+    ///
+    /// The caller stores the inode. Errors and locks as `Volume::unmap`.
+    pub(crate) fn unmap_content(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        from: u32,
+    ) -> Result<()> {
+        self.forget_content(handle, ino, body, from)?;
+        self.unmap(ino, body, handle, from..LOGICAL_END)
+    }
+
+    /// Drops the cached copies of all mapped blocks from logical block `from` on.
+    fn forget_content(&self, handle: &Handle<'_>, ino: Ino, body: &Body, from: u32) -> Result<()> {
+        // A crafted map can name one block any number of times.
+        let mut left = self.layout.blocks_count();
+        for run in self.runs(ino, body, from..LOGICAL_END) {
+            let run = run?;
+            let Target::Written(first) = run.target else { continue };
+            left = left
+                .checked_sub(u64::from(run.len))
+                .ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeBlocks))?;
+            for n in 0..u64::from(run.len) {
+                handle.forget(BlockNr(first.0 + n));
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees everything an inode holds, and its number: the last step of an unlink, or of orphan
+    /// processing.
+    ///
+    /// The slot is stored here. The caller has taken the inode off every orphan record. Errors:
+    /// `Corrupt` (what was freed so far stays freed), `Device`. Locks: the inode's is held; takes
+    /// those of value inodes, and `Group`.
+    pub(crate) fn release_inode(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+    ) -> Result<()> {
+        let kind = body.file_kind();
+        if self.has_map(body) {
+            let is_value = body.disk.flags.contains(InodeFlags::EA_INODE);
+            if kind == FileKind::Regular && !is_value {
+                self.unmap(ino, body, handle, 0..LOGICAL_END)?;
+            } else {
+                self.unmap_content(handle, ino, body, 0)?;
+            }
+        }
+        // A value has no attributes, whatever its slot says.
+        if !body.disk.flags.contains(InodeFlags::EA_INODE) {
+            self.xattr_release_all(handle, ino, body)?;
+        }
+        let now = u32::try_from(self.environment.now().sec).unwrap_or(u32::MAX);
+        body.disk.links = 0;
+        body.disk.size = 0;
+        body.disk.dtime = now.max(1);
+        (body.disk.uid, body.disk.gid) = (body.disk.uid & 0xFFFF, body.disk.gid & 0xFFFF);
+        body.store(self, ino, handle)?;
+        self.inodes.forget(ino);
+        self.free_inode(handle, ino, kind == FileKind::Directory)
+    }
+
+    /// Cuts a regular file to `new_size` bytes, or lengthens it with a hole.
+    ///
+    /// Data of the last block behind the new end is zeroed on the device. The caller stores the
+    /// inode and sets its times. Errors: `Invalid` for other kinds of file; `FileTooLarge`;
+    /// `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn truncate(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        new_size: u64,
+    ) -> Result<()> {
+        match body.file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        if new_size > body.disk.max_size(&self.inode_format) {
+            return Err(Error::FileTooLarge);
+        }
+        let old_size = body.disk.size;
+        if body.disk.has_inline_data() {
+            self.inline_truncate(ino, body, new_size.min(old_size))?;
+        } else {
+            let size = self.block_size();
+            if new_size < old_size {
+                let keep = u32::try_from(size.blocks_for(new_size)).unwrap_or(LOGICAL_END);
+                self.unmap(ino, body, handle, keep..LOGICAL_END)?;
+            }
+            self.zero_behind(ino, body, new_size.min(old_size))?;
+        }
+        body.disk.size = new_size;
+        if new_size >= LARGE_FILE && !self.has_ro_compat(RoCompat::LARGE_FILE) {
+            self.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Zeroes what the block around byte `end` of a file holds from there on.
+    fn zero_behind(&self, ino: Ino, body: &Body, end: u64) -> Result<()> {
+        let size = self.block_size();
+        let skip = end & (size.bytes() as u64 - 1);
+        let Some(logical) = u32::try_from(end >> size.log2()).ok().filter(|_| skip > 0) else {
+            return Ok(());
+        };
+        let Target::Written(block) = self.map(ino, body, LogicalBlock(logical), 1)?.target else {
+            return Ok(());
+        };
+        let zeros = vec![0; size.bytes() - skip as usize];
+        self.device.write_at(ByteOffset(size.start_of(block).0 + skip), &zeros)
+    }
+}

@@ -1,0 +1,1 @@
+//! Attributes of many sizes in all their homes, symlinks, devices, inline files.

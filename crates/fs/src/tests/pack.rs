@@ -1,0 +1,102 @@
+//! Whole directories built at once.
+
+use super::{Bench, features};
+use crate::dir::pack::PackEntry;
+use crate::mkfs::MkfsOptions;
+use extant_base::{BlockSize, Error, Ino};
+use extant_ondisk::dirent::EntryKind;
+use extant_ondisk::inode::InodeFlags;
+
+fn names(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|n| format!("file-{n}-{}", "x".repeat(n % 23)).into_bytes()).collect()
+}
+
+fn pack(bench: &Bench, count: usize) -> (Ino, crate::inode::Body) {
+    let (dir, mut body) = bench.mkdir(&format!("d{count}"), InodeFlags::empty());
+    let names = names(count);
+    let mut files = Vec::new();
+    for n in 0..count.div_ceil(60_000) {
+        files.push(bench.file(dir, (count - n * 60_000).min(60_000) as u16));
+    }
+    let entries: Vec<PackEntry<'_>> = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| PackEntry { name, ino: files[n / 60_000], kind: EntryKind::Regular })
+        .collect();
+    let start = std::time::Instant::now();
+    bench
+        .with(|volume, handle| {
+            volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries)?;
+            body.store(volume, dir, handle)
+        })
+        .unwrap();
+    if count >= 100_000 {
+        eprintln!("{count} names packed in {:?}", start.elapsed());
+    }
+    (dir, body)
+}
+
+fn check(bench: &Bench, counts: &[usize]) {
+    for &count in counts {
+        let (dir, body) = pack(bench, count);
+        let mut expected = names(count);
+        expected.sort();
+        let found: Vec<_> = bench.names(dir, &body).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(found, expected);
+        let view = bench.volume.dir(dir, &body).unwrap();
+        for name in expected.iter().step_by(1 + count / 500) {
+            view.lookup(name).unwrap();
+        }
+        assert!(view.find(b"no such name").unwrap().is_none());
+    }
+    bench.judge();
+}
+
+fn block(bytes: u32) -> BlockSize {
+    BlockSize::from_bytes(bytes).unwrap()
+}
+
+#[test]
+fn directories_of_every_size_are_clean() {
+    check(
+        &Bench::made(64, MkfsOptions::new().block_size(block(1024))),
+        &[0, 1, 5, 40, 60, 500, 9000],
+    );
+    check(&Bench::made(64, MkfsOptions::new().block_size(block(4096))), &[0, 1, 50, 200, 3000]);
+    check(&Bench::made(64, features("inline_data")), &[0, 1, 2, 3, 4, 5, 6, 7, 100]);
+    check(&Bench::made(64, features("^metadata_csum,^dir_index")), &[0, 1, 500]);
+    check(&Bench::made(256, MkfsOptions::new().block_size(block(65536))), &[1, 3000, 10_000]);
+    check(&Bench::made(64, MkfsOptions::of_type("ext2").unwrap()), &[0, 3, 1000]);
+}
+
+#[test]
+fn many_names_need_two_levels_and_are_clean() {
+    check(&Bench::made(128, MkfsOptions::new().block_size(block(1024))), &[60_000]);
+    check(&Bench::made(128, MkfsOptions::new().block_size(block(4096))), &[100_000]);
+}
+
+#[test]
+fn order_does_not_matter_and_a_name_stands_once() {
+    let bench = Bench::made(64, MkfsOptions::new());
+    let names = names(700);
+    let ino = bench.file(Ino::ROOT, 1);
+    let mut entries: Vec<PackEntry<'_>> =
+        names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
+    let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
+    let mut contents = Vec::new();
+    for _ in 0..2 {
+        bench
+            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries))
+            .unwrap();
+        let mut content = vec![0; body.disk.size as usize];
+        bench.volume.journal.sync().unwrap();
+        bench.volume.read_raw(dir, &body, 0, &mut content).unwrap();
+        contents.push(content);
+        entries.reverse();
+    }
+    assert!(contents[0] == contents[1]);
+    entries.push(entries[3]);
+    let again =
+        bench.with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+    assert!(matches!(again, Err(Error::Exists)));
+}

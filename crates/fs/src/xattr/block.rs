@@ -1,0 +1,261 @@
+//! Attribute blocks: written, shared by inodes that have the same attributes, given back.
+//!
+//! ```text
+//!   new content ──► the same in a block we know, refcount < 1024? ── yes ──► refcount + 1
+//!                     │ no
+//!                     ├─ own block, refcount 1 ──► rewritten in place
+//!                     └─ else a new block;  own block: refcount - 1, at 0 freed
+//! ```
+//!
+//! Content is compared and counts change under the block's own byte lock; a block that is freed
+//! loses its magic there first, so nobody who found it in the list can come too late. Every owner
+//! counts the block (a cluster, with bigalloc) in its own `i_blocks`. The references that entries
+//! hold on value inodes belong to the block, however many inodes share it.
+
+use super::list::{Attribute, Stored};
+use crate::inode::Body;
+use crate::verified::Role;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, Result, Site};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::features::Compat;
+use extant_ondisk::xattr::{BLOCK_HEADER_LEN, BlockHeader, REFCOUNT_MAX, encode_block};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Memory for blocks that may be shared, in bytes.
+const KNOWN_BYTES: usize = 4 << 20;
+
+/// Blocks whose content may be asked for again, by hash. The oldest leaves first.
+#[derive(Default)]
+pub(crate) struct KnownBlocks {
+    by_hash: HashMap<u32, MetaBlock>,
+    order: VecDeque<u32>,
+}
+
+impl KnownBlocks {
+    fn find(&self, hash: u32) -> Option<MetaBlock> {
+        self.by_hash.get(&hash).cloned()
+    }
+
+    fn note(&mut self, hash: u32, block: MetaBlock, most: usize) {
+        if self.by_hash.insert(hash, block).is_none() {
+            self.order.push_back(hash);
+            if self.order.len() > most {
+                self.order.pop_front().map(|oldest| self.by_hash.remove(&oldest));
+            }
+        }
+    }
+
+    /// Forgets block `nr` if it is the one known for `hash`.
+    fn drop_block(&mut self, hash: u32, nr: BlockNr) {
+        if self.by_hash.get(&hash).is_some_and(|block| block.nr() == nr) {
+            self.by_hash.remove(&hash);
+            self.order.retain(|other| *other != hash);
+        }
+    }
+}
+
+impl Volume {
+    /// Makes `list` the content of the inode's attribute block; without any the block goes.
+    ///
+    /// Entries of `list` that the old block had too get references of their own where they need
+    /// them; new ones bring theirs. Errors: `NoSpace` (nothing changed), `Corrupt`, `Device`.
+    pub(super) fn xattr_store_block(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        list: &[Attribute],
+    ) -> Result<()> {
+        let old = self.xattr_block_list(ino, body)?;
+        if list.is_empty() {
+            return match body.disk.file_acl {
+                Some(nr) => self.leave_block(handle, ino, body, nr, &old),
+                None => Ok(()),
+            };
+        }
+        let new: Vec<_> = list.iter().map(Attribute::to_new).collect();
+        let content = encode_block(&new, self.block_size().bytes())?;
+        let hash = BlockHeader::read(&content, Site::of_ino(ino))?.hash;
+
+        // From here on one reference is in hand for each value that `list` names.
+        let mut added = Vec::new();
+        for attribute in list.iter().filter(|attribute| !attribute.fresh) {
+            if let Stored::InInode { ino: value, .. } = attribute.value {
+                self.value_add(handle, value)?;
+                added.push(value);
+            }
+        }
+        let own = body.disk.file_acl;
+        if let Some(nr) = self.join_block(handle, hash, &content, own)? {
+            if own != Some(nr) {
+                if let Some(own) = own {
+                    self.leave_block(handle, ino, body, own, &old)?;
+                }
+                body.disk.file_acl = Some(nr);
+                body.disk.sectors += self.sectors(u64::from(self.layout.cluster_ratio()));
+            }
+            // The block that was joined has references of its own.
+            return values(list).try_for_each(|value| self.value_drop(handle, ino, body, value));
+        }
+        if let Some(nr) = own
+            && let Some(block) = self.rewrite_block(handle, ino, nr, &content)?
+        {
+            self.note_block(hash, block);
+            return values(&old).try_for_each(|value| self.value_drop(handle, ino, body, value));
+        }
+        let nr = match self.allocate_metadata(ino, body, handle, self.group_start(ino)) {
+            Ok(nr) => nr,
+            Err(error) => {
+                for value in added {
+                    self.value_drop(handle, ino, body, value)?;
+                }
+                return Err(error);
+            }
+        };
+        let block = self.journal.cache().get_new(nr)?;
+        self.write_block(handle, &block, &content)?;
+        block.set_verified_as(Role::Xattrs.kind());
+        if let Some(own) = own {
+            self.leave_block(handle, ino, body, own, &old)?;
+        }
+        body.disk.file_acl = Some(nr);
+        self.note_block(hash, block);
+        if !self.has_compat(Compat::EXT_ATTR) {
+            self.late_compat.fetch_or(Compat::EXT_ATTR.bits(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes a share in a known block with this content (`own` needs none); `None` when there is no
+    /// such block.
+    fn join_block(
+        &self,
+        handle: &Handle<'_>,
+        hash: u32,
+        content: &[u8],
+        own: Option<BlockNr>,
+    ) -> Result<Option<BlockNr>> {
+        if hash == 0 {
+            return Ok(None);
+        }
+        let Some(block) = self.known_xattrs.lock().find(hash) else { return Ok(None) };
+        let count = share_count(&block.read(), content);
+        let Some(count) = count else { return Ok(None) };
+        if own == Some(block.nr()) {
+            return Ok(Some(block.nr()));
+        }
+        if count >= REFCOUNT_MAX {
+            return Ok(None);
+        }
+        let block_mut = block.write(handle)?;
+        let mut bytes = block_mut.bytes_mut();
+        // Somebody may have changed it in between.
+        match share_count(&bytes, content) {
+            Some(count) if count < REFCOUNT_MAX => {
+                BlockHeader::set_refcount(&mut bytes, count + 1);
+                self.sum_block(&mut bytes, block.nr());
+                Ok(Some(block.nr()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes new content over a block that nobody shares; `None` when somebody does.
+    fn rewrite_block(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        nr: BlockNr,
+        content: &[u8],
+    ) -> Result<Option<MetaBlock>> {
+        let block = self.xattr_block(ino, nr)?;
+        let at = Site::of_ino(ino).block(nr);
+        let before = BlockHeader::read(&block.read(), at)?;
+        if before.refcount > 1 {
+            return Ok(None);
+        }
+        self.known_xattrs.lock().drop_block(before.hash, nr);
+        {
+            let block_mut = block.write(handle)?;
+            let mut bytes = block_mut.bytes_mut();
+            if BlockHeader::read(&bytes, at)?.refcount > 1 {
+                return Ok(None);
+            }
+            bytes.copy_from_slice(content);
+            self.sum_block(&mut bytes, nr);
+        }
+        Ok(Some(block))
+    }
+
+    /// Gives up the inode's share in block `nr`, which holds `list`; the last one frees it.
+    fn leave_block(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        nr: BlockNr,
+        list: &[Attribute],
+    ) -> Result<()> {
+        let block = self.xattr_block(ino, nr)?;
+        let before = {
+            let block_mut = block.write(handle)?;
+            let mut bytes = block_mut.bytes_mut();
+            let before = BlockHeader::read(&bytes, Site::of_ino(ino).block(nr))?;
+            if before.refcount > 1 {
+                BlockHeader::set_refcount(&mut bytes, before.refcount - 1);
+                self.sum_block(&mut bytes, nr);
+            } else {
+                bytes[..4].fill(0); // the magic
+            }
+            before
+        };
+        body.disk.file_acl = None;
+        if before.refcount > 1 {
+            let sectors = self.sectors(u64::from(self.layout.cluster_ratio()));
+            body.disk.sectors = body.disk.sectors.saturating_sub(sectors);
+            return Ok(());
+        }
+        self.known_xattrs.lock().drop_block(before.hash, nr);
+        for value in values(list) {
+            self.value_drop(handle, ino, body, value)?;
+        }
+        self.free_metadata(ino, body, handle, nr)
+    }
+
+    fn write_block(&self, handle: &Handle<'_>, block: &MetaBlock, content: &[u8]) -> Result<()> {
+        let block_mut = block.write(handle)?;
+        let mut bytes = block_mut.bytes_mut();
+        bytes.copy_from_slice(content);
+        self.sum_block(&mut bytes, block.nr());
+        Ok(())
+    }
+
+    fn sum_block(&self, bytes: &mut [u8], nr: BlockNr) {
+        if let Some(seed) = self.csum.seed() {
+            BlockHeader::set_checksum(bytes, seed, nr);
+        }
+    }
+
+    fn note_block(&self, hash: u32, block: MetaBlock) {
+        if hash != 0 {
+            let most = (KNOWN_BYTES >> self.block_size().log2()).max(16);
+            self.known_xattrs.lock().note(hash, block, most);
+        }
+    }
+}
+
+/// How many share `block`, if its content is `content`.
+fn share_count(block: &[u8], content: &[u8]) -> Option<u32> {
+    let header = BlockHeader::read(block, Site::NOWHERE).ok()?;
+    (block[BLOCK_HEADER_LEN..] == content[BLOCK_HEADER_LEN..]).then_some(header.refcount)
+}
+
+fn values(list: &[Attribute]) -> impl Iterator<Item = Ino> + '_ {
+    list.iter().filter_map(|attribute| match attribute.value {
+        Stored::InInode { ino, .. } => Some(ino),
+        Stored::Here(_) => None,
+    })
+}

@@ -1,0 +1,311 @@
+//! Setting and removing attributes: each goes where Linux puts it.
+//!
+//! ```text
+//!   value larger than a block could hold, ea_inode ──► value inode, its entry as below
+//!   inode tail has room ──► there
+//!   block has room      ──► there          (with ea_inode an eighth of a block is kept free)
+//!   ea_inode            ──► value inode, its entry in the tail or the block
+//!   else                ──► NoSpace
+//! ```
+//!
+//! Access control lists come as system calls carry them and are stored as ext4 does; one that says
+//! no more than the mode becomes the mode. Source: ext4 documentation, "Extended Attributes".
+
+use super::list::{Attribute, Stored};
+use crate::inline::INLINE_NAME;
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::Handle;
+use extant_ondisk::acl::Acl;
+use extant_ondisk::features::Incompat;
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::xattr::{
+    BLOCK_HEADER_LEN, NameIndex, NewXattr, TERMINATOR_LEN, block_len, in_inode_len,
+};
+
+/// The largest value a system call can carry, in bytes.
+const CALL_MAX: usize = 65536;
+/// An access control list without entries, as system calls carry it: only the version.
+const EMPTY_ACL: [u8; 4] = [2, 0, 0, 0];
+
+/// What must be so before an attribute is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetMode {
+    /// Whatever is there.
+    Any,
+    /// It is not there: else `Exists`.
+    Create,
+    /// It is there: else `NoAttribute`.
+    Replace,
+}
+
+/// One attribute for [`Volume::xattr_set_all`]: prefix, name without it, value.
+pub(crate) type NewAttribute<'a> = (NameIndex, &'a [u8], &'a [u8]);
+
+/// Both homes of an inode's attributes while they are changed.
+struct Homes {
+    tail: Vec<Attribute>,
+    block: Vec<Attribute>,
+    block_changed: bool,
+    /// Value inodes that an entry of the tail named and no longer does.
+    gone: Vec<Ino>,
+    /// Value inodes that were referenced on behalf of a new entry.
+    made: Vec<Ino>,
+}
+
+impl Volume {
+    /// Sets the attribute, or removes it when `value` is `None`.
+    ///
+    /// The caller stores the inode and sets its ctime. Errors: `Exists` or `NoAttribute` as `mode`
+    /// says (and `NoAttribute` when there is nothing to remove); `NoSpace` where it does not fit;
+    /// `Invalid` for a bad name or access control list; `NotSupported` for one on a file that has
+    /// none; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
+    /// `Shared`, `Group`.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn xattr_set(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        index: NameIndex,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: SetMode,
+    ) -> Result<()> {
+        self.change_xattrs(handle, ino, body, |homes, body| {
+            let there = homes.has(index, name);
+            match (mode, there) {
+                (SetMode::Create, true) => return Err(Error::Exists),
+                (SetMode::Replace, false) => return Err(Error::NoAttribute),
+                _ => {}
+            }
+            match self.as_stored(body, index, name, value)? {
+                Some(value) => self.put_attribute(handle, ino, body, homes, (index, name, &value)),
+                // A list that became the mode need not have been an attribute before.
+                None if !there && value.is_none() => Err(Error::NoAttribute),
+                None => {
+                    homes.remove(index, name);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `SetMode::Any`: for
+    /// new inodes.
+    pub(crate) fn xattr_set_all(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        attributes: &[NewAttribute<'_>],
+    ) -> Result<()> {
+        if attributes.is_empty() {
+            return Ok(());
+        }
+        self.change_xattrs(handle, ino, body, |homes, body| {
+            for (index, name, value) in attributes {
+                match self.as_stored(body, *index, name, Some(value))? {
+                    Some(value) => {
+                        self.put_attribute(handle, ino, body, homes, (*index, name, &value))?;
+                    }
+                    None => homes.remove(*index, name),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives back everything the attributes of an inode hold outside of it.
+    pub(crate) fn xattr_release_all(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+    ) -> Result<()> {
+        let tail = self.xattr_tail_list(ino, body)?;
+        self.xattr_store_block(handle, ino, body, &[])?;
+        self.xattr_store_tail(body, &[])?;
+        for attribute in tail {
+            if let Stored::InInode { ino: value, .. } = attribute.value {
+                self.value_drop(handle, ino, body, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes both homes out, lets `edit` change them, and puts them back.
+    fn change_xattrs(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        edit: impl FnOnce(&mut Homes, &mut Body) -> Result<()>,
+    ) -> Result<()> {
+        let mut homes = Homes {
+            tail: self.xattr_tail_list(ino, body)?,
+            block: self.xattr_block_list(ino, body)?,
+            block_changed: false,
+            gone: Vec::new(),
+            made: Vec::new(),
+        };
+        let saved = body.clone();
+        let done = edit(&mut homes, body)
+            .and_then(|()| self.xattr_store_tail(body, &homes.tail))
+            .and_then(|()| match homes.block_changed {
+                true => self.xattr_store_block(handle, ino, body, &homes.block),
+                false => Ok(()),
+            });
+        let drop_now = match done {
+            Ok(()) => homes.gone,
+            Err(_) => {
+                *body = saved;
+                homes.made
+            }
+        };
+        for value in drop_now {
+            self.value_drop(handle, ino, body, value)?;
+        }
+        done
+    }
+
+    /// What is stored for a caller's value; `None` where nothing is. An access list sets the mode.
+    fn as_stored(
+        &self,
+        body: &mut Body,
+        index: NameIndex,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        if name.len() > 255 || name.contains(&0) {
+            return Err(Error::Invalid("an attribute name is too long or holds NUL"));
+        }
+        if index == NameIndex::SYSTEM && name == INLINE_NAME {
+            return Err(Error::Invalid("the attribute of inline data has no value of its own"));
+        }
+        let Some(value) = value else { return Ok(None) };
+        if !matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT) {
+            return Ok(Some(value.to_vec()));
+        }
+        match body.file_kind() {
+            FileKind::Symlink => return Err(Error::NotSupported("a symlink has no access list")),
+            FileKind::Directory => {}
+            _ if index == NameIndex::ACL_DEFAULT => {
+                return Err(Error::NotSupported("only a directory has a default access list"));
+            }
+            _ => {}
+        }
+        if value == EMPTY_ACL {
+            return Ok(None);
+        }
+        let acl = Acl::from_call(value).ok_or(Error::Invalid("malformed access control list"))?;
+        if index == NameIndex::ACL_ACCESS {
+            let (mode, whole) = acl.to_mode();
+            body.disk.mode = body.disk.mode & !0o777 | mode;
+            if whole {
+                return Ok(None);
+            }
+        }
+        Ok(Some(acl.to_disk()))
+    }
+
+    /// Finds a place for one attribute.
+    fn put_attribute(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &Body,
+        homes: &mut Homes,
+        (index, name, value): NewAttribute<'_>,
+    ) -> Result<()> {
+        if value.len() > CALL_MAX {
+            return Err(Error::NoSpace);
+        }
+        let block_size = self.block_size().bytes();
+        let ea_inode = self.has_incompat(Incompat::EA_INODE);
+        let most = block_size - BLOCK_HEADER_LEN - TERMINATOR_LEN - 20;
+        let attribute = |value| Attribute { index, name: name.to_vec(), value, fresh: true };
+        let tail_len = body.xattr_tail(self).len();
+        let mut block_most = block_size;
+        if !ea_inode || value.len().next_multiple_of(4) <= most {
+            if ea_inode {
+                block_most -= (block_size / 8).min(1024);
+            }
+            let stored = attribute(Stored::Here(value.to_vec()));
+            if homes.place(stored, tail_len, block_most) {
+                return Ok(());
+            }
+            if !ea_inode || value.is_empty() {
+                return Err(Error::NoSpace);
+            }
+        }
+        let stored = self.value_make(handle, ino, body, value)?;
+        if let Stored::InInode { ino, .. } = stored {
+            homes.made.push(ino);
+        }
+        match homes.place(attribute(stored), tail_len, block_size) {
+            true => Ok(()),
+            false => Err(Error::NoSpace),
+        }
+    }
+}
+
+impl Homes {
+    fn has(&self, index: NameIndex, name: &[u8]) -> bool {
+        self.tail.iter().chain(&self.block).any(|attribute| attribute.is(index, name))
+    }
+
+    fn remove(&mut self, index: NameIndex, name: &[u8]) {
+        self.remove_from_tail(index, name);
+        self.remove_from_block(index, name);
+    }
+
+    /// Where in the tail it stood.
+    fn remove_from_tail(&mut self, index: NameIndex, name: &[u8]) -> Option<usize> {
+        let n = self.tail.iter().position(|attribute| attribute.is(index, name))?;
+        if let Stored::InInode { ino, .. } = self.tail.remove(n).value {
+            self.gone.push(ino);
+        }
+        Some(n)
+    }
+
+    fn remove_from_block(&mut self, index: NameIndex, name: &[u8]) {
+        let Some(n) = self.block.iter().position(|attribute| attribute.is(index, name)) else {
+            return;
+        };
+        let old = self.block.remove(n);
+        self.block_changed = true;
+        // What the block on disk names is its own to give back.
+        if let Stored::InInode { ino, .. } = old.value
+            && old.fresh
+        {
+            self.gone.push(ino);
+        }
+    }
+
+    /// Puts the attribute into the tail or the block, in place of the one with its name; `false`,
+    /// and no change, when neither has room.
+    fn place(&mut self, attribute: Attribute, tail_len: usize, block_most: usize) -> bool {
+        let fits_tail = len_with(&self.tail, &attribute, in_inode_len) <= tail_len;
+        if !fits_tail && len_with(&self.block, &attribute, block_len) > block_most {
+            return false;
+        }
+        let (index, name) = (attribute.index, attribute.name.clone());
+        let stood = self.remove_from_tail(index, &name);
+        self.remove_from_block(index, &name);
+        if fits_tail {
+            self.tail.insert(stood.unwrap_or(self.tail.len()), attribute);
+        } else {
+            self.block.push(attribute);
+            self.block_changed = true;
+        }
+        true
+    }
+}
+
+/// Bytes of a home as `len` counts them, with `attribute` in place of the one with its name.
+fn len_with(list: &[Attribute], attribute: &Attribute, len: fn(&[NewXattr<'_>]) -> usize) -> usize {
+    let others = list.iter().filter(|other| !other.is(attribute.index, &attribute.name));
+    len(&others.chain([attribute]).map(Attribute::to_new).collect::<Vec<_>>())
+}

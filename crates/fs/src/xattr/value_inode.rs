@@ -1,0 +1,185 @@
+//! Values in inodes of their own: made, shared by content, counted, given back.
+//!
+//! ```text
+//!   value inode   mode 0100600, flag EA_INODE, no name
+//!     size, blocks    the value
+//!     atime           crc32c(filesystem seed, value)
+//!     ctime, version  high and low half of the number of entries that name it
+//! ```
+//!
+//! All counts change under one lock (`Rank::Shared`), past the table of inodes in use: a lock on an
+//! inode cannot be waited for under a handle. An old style that belongs to one inode (its number in
+//! mtime, its generation) is not counted and never shared. Source: ext4 documentation, "Extended
+//! Attributes", value inodes.
+
+use super::list::Stored;
+use crate::alloc::inodes::InodeGoal;
+use crate::create::NewInode;
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Ino, LogicalBlock, Result, Site, What};
+use extant_crc32c::crc32c;
+use extant_journal::Handle;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// Values that are remembered, at most.
+const KNOWN_MAX: usize = 4096;
+
+/// Value inodes whose content may be asked for again, by crc and size. The oldest leaves first.
+#[derive(Default)]
+pub(crate) struct KnownValues {
+    by_content: HashMap<(u32, u32), Ino>,
+    order: VecDeque<(u32, u32)>,
+}
+
+impl KnownValues {
+    fn note(&mut self, content: (u32, u32), ino: Ino) {
+        if self.by_content.insert(content, ino).is_none() {
+            self.order.push_back(content);
+            if self.order.len() > KNOWN_MAX {
+                self.order.pop_front().map(|oldest| self.by_content.remove(&oldest));
+            }
+        }
+    }
+
+    fn drop_inode(&mut self, content: (u32, u32), ino: Ino) {
+        if self.by_content.get(&content) == Some(&ino) {
+            self.by_content.remove(&content);
+            self.order.retain(|other| *other != content);
+        }
+    }
+}
+
+fn count(body: &Body) -> u64 {
+    u64::from(body.disk.ctime.sec as u32) << 32 | u64::from(body.disk.version as u32)
+}
+
+fn set_count(body: &mut Body, count: u64) {
+    body.disk.ctime = Timestamp { sec: i64::from((count >> 32) as i32), nsec: 0 };
+    body.disk.version = count & 0xFFFF_FFFF;
+}
+
+fn crc_of(body: &Body) -> u32 {
+    body.disk.atime.sec as u32
+}
+
+impl Volume {
+    /// A value inode with this value and one reference more than before, for an attribute of
+    /// `owner`: one that has it already, or a new one.
+    ///
+    /// `value` is not empty. Errors: `NoSpace`, `Device`, `Corrupt`. Locks: takes `Shared`, `Group`.
+    pub(super) fn value_make(
+        &self,
+        handle: &Handle<'_>,
+        owner: Ino,
+        owner_body: &Body,
+        value: &[u8],
+    ) -> Result<Stored> {
+        let crc = crc32c(self.csum_seed, value);
+        let size = u32::try_from(value.len()).map_err(|_| extant_base::Error::NoSpace)?;
+        let mut known = self.known_values.lock();
+        if let Some(ino) = known.by_content.get(&(crc, size)).copied() {
+            let mut body = self.read_inode(ino)?;
+            if crc_of(&body) == crc && count(&body) > 0 && self.holds(ino, &body, value)? {
+                let more = count(&body) + 1;
+                self.store_count(handle, ino, &mut body, more)?;
+                return Ok(Stored::InInode { ino, size, crc });
+            }
+        }
+        let goal = match self.bulk.is_on() {
+            true => InodeGoal::InOrder,
+            false => InodeGoal::Other { parent: owner },
+        };
+        let new = NewInode {
+            uid: owner_body.disk.uid,
+            gid: owner_body.disk.gid,
+            flags: InodeFlags::EA_INODE,
+            ..NewInode::at(goal, 0o100_600, self.environment.now())
+        };
+        let (ino, mut body) = self.new_inode(handle, new)?;
+        if let Err(error) = self.write_content(handle, ino, &mut body, value) {
+            self.free_inode(handle, ino, false)?;
+            return Err(error);
+        }
+        body.disk.size = u64::from(size);
+        body.disk.atime = Timestamp { sec: i64::from(crc as i32), nsec: 0 };
+        self.store_count(handle, ino, &mut body, 1)?;
+        known.note((crc, size), ino);
+        Ok(Stored::InInode { ino, size, crc })
+    }
+
+    /// One reference more to a value.
+    ///
+    /// Errors: `XattrInode` when `value` is no value inode; `Corrupt`, `Device`.
+    pub(super) fn value_add(&self, handle: &Handle<'_>, value: Ino) -> Result<()> {
+        let _known = self.known_values.lock();
+        let mut body = self.value_body(value)?;
+        let more = count(&body).saturating_add(1);
+        self.store_count(handle, value, &mut body, more)
+    }
+
+    /// One reference less to a value of `owner`; without any it is freed.
+    ///
+    /// Errors: `XattrInode` when `value` is no value inode; `Corrupt`, `Device`.
+    pub(super) fn value_drop(
+        &self,
+        handle: &Handle<'_>,
+        owner: Ino,
+        owner_body: &Body,
+        value: Ino,
+    ) -> Result<()> {
+        let mut known = self.known_values.lock();
+        let mut body = self.value_body(value)?;
+        let owned = body.disk.mtime.sec as u32 == owner.get()
+            && body.disk.generation == owner_body.disk.generation;
+        let left = count(&body).saturating_sub(1);
+        if left > 0 && !owned {
+            return self.store_count(handle, value, &mut body, left);
+        }
+        known.drop_inode((crc_of(&body), body.disk.size as u32), value);
+        set_count(&mut body, 0);
+        self.release_inode(handle, value, &mut body)
+    }
+
+    fn value_body(&self, value: Ino) -> Result<Body> {
+        let body = self.read_inode(value)?;
+        let is_value = body.disk.flags.contains(InodeFlags::EA_INODE)
+            && body.file_kind() == FileKind::Regular
+            && body.disk.links > 0;
+        match is_value && value.get() >= self.at_open.first_ino {
+            true => Ok(body),
+            false => Err(Site::of_ino(value).corrupt(What::XattrInode)),
+        }
+    }
+
+    fn store_count(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        count: u64,
+    ) -> Result<()> {
+        set_count(body, count);
+        body.store(self, ino, handle)?;
+        self.inodes.forget(ino);
+        Ok(())
+    }
+
+    /// Whether the inode's content is `value`.
+    fn holds(&self, ino: Ino, body: &Body, value: &[u8]) -> Result<bool> {
+        if body.disk.size != value.len() as u64 {
+            return Ok(false);
+        }
+        for (n, part) in value.chunks(self.block_size().bytes()).enumerate() {
+            let block = self.content_block(ino, body, LogicalBlock(n as u32))?;
+            match block {
+                Some(block) if block.read()[..part.len()] == *part => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
