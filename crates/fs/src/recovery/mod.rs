@@ -15,7 +15,7 @@
 //! [`Stage`]). A cut anywhere leaves a volume that recovers to the same content. RECOVER goes last,
 //! when the log is empty and durable.
 
-// mod orphans;
+mod orphans;
 mod saved_errors;
 mod stage;
 
@@ -133,7 +133,7 @@ impl Stage {
             report.fast_commits = records.commits();
             return Err(Error::NotSupported("fast commits in a journal that needs recovery"));
         }
-        // orphans::process(&mut self, report)?;
+        orphans::process(&mut self, report)?;
         report.was_needed |= report.orphans_freed + report.orphans_truncated > 0;
         self.finish()
     }

@@ -1,0 +1,219 @@
+//! Orphans: inodes that lost their last name while in use, and truncations that were cut.
+//!
+//! ```text
+//!   superblock ─last_orphan─► inode 51 ─dtime─► inode 17 ─dtime─► 0       the list
+//!   orphan file, block by block: │ 0 │ 12 │ 0 │ 40 │ …                    the file
+//!
+//!   links 0 ──► blocks freed a piece at a time, then the inode       links > 0 ──► cut at i_size
+//!               └ between pieces the record stays: a cut goes on from there
+//! ```
+//!
+//! Rule: an entry that names no inode in use ends the list: it cannot be trusted any further. What
+//! remains of it is left to a checker, and the volume is marked.
+
+use crate::inode::{Ask, Body};
+use crate::map::LOGICAL_END;
+use crate::recovery::RecoveryReport;
+use crate::recovery::stage::Stage;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::Credits;
+use extant_ondisk::features::{Compat, RoCompat};
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::orphan_file;
+use hashbrown::HashSet;
+
+/// Runs of blocks that are freed in one piece. Each touches at most two bitmaps and descriptors.
+const PIECE_RUNS: usize = 64;
+
+/// Frees or truncates every orphan on record, and empties the records.
+///
+/// Errors: `Device`; `Corrupt` only where nothing could be saved. What is wrong with single entries
+/// goes into the report.
+pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
+    if stage.volume.at_open.has_errors() {
+        // The records may be part of the damage: a checker finds the inodes.
+        stage.volume.superblock.write().last_orphan = 0;
+        return Ok(());
+    }
+    let list = process_list(stage, report);
+    passed_over(stage, report, list)?;
+    if stage.volume.superblock.read().last_orphan != 0 {
+        stage.volume.superblock.write().last_orphan = 0;
+    }
+    if stage.volume.has_compat(Compat::ORPHAN_FILE) {
+        let file = process_file(stage, report);
+        passed_over(stage, report, file)?;
+    }
+    Ok(())
+}
+
+/// Takes down damage and goes on; anything else is an error.
+fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
+    match done {
+        Err(error @ Error::Corrupt { .. }) => {
+            stage.volume.note_error(&error);
+            report.problems.push(error);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+fn process_list(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
+    let mut seen = HashSet::new();
+    loop {
+        let next = stage.volume.superblock.read().last_orphan;
+        let Some(ino) = Ino::new(next) else { return Ok(()) };
+        if !seen.insert(ino) {
+            return Err(Site::of_ino(ino).corrupt(What::OrphanList));
+        }
+        let after = stage.volume.orphan(ino)?.dtime;
+        finish_off(stage, report, ino, |volume| volume.superblock.write().last_orphan = after)?;
+        stage.settle_if_large()?;
+    }
+}
+
+fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
+    let number = stage.volume.at_open.orphan_file_inum;
+    let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
+    let inode = stage.volume.inode_internal(file)?;
+    let body = inode.read().clone();
+    let at = Site::of_ino(file);
+    let blocks = body.size >> stage.volume.block_size().log2();
+    if body.file_kind() != FileKind::Regular || blocks > u64::from(orphan_file::MAX_BLOCKS) {
+        return Err(at.corrupt(What::OrphanFile));
+    }
+    let seed = body.seed(&stage.volume, file);
+    // All of it is looked at before anything is done.
+    let mut entries: Vec<(BlockNr, usize, Ino)> = Vec::new();
+    for logical in 0..blocks as u32 {
+        let block = stage.volume.content_block(file, &body, LogicalBlock(logical))?;
+        let block = block.ok_or(at.corrupt(What::OrphanFile))?;
+        let bytes = block.read();
+        let inodes = stage.volume.layout.inodes_count();
+        let slots = orphan_file::check(&bytes, block.nr(), seed, inodes)?;
+        entries.extend(slots.map(|(slot, ino)| (block.nr(), slot, ino)));
+    }
+    for (nr, slot, ino) in entries {
+        let clear = |volume: &Volume| -> Result<()> {
+            let block = volume.journal.cache().get(nr)?;
+            let handle = volume.journal.start(Credits::blocks(1))?;
+            orphan_file::set_slot(&mut block.write(&handle)?.bytes_mut(), slot, None, nr, seed);
+            handle.stop()
+        };
+        let mut cleared = Ok(());
+        let done = stage
+            .volume
+            .orphan(ino)
+            .and_then(|_| finish_off(stage, report, ino, |volume| cleared = clear(volume)));
+        if done.is_err() {
+            cleared = clear(&stage.volume);
+        }
+        passed_over(stage, report, done)?;
+        cleared?;
+        stage.settle_if_large()?;
+    }
+    stage.volume.superblock.write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+    Ok(())
+}
+
+/// Frees or truncates one orphan; `forget` takes it off its record, in the same step.
+fn finish_off(
+    stage: &mut Stage,
+    report: &mut RecoveryReport,
+    ino: Ino,
+    forget: impl FnOnce(&Volume),
+) -> Result<()> {
+    let body = stage.volume.orphan(ino)?;
+    let freed = body.links == 0;
+    if stage.volume.has_map(&body) && (freed || body.file_kind() == FileKind::Regular) {
+        let size = stage.volume.block_size();
+        let keep = match freed {
+            true => 0,
+            false => u32::try_from(size.blocks_for(body.size)).unwrap_or(LOGICAL_END),
+        };
+        free_pieces(stage, ino, &body, keep)?;
+    }
+    let volume = &stage.volume;
+    let inode = volume.inode_as(ino, Ask::Orphan)?;
+    {
+        let mut body = inode.write();
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        if freed {
+            volume.release_inode(&handle, ino, &mut body)?;
+        } else {
+            if body.file_kind() == FileKind::Regular {
+                let size = body.size;
+                volume.truncate(&handle, ino, &mut body, size)?;
+            }
+            body.disk.dtime = 0;
+            body.store(volume, ino, &handle)?;
+        }
+        handle.stop()?;
+    }
+    forget(volume);
+    match freed {
+        true => report.orphans_freed += 1,
+        false => report.orphans_truncated += 1,
+    }
+    Ok(())
+}
+
+/// Frees the blocks from `keep` on, from the end, settling when much was done.
+fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
+    let mut starts = vec![keep];
+    let mut mapped = 0;
+    for run in stage.volume.runs(ino, body, keep..LOGICAL_END) {
+        let run = run?;
+        if run.target.block().is_some() {
+            mapped += 1;
+            if mapped % PIECE_RUNS == 0 {
+                starts.push(run.logical.0);
+            }
+        }
+    }
+    if mapped == 0 {
+        return Ok(());
+    }
+    // The last piece goes with the inode itself.
+    for start in starts.into_iter().rev() {
+        let volume = &stage.volume;
+        let inode = volume.inode_as(ino, Ask::Orphan)?;
+        {
+            let mut body = inode.write();
+            let handle = volume.journal.start(Credits::blocks(64))?;
+            match body.file_kind() {
+                FileKind::Regular => volume.unmap(ino, &mut body, &handle, start..LOGICAL_END)?,
+                _ => volume.unmap_content(&handle, ino, &mut body, start)?,
+            }
+            body.store(volume, ino, &handle)?;
+            handle.stop()?;
+        }
+        stage.settle_if_large()?;
+    }
+    Ok(())
+}
+
+impl Volume {
+    /// The inode that an orphan record names, in use.
+    ///
+    /// Errors: `OrphanList` when it is not; those of [`Volume::inode_as`].
+    pub(super) fn orphan(&self, ino: Ino) -> Result<Body> {
+        if !self.is_inode_marked(ino)? {
+            return Err(Site::of_ino(ino).corrupt(What::OrphanList));
+        }
+        let inode = self.inode_as(ino, Ask::Orphan)?;
+        let body = inode.read().clone();
+        Ok(body)
+    }
+
+    /// Whether the inode bitmap marks `ino` as used.
+    pub(super) fn is_inode_marked(&self, ino: Ino) -> Result<bool> {
+        let place = self.layout.inode_place(ino);
+        let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
+        let bitmap = self.inode_bitmap(place.group)?;
+        let slot = place.slot;
+        Ok(bitmap.with(|bytes| extant_ondisk::bitmap::count_set(bytes, slot..slot + 1) == 1))
+    }
+}
