@@ -35,6 +35,7 @@ what! {
     SuperblockDescSize => "superblock descriptor size is out of range",
     SuperblockGroups => "superblock block, cluster or inode counts do not fit together",
     SuperblockBeyondDevice => "superblock counts more blocks than the device has",
+    SuperblockFeatures => "superblock features contradict each other or its fields",
     // Group descriptors and bitmaps
     DescriptorChecksum => "group descriptor checksum does not match",
     DescriptorBlock => "group descriptor points outside the volume or onto other metadata",
@@ -47,6 +48,8 @@ what! {
     BlockAlreadyUsed => "block to allocate is already in use",
     InodeAlreadyFree => "inode to free is already free",
     InodeAlreadyUsed => "inode to allocate is already in use",
+    DescriptorFlags => "group descriptor flags contradict its counts or the volume",
+    DescriptorOverlap => "metadata of a group lies on other metadata",
     // Inodes
     InodeNumber => "inode number is out of range",
     InodeChecksum => "inode checksum does not match",
@@ -66,6 +69,10 @@ what! {
     QuotaFile => "quota file is malformed",
     MmpBlock => "multi-mount protection block is malformed",
     MmpChecksum => "multi-mount protection block checksum does not match",
+    InodeTime => "inode time is out of range",
+    InodeReserved => "reserved inode is not as it must be",
+    InodeEncryption => "encrypted inode has no encryption context",
+    ResizeInode => "resize inode does not name the reserved descriptor blocks",
     // Extents and block maps
     ExtentMagic => "extent header magic is not F30A",
     ExtentHeader => "extent header counts are out of range",
@@ -95,6 +102,10 @@ what! {
     HtreeDepth => "htree is deeper than the volume allows",
     HtreeHash => "htree leaf holds a name outside its hash range",
     HtreeLeaf => "htree leaf is missing or referenced twice",
+    DirentUnused => "directory entry names an inode that is not in use",
+    DirentLink => "directory entry names the root, its own directory or a directory named elsewhere",
+    DirentEncoding => "name is not valid in the encoding that its directory demands",
+    DirectoryEmpty => "directory has no blocks",
     // Extended attributes
     XattrMagic => "attribute header magic is not EA020000",
     XattrHeader => "attribute block header is malformed",
@@ -105,6 +116,7 @@ what! {
     XattrOrder => "attribute entries are out of order",
     XattrInode => "attribute value inode is unusable",
     Acl => "access control list is malformed",
+    XattrRefcount => "attribute block or value inode is used by another number of inodes than it counts",
     // Journal
     JournalMagic => "journal superblock magic is not C03B3998",
     JournalSuperblock => "journal superblock field is out of range",
@@ -141,4 +153,7 @@ what! {
     DeletionTime => "inode in use has a deletion time",
     Backup => "backup superblock differs from the primary",
     VolumeState => "volume is marked as having errors",
+    ItableUnused => "inode in use lies in the part of its table that was never used",
+    ResourceLimit => "volume is larger than a check can hold",
+    Unreadable => "block cannot be read",
 }

@@ -1,0 +1,252 @@
+//! Walking the blocks of one inode, however it maps them, as far as they can be walked.
+//!
+//! ```text
+//!   i_block ─┬─ extent tree ─► node? ─► checked whole ─► runs ─► Sink::data
+//!            │                  └ bad: Sink::wrong, nothing below it is walked
+//!            └─ block map ───► pointer block? ─► pointers, joined to runs
+//! ```
+//!
+//! A node is read once for each inode that names it, if the sink lets it: the sink refuses blocks
+//! that are claimed already, so that no map can make the walk long.
+
+use super::view::View;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Site, What};
+use extant_ondisk::block_map::{DIRECT, pointers, pointers_per_block};
+use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules};
+use extant_ondisk::inode::I_BLOCK_SIZE;
+
+/// Blocks side by side, in the file and on the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) logical: u32,
+    pub(super) physical: u64,
+    pub(super) len: u32,
+    pub(super) written: bool,
+}
+
+/// What a walk meets.
+pub(super) trait Sink {
+    /// A run of data, in logical order. False ends the walk.
+    fn data(&mut self, run: Run) -> bool;
+    /// A block that holds more of the map, `level` levels above the data. False: it is not walked.
+    fn node(&mut self, block: u64, level: u32) -> bool;
+    /// Something that stands in the way; the walk goes on beside it. False ends the walk.
+    fn wrong(&mut self, error: Error) -> bool;
+}
+
+/// Buffers for nodes, one a level, kept between walks.
+#[derive(Default)]
+pub(super) struct Buffers(Vec<Vec<u8>>);
+
+impl Buffers {
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut buf = self.0.pop().unwrap_or_default();
+        buf.resize(len, 0);
+        buf
+    }
+}
+
+/// An inode's map, as its slot holds it.
+pub(super) struct Map<'a> {
+    pub(super) ino: Ino,
+    pub(super) extents: bool,
+    pub(super) i_block: &'a [u8; I_BLOCK_SIZE],
+    /// The inode's seed; `None` without `metadata_csum`.
+    pub(super) seed: Option<u32>,
+}
+
+/// Walks all of a map.
+pub(super) fn walk(view: &View<'_>, map: &Map<'_>, buffers: &mut Buffers, sink: &mut dyn Sink) {
+    let mut walk = Walk { view, map, buffers, sink };
+    if map.extents {
+        let rules = NodeRules::root(&view.layout);
+        walk.extents(map.i_block, &rules, Site::of_ino(map.ino));
+    } else {
+        walk.block_map();
+    }
+}
+
+struct Walk<'w, 'v> {
+    view: &'w View<'v>,
+    map: &'w Map<'w>,
+    buffers: &'w mut Buffers,
+    sink: &'w mut dyn Sink,
+}
+
+impl Walk<'_, '_> {
+    fn extents(&mut self, bytes: &[u8], rules: &NodeRules, at: Site) -> bool {
+        let node = match ExtentNode::check(bytes, rules, at) {
+            Ok(node) => node,
+            Err(error) => return self.sink.wrong(error),
+        };
+        for extent in node.extents() {
+            let run = Run {
+                logical: extent.logical.0,
+                physical: extent.physical.0,
+                len: extent.len,
+                written: extent.state == ExtentState::Written,
+            };
+            if !self.sink.data(run) {
+                return false;
+            }
+        }
+        // The depth falls with every level, so this ends.
+        for (n, index) in node.indexes().enumerate() {
+            if !self.sink.node(index.child.0, u32::from(node.depth())) {
+                continue;
+            }
+            let mut child = self.buffers.take(self.view.block_bytes());
+            let at = Site::of_ino(self.map.ino).block(index.child);
+            let mut go_on = true;
+            if self.view.read_blocks(index.child, &mut child, at) {
+                let rules = rules.child(&node, n, self.map.seed);
+                go_on = self.extents(&child, &rules, at);
+            }
+            self.buffers.0.push(child);
+            if !go_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn block_map(&mut self) -> bool {
+        let mut run = None;
+        let at = Site::of_ino(self.map.ino);
+        let mut logical = 0u64;
+        for (slot, pointer) in pointers(self.map.i_block).enumerate() {
+            let level = (slot as u32).saturating_sub(DIRECT - 1);
+            if !self.pointer(pointer, level, &mut logical, &mut run, at.offset(0x28 + slot * 4)) {
+                return false;
+            }
+        }
+        match run {
+            Some(run) => self.sink.data(run),
+            None => true,
+        }
+    }
+
+    /// One pointer: a data block at level 0, a block of pointers above.
+    fn pointer(
+        &mut self,
+        pointer: u32,
+        level: u32,
+        logical: &mut u64,
+        run: &mut Option<Run>,
+        at: Site,
+    ) -> bool {
+        let here = *logical;
+        let below = 1u64 << ((self.view.layout.block_size().log2() - 2) * level);
+        *logical = here.saturating_add(below);
+        if pointer == 0 {
+            return true;
+        }
+        let block = BlockNr(u64::from(pointer));
+        let first = u32::try_from(here).ok().filter(|first| *first != u32::MAX);
+        let (true, Some(first)) = (self.view.layout.holds(block, 1), first) else {
+            let detail = at.corrupt(What::MapBlockRange);
+            return self.sink.wrong(detail);
+        };
+        if level == 0 {
+            match run {
+                Some(run)
+                    if run.logical.checked_add(run.len) == Some(first)
+                        && run.physical + u64::from(run.len) == block.0 =>
+                {
+                    run.len += 1;
+                }
+                _ => {
+                    let next = Run { logical: first, physical: block.0, len: 1, written: true };
+                    if let Some(done) = run.replace(next) {
+                        return self.sink.data(done);
+                    }
+                }
+            }
+            return true;
+        }
+        if !self.sink.node(block.0, level) {
+            return true;
+        }
+        let mut bytes = self.buffers.take(self.view.block_bytes());
+        let at = Site::of_ino(self.map.ino).block(block);
+        let mut go_on = true;
+        if self.view.read_blocks(block, &mut bytes, at) {
+            let mut inner = here;
+            for (slot, pointer) in pointers(&bytes).enumerate() {
+                if !self.pointer(pointer, level - 1, &mut inner, run, at.offset(slot * 4)) {
+                    go_on = false;
+                    break;
+                }
+            }
+        }
+        self.buffers.0.push(bytes);
+        debug_assert!(
+            pointers_per_block(self.view.layout.block_size()) as usize * 4
+                == self.view.block_bytes()
+        );
+        go_on
+    }
+}
+
+/// Gathers the runs of a map, for a file that is read itself: the journal, a quota file.
+pub(super) struct Gather {
+    pub(super) runs: Vec<Run>,
+    pub(super) whole: bool,
+    limit: usize,
+    nodes: hashbrown::HashSet<u64>,
+}
+
+impl Gather {
+    /// A gatherer of at most `limit` runs.
+    pub(super) fn new(limit: usize) -> Gather {
+        Gather { runs: Vec::new(), whole: true, limit, nodes: hashbrown::HashSet::new() }
+    }
+
+    /// Where logical block `block` lies, if it is written.
+    pub(super) fn locate(&self, block: u32) -> Option<BlockNr> {
+        let n = self.runs.partition_point(|run| run.logical <= block).checked_sub(1)?;
+        let run = self.runs[n];
+        let within = block - run.logical;
+        (within < run.len && run.written).then(|| BlockNr(run.physical + u64::from(within)))
+    }
+
+    /// Whether the blocks `0..blocks` are all there and written.
+    pub(super) fn has_no_hole(&self, blocks: u32) -> bool {
+        let mut next = 0u32;
+        for run in &self.runs {
+            if next >= blocks {
+                break;
+            }
+            if run.logical != next || !run.written {
+                return false;
+            }
+            next = next.saturating_add(run.len);
+        }
+        next >= blocks
+    }
+}
+
+impl Sink for Gather {
+    fn data(&mut self, run: Run) -> bool {
+        if self.runs.len() >= self.limit {
+            self.whole = false;
+            return false;
+        }
+        self.runs.push(run);
+        true
+    }
+
+    fn node(&mut self, block: u64, _level: u32) -> bool {
+        self.nodes.insert(block) && self.nodes.len() <= self.limit
+    }
+
+    fn wrong(&mut self, _error: Error) -> bool {
+        self.whole = false;
+        true
+    }
+}
+
+/// The logical block of a run's end.
+pub(super) fn end_of(run: &Run) -> LogicalBlock {
+    LogicalBlock(run.logical.saturating_add(run.len))
+}

@@ -1,0 +1,176 @@
+//! Checks a whole volume and changes nothing.
+//!
+//! ```text
+//!   pass 0   superblock, its copies, descriptors, places     ──► View: what the rest believes
+//!   pass 1   inode tables, in order, in parallel             ──► Inodes, Usage, notes for later
+//!     1b     who owns blocks that were claimed twice
+//!     1c     attribute blocks, value inodes, symlink blocks, the volume's own files
+//!   pass 2   directory blocks, by place, in parallel         ──► counted links, parents
+//!   pass 3   every directory hangs on the root
+//!   pass 4   link and reference counts
+//!   pass 5   bitmaps and counts against what was found
+//! ```
+//!
+//! Every rule is one [`What`](crate::What). Nothing read from the device is believed before it is
+//! checked, and a damaged structure ends only the walk of what hangs on it. Memory: two bits per
+//! cluster and 8 bytes per inode of the parts of the volume that are in use, 16 bytes per directory
+//! block, 16 bytes per name of the directories being looked at.
+
+mod claim;
+mod inodes;
+mod map;
+mod parallel;
+mod pass0;
+mod pass1;
+mod pass2;
+mod pass3;
+mod pass4;
+mod pass5;
+mod report;
+mod scatter;
+mod view;
+
+pub use report::{Finding, Report, Severity, Stats};
+
+use crate::recovery;
+use crate::volume::{Volume, VolumeOptions};
+use extant_base::{Error, Result, Site, What};
+use extant_blockdev::{BlockDevice, Overlay};
+use extant_ondisk::superblock::Superblock;
+use report::Findings;
+use std::sync::Arc;
+use view::View;
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads at work, at least 1.
+    pub threads: usize,
+    /// Findings that are kept; the others are counted.
+    pub findings_limit: usize,
+    /// Whether a volume that needs recovery is recovered in memory before it is checked.
+    pub recover: bool,
+    /// Whether the copies of the superblock are looked at, too.
+    pub backups: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Options { threads, findings_limit: 10_000, recover: true, backups: true }
+    }
+}
+
+/// A part of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Superblock and descriptors.
+    Groups,
+    /// Inodes and their blocks.
+    Inodes,
+    /// Directories.
+    Directories,
+    /// Reachability.
+    Connectivity,
+    /// Link and reference counts.
+    Counts,
+    /// Bitmaps.
+    Bitmaps,
+}
+
+/// Hears how far a check is. Called from several threads.
+pub trait Progress: Sync {
+    /// A part begins.
+    fn begin(&self, pass: Pass) {
+        let _ = pass;
+    }
+
+    /// `done` of `total` steps of `pass` are done.
+    fn advance(&self, pass: Pass, done: u64, total: u64) {
+        let _ = (pass, done, total);
+    }
+}
+
+/// Hears nothing.
+impl Progress for () {}
+
+/// Checks the volume on `device`. Nothing is written to it.
+///
+/// A volume that needs recovery is recovered in memory first. Damage is never an error here: it
+/// stands in the report.
+/// Errors: `Unsupported` for a volume with an unknown incompatible feature or an external journal's
+/// device; `Device` when the superblock cannot be read.
+pub fn check_device(
+    device: Arc<dyn BlockDevice>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let findings = Findings::new(options.findings_limit);
+    progress.begin(Pass::Groups);
+    let Some(found) = pass0::superblock::find(&*device, &findings)? else {
+        return Ok(findings.into_report(None));
+    };
+    let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
+        true => match recovered(&device, &found) {
+            Ok(overlay) => match pass0::superblock::find(&*overlay, &Findings::new(0))? {
+                Some(superblock) => (overlay, superblock, true),
+                None => (device, found, false),
+            },
+            Err(error) => {
+                findings.corrupt(&error, "the journal cannot be recovered; checked as it is");
+                (device, found, false)
+            }
+        },
+        false => (device, found, false),
+    };
+    let Some(view) = View::new(device, superblock, &findings, options, progress) else {
+        return Ok(findings.into_report(None));
+    };
+    let stats = run(view)?;
+    let mut report = findings.into_report(Some(stats));
+    report.recovered = recovered;
+    Ok(report)
+}
+
+fn run(mut view: View<'_>) -> Result<Stats> {
+    pass0::run(&mut view);
+    let view = &view;
+    view.progress.begin(Pass::Inodes);
+    let mut tables = pass1::run(view);
+    view.progress.begin(Pass::Directories);
+    pass2::run(view, &mut tables);
+    view.progress.begin(Pass::Connectivity);
+    pass3::run(view, &tables);
+    view.progress.begin(Pass::Counts);
+    pass4::run(view, &tables);
+    view.progress.begin(Pass::Bitmaps);
+    pass5::run(view, &mut tables);
+    Ok(tables.stats)
+}
+
+/// The volume as its journal says it should be, in memory over `device`.
+fn recovered(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+) -> Result<Arc<dyn BlockDevice>> {
+    if !superblock.has_journal() {
+        return Err(Site::NOWHERE.corrupt(What::JournalMissing));
+    }
+    let overlay: Arc<dyn BlockDevice> = Arc::new(Overlay::new(Arc::clone(device)));
+    let volume = Volume::open_parts(Arc::clone(&overlay), &VolumeOptions::default())?;
+    let place = volume.journal_place(None)?;
+    let place = place.ok_or_else(|| Site::NOWHERE.corrupt(What::JournalMissing))?;
+    let superblock = volume.at_open.clone();
+    drop(volume);
+    recovery::recover(&overlay, &superblock, place)?;
+    Ok(overlay)
+}
+
+/// The finding that an error is, if it is about what stands on the disk.
+fn finding_of(error: &Error) -> (What, Site, Option<String>) {
+    match error {
+        Error::Corrupt { what, at } => (*what, *at, None),
+        Error::Device { .. } => (What::Unreadable, Site::NOWHERE, Some(error.to_string())),
+        other => (What::SuperblockFeatures, Site::NOWHERE, Some(other.to_string())),
+    }
+}

@@ -1,0 +1,84 @@
+//! Rules between the superblock's fields that reading a volume does not need.
+
+use crate::check::view::View;
+use extant_base::{Ino, Site, What};
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::superblock::VolumeState;
+
+/// Reports every rule that does not hold.
+pub(super) fn check(view: &View<'_>) {
+    let sb = &view.sb;
+    let at = |offset: usize| Site::NOWHERE.offset(offset);
+    let bad = |offset: usize, detail: &str| {
+        view.error_with(What::SuperblockField, at(offset), detail);
+    };
+    let contradiction = |detail: &str| {
+        view.error_with(What::SuperblockFeatures, at(0x5C), detail);
+    };
+    if sb.reserved_blocks > sb.blocks_count / 2 {
+        bad(0x08, "more than half of all blocks are reserved");
+    }
+    if sb.inode_size < 128 || sb.rev_level > 1 {
+        bad(0x4C, "unknown revision");
+    }
+    let journal = sb.has_journal();
+    if !journal && (sb.journal_inum != 0 || sb.needs_recovery()) {
+        contradiction("a journal is named or to be recovered, and there is none");
+    }
+    if journal && sb.journal_inum == 0 && sb.journal_uuid == [0; 16] {
+        view.error(What::JournalMissing, at(0xE0));
+    }
+    if journal && sb.journal_inum != 0 && sb.journal_inum != Ino::JOURNAL.get() {
+        view.error(What::JournalInode, at(0xE0));
+    }
+    if view.has_ro_compat(RoCompat::METADATA_CSUM) && view.has_ro_compat(RoCompat::GDT_CSUM) {
+        contradiction("metadata_csum and uninit_bg are both set");
+    }
+    if view.has_incompat(Incompat::CSUM_SEED) && !view.has_ro_compat(RoCompat::METADATA_CSUM) {
+        contradiction("metadata_csum_seed without metadata_csum");
+    }
+    if sb.blocks_count > 1 << 32 && !view.has_incompat(Incompat::EXTENTS) {
+        contradiction("more blocks than a volume without extents can use");
+    }
+    if view.has_incompat(Incompat::META_BG) && view.has_compat(Compat::RESIZE_INODE) {
+        contradiction("meta_bg and resize_inode are both set");
+    }
+    if !view.has_compat(Compat::RESIZE_INODE) && sb.reserved_gdt_blocks != 0 {
+        bad(0xCE, "descriptor blocks are reserved without resize_inode");
+    }
+    if view.has_ro_compat(RoCompat::QUOTA) {
+        let numbers = [
+            (sb.usr_quota_inum, Ino::USER_QUOTA.get(), 0x240),
+            (sb.grp_quota_inum, Ino::GROUP_QUOTA.get(), 0x244),
+        ];
+        for (number, right, offset) in numbers {
+            if number != 0 && number != right {
+                view.error_with(What::QuotaFile, at(offset), format!("inode {number}"));
+            }
+        }
+        let project = sb.prj_quota_inum;
+        if project != 0 && (project < sb.first_ino || project > sb.inodes_count) {
+            view.error_with(What::QuotaFile, at(0x26C), format!("inode {project}"));
+        }
+    }
+    if view.has_compat(Compat::ORPHAN_FILE) {
+        let number = sb.orphan_file_inum;
+        if number < sb.first_ino || number > sb.inodes_count {
+            view.error_with(What::OrphanFile, at(0x280), format!("inode {number}"));
+        }
+    } else if view.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
+        contradiction("orphans in a file that the volume does not have");
+    }
+    if view.has_incompat(Incompat::MMP) && !view.layout.holds(sb.mmp_block, 1) {
+        view.error(What::MmpBlock, at(0x168));
+    }
+    let unknown = sb.features.compat.unknown().bits() | sb.features.ro_compat.unknown().bits();
+    if unknown != 0 {
+        view.note(What::SuperblockFeatures, at(0x5C), "unknown features; their rules go unchecked");
+    }
+    if sb.state.contains(VolumeState::ERROR) {
+        view.note(What::VolumeState, at(0x3A), "errors were recorded");
+    } else if !sb.state.contains(VolumeState::VALID) && !journal {
+        view.note(What::VolumeState, at(0x3A), "not cleanly unmounted");
+    }
+}

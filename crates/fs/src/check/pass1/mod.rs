@@ -1,0 +1,156 @@
+//! Pass 1: every inode table, every inode, every map.
+//!
+//! ```text
+//!   metadata claimed ──► orphans known ──► tables, 1 MiB at a time, by all threads ──► merged
+//!                                             │ each used inode: fields, attributes, map
+//!                                             ▼
+//!                          owners of shared blocks ──► attribute blocks, values, symlinks
+//!                                                  ──► journal, resize inode, orphan file
+//! ```
+
+mod attributes;
+mod blocks;
+mod inode;
+mod journal;
+mod orphans;
+mod own;
+mod quota;
+mod shared;
+mod symlinks;
+mod tables;
+mod values;
+
+use super::claim::Usage;
+use super::inodes::Inodes;
+use super::report::Stats;
+use super::view::View;
+use extant_base::{BlockNr, Site, What};
+use extant_ondisk::features::{Incompat, RoCompat};
+use hashbrown::HashSet;
+use std::sync::atomic::AtomicU32;
+
+/// What pass 1 leaves to the others.
+pub(super) struct Tables {
+    pub(super) inodes: Inodes,
+    pub(super) usage: Usage,
+    /// All directories, by number.
+    pub(super) dirs: Vec<Dir>,
+    /// Their blocks, by directory and logical block.
+    pub(super) dir_blocks: Vec<DirBlock>,
+    /// The directory in which each of `dirs` stands, 0 while none is known.
+    pub(super) parents: Vec<AtomicU32>,
+    /// What ".." of each of `dirs` says.
+    pub(super) dotdots: Vec<AtomicU32>,
+    pub(super) orphans: HashSet<u32>,
+    pub(super) stats: Stats,
+}
+
+/// A directory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dir {
+    pub(super) ino: u32,
+    /// The seed of its blocks' checksums.
+    pub(super) seed: u32,
+    pub(super) indexed: bool,
+    pub(super) casefold: bool,
+    pub(super) encrypted: bool,
+    /// Both areas of an inline directory, one after the other.
+    pub(super) inline: Option<Box<[u8]>>,
+    /// Blocks that its size covers.
+    pub(super) blocks: u32,
+    /// Its part of `dir_blocks`.
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+/// A block of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DirBlock {
+    pub(super) ino: u32,
+    pub(super) logical: u32,
+    pub(super) physical: u64,
+}
+
+impl Tables {
+    /// The place of directory `ino` in `dirs`.
+    pub(super) fn dir(&self, ino: u32) -> Option<usize> {
+        self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()
+    }
+}
+
+/// Runs the pass.
+pub(super) fn run(view: &View<'_>) -> Tables {
+    let usage = Usage::new(view.layout);
+    claim_metadata(view, &usage);
+    let inodes = Inodes::new(view.layout.inodes_count());
+    let orphans = orphans::find(view);
+    let mut out = tables::scan(view, &inodes, &usage, &orphans);
+    if out.large_file && !view.has_ro_compat(RoCompat::LARGE_FILE) {
+        let at = Site::NOWHERE.offset(0x64);
+        view.error_with(What::SuperblockFeatures, at, "a large file without large_file");
+    }
+    attributes::claim_blocks(&usage, &mut out);
+    if usage.shared_clusters() > 0 {
+        shared::name_owners(view, &usage, &out.xattr_uses);
+    }
+    attributes::check_blocks(view, &mut out);
+    values::check(view, &inodes, &mut out);
+    symlinks::check(view, &mut out.symlinks);
+    own::check(view);
+    quota::check(view, &out.usages);
+    let mut stats = out.stats;
+    stats.inodes = u64::from(view.layout.inodes_count());
+    stats.blocks = view.layout.blocks_count();
+    sort_dirs(&mut out.dirs, &mut out.dir_blocks);
+    let atomics = || out.dirs.iter().map(|_| AtomicU32::new(0)).collect();
+    Tables {
+        inodes,
+        usage,
+        parents: atomics(),
+        dotdots: atomics(),
+        dirs: out.dirs,
+        dir_blocks: out.dir_blocks,
+        orphans,
+        stats,
+    }
+}
+
+/// Directories by number, their blocks beside each other.
+fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut Vec<DirBlock>) {
+    dirs.sort_unstable_by_key(|dir| dir.ino);
+    dirs.dedup_by_key(|dir| dir.ino);
+    blocks.sort_unstable();
+    let mut at = 0;
+    for dir in dirs {
+        while blocks.get(at).is_some_and(|block| block.ino < dir.ino) {
+            at += 1;
+        }
+        dir.first = at;
+        while blocks.get(at).is_some_and(|block| block.ino == dir.ino) {
+            at += 1;
+        }
+        dir.count = at - dir.first;
+    }
+}
+
+/// Marks superblocks, descriptors, bitmaps, tables and the multi-mount block.
+fn claim_metadata(view: &View<'_>, usage: &Usage) {
+    let layout = &view.layout;
+    let itable = u64::from(layout.itable_blocks());
+    for group in layout.groups() {
+        if let Some(base) = layout.base_blocks(group) {
+            usage.mark(base);
+        }
+        let desc = &view.group(group).desc;
+        let places = [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
+        for (BlockNr(start), len) in places {
+            if layout.holds(BlockNr(start), len) {
+                usage.mark(start..start + len);
+            }
+        }
+    }
+    let mmp = view.sb.mmp_block;
+    if view.has_incompat(Incompat::MMP) && layout.holds(mmp, 1) {
+        usage.mark(mmp.0..mmp.0 + 1);
+    }
+}

@@ -1,0 +1,140 @@
+//! Pass 2: every block of every directory, once, in the order of their places.
+//!
+//! ```text
+//!   directories by place ──► batches of about 2 MiB ──► threads: read in few transfers, then each
+//!                            (a larger one alone,       directory whole, in logical order
+//!                             window by window)
+//! ```
+
+mod entries;
+mod htree;
+mod names;
+
+use super::Pass;
+use super::parallel;
+use super::pass1::{DirBlock, Tables};
+use super::scatter::{TRANSFER, read_run, transfers};
+use super::view::View;
+use entries::Directory;
+use extant_blockdev::AlignedBuf;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of directory blocks in memory, per thread.
+const WINDOW: usize = 2 << 20;
+
+/// Runs the pass.
+pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
+    let shared: &Tables = tables;
+    let window = (WINDOW / view.block_bytes()).max(1);
+    let mut order: Vec<u32> = (0..shared.dirs.len() as u32).collect();
+    order.sort_unstable_by_key(|n| {
+        let dir = &shared.dirs[*n as usize];
+        shared.dir_blocks.get(dir.first).filter(|_| dir.count > 0).map_or(0, |block| block.physical)
+    });
+    let batches = batches(shared, &order, window);
+    let done = AtomicU64::new(0);
+    let total = batches.len() as u64;
+    let names = parallel::each(
+        view.threads,
+        batches.len(),
+        || (0, Buffers::new(view)),
+        |(names, buffers), n| {
+            *names += look_at(view, shared, &order[batches[n].clone()], window, buffers);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            view.progress.advance(Pass::Directories, done, total);
+        },
+    );
+    tables.stats.names = names.iter().map(|(names, _)| names).sum();
+}
+
+/// Runs of `order` whose directories fit one window, or a single larger one.
+fn batches(tables: &Tables, order: &[u32], window: usize) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut blocks = 0;
+    for (at, n) in order.iter().enumerate() {
+        let count = tables.dirs[*n as usize].count.max(1);
+        match batches.last_mut() {
+            Some(batch) if blocks + count <= window => batch.end = at + 1,
+            _ => {
+                batches.push(at..at + 1);
+                blocks = 0;
+            }
+        }
+        blocks += count;
+    }
+    batches
+}
+
+struct Buffers {
+    transfer: AlignedBuf,
+    blocks: Vec<u8>,
+}
+
+impl Buffers {
+    fn new(view: &View<'_>) -> Buffers {
+        let transfer = AlignedBuf::zeroed(TRANSFER.max(view.block_bytes()));
+        Buffers { transfer, blocks: Vec::new() }
+    }
+
+    /// Reads blocks from all over; they stand in `self.blocks` in the order given.
+    fn read(&mut self, view: &View<'_>, wanted: &[DirBlock]) {
+        let block_bytes = view.block_bytes();
+        self.blocks.resize(wanted.len() * block_bytes, 0);
+        let mut by_place: Vec<(u64, usize)> =
+            wanted.iter().enumerate().map(|(n, block)| (block.physical, n)).collect();
+        by_place.sort_unstable();
+        for run in transfers(view, &by_place, |(place, _)| *place) {
+            let items = &by_place[run];
+            let (first, last) = (items[0].0, items[items.len() - 1].0);
+            let bytes = &mut self.transfer[..(last - first + 1) as usize * block_bytes];
+            read_run(view, first, bytes);
+            for (place, n) in items {
+                let from = (place - first) as usize * block_bytes;
+                self.blocks[n * block_bytes..][..block_bytes]
+                    .copy_from_slice(&bytes[from..from + block_bytes]);
+            }
+        }
+    }
+}
+
+/// Looks at a batch of directories; gives the number of names in them.
+fn look_at(
+    view: &View<'_>,
+    tables: &Tables,
+    batch: &[u32],
+    window: usize,
+    buffers: &mut Buffers,
+) -> u64 {
+    let block_bytes = view.block_bytes();
+    let mut names = 0;
+    if let [n] = batch {
+        let mut directory = Directory::new(view, tables, *n as usize);
+        let dir = &tables.dirs[*n as usize];
+        for part in tables.dir_blocks[dir.first..dir.first + dir.count].chunks(window) {
+            buffers.read(view, part);
+            for (block, bytes) in part.iter().zip(buffers.blocks.chunks_exact(block_bytes)) {
+                directory.block(block, bytes);
+            }
+        }
+        return directory.finish();
+    }
+    let blocks: Vec<DirBlock> = batch
+        .iter()
+        .flat_map(|n| {
+            let dir = &tables.dirs[*n as usize];
+            &tables.dir_blocks[dir.first..dir.first + dir.count]
+        })
+        .copied()
+        .collect();
+    buffers.read(view, &blocks);
+    let mut rest = blocks.iter().zip(buffers.blocks.chunks_exact(block_bytes));
+    for n in batch {
+        let mut directory = Directory::new(view, tables, *n as usize);
+        for (block, bytes) in rest.by_ref().take(tables.dirs[*n as usize].count) {
+            directory.block(block, bytes);
+        }
+        names += directory.finish();
+    }
+    names
+}

@@ -1,0 +1,253 @@
+//! Pass 5: bitmaps and counts against what the other passes found.
+//!
+//! ```text
+//!   group ─┬─ block bitmap   checksum, padding, each bit = claimed     ─┬─► free counts of the
+//!          ├─ inode bitmap   checksum, padding, each bit = in use       │   descriptor
+//!          └─ directories                                               └─► sums: superblock
+//! ```
+//!
+//! Bitmaps lie beside each other on most volumes and are read many at a time.
+
+use super::Pass;
+use super::inodes::IN_USE;
+use super::pass1::Tables;
+use super::scatter::each_block;
+use super::view::View;
+use extant_base::{BlockNr, GroupNr, Ino, Site, What};
+use extant_ondisk::bitmap::{self, Kind};
+use extant_ondisk::group_desc::bitmap_csum_agrees;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Runs of differing bits that one bitmap reports.
+const RUNS_MAX: usize = 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    free_clusters: u64,
+    free_inodes: u64,
+    done: u64,
+}
+
+/// Runs the pass.
+pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
+    let mut wanted: Vec<(u64, u32, Kind)> = Vec::new();
+    let mut sums = Sums::default();
+    for group in view.layout.groups() {
+        let entry = view.group(group);
+        let block = !entry.desc.block_uninit(&view.csum) && entry.block_bitmap_ok;
+        let inode = !entry.desc.inode_uninit(&view.csum) && entry.inode_bitmap_ok;
+        match block {
+            true => wanted.push((entry.desc.block_bitmap.0, group.0, Kind::Block)),
+            false => check_blocks(view, tables, group, None, &mut sums),
+        }
+        match inode {
+            true => wanted.push((entry.desc.inode_bitmap.0, group.0, Kind::Inode)),
+            false => check_inodes(view, tables, group, None, &mut sums),
+        }
+    }
+    wanted.sort_unstable_by_key(|(block, ..)| *block);
+    let total = wanted.len() as u64;
+    let done = AtomicU64::new(0);
+    let shared: &Tables = tables;
+    let parts = each_block(
+        view,
+        &wanted,
+        |(block, ..)| *block,
+        Sums::default,
+        |sums, (_, group, kind), map| {
+            let group = GroupNr(*group);
+            match kind {
+                Kind::Block => check_blocks(view, shared, group, Some(map), sums),
+                Kind::Inode => check_inodes(view, shared, group, Some(map), sums),
+            }
+            view.progress.advance(Pass::Bitmaps, done.fetch_add(1, Relaxed) + 1, total);
+        },
+    );
+    for part in parts {
+        sums.free_clusters += part.free_clusters;
+        sums.free_inodes += part.free_inodes;
+    }
+    check_sums(view, &sums);
+    let free_blocks = sums.free_clusters << view.layout.log_cluster_ratio();
+    tables.stats.blocks_used = view.layout.blocks_count().saturating_sub(free_blocks);
+}
+
+fn check_sums(view: &View<'_>, sums: &Sums) {
+    let at = Site::NOWHERE;
+    let free_blocks = sums.free_clusters << view.layout.log_cluster_ratio();
+    if view.sb.free_blocks != free_blocks {
+        let detail = format!("says {}, {free_blocks} are free", view.sb.free_blocks);
+        view.error_with(What::FreeBlocksCount, at.offset(0x0C), detail);
+    }
+    if u64::from(view.sb.free_inodes) != sums.free_inodes {
+        let detail = format!("says {}, {} are free", view.sb.free_inodes, sums.free_inodes);
+        view.error_with(What::FreeInodesCount, at.offset(0x10), detail);
+    }
+}
+
+/// The clusters of `group` that were claimed, as a bitmap without padding.
+fn claimed(view: &View<'_>, tables: &Tables, group: GroupNr) -> Vec<u8> {
+    let bytes = view.block_bytes();
+    let mut map = vec![0; bytes];
+    if let Some(words) = tables.usage.group(group) {
+        for (to, word) in map.chunks_mut(8).zip(words) {
+            to.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..to.len()]);
+        }
+    }
+    map
+}
+
+fn in_use(view: &View<'_>, tables: &Tables, group: GroupNr) -> (Vec<u8>, u32) {
+    let ipg = view.layout.inodes_per_group();
+    let first = group.0 * ipg + 1;
+    let mut map = vec![0; view.block_bytes()];
+    let mut dirs = 0;
+    // Reserved numbers are taken, used or not, also where their table could not be read.
+    for number in first..view.sb.first_ino.min(first + ipg) {
+        bitmap::set(&mut map, number - first);
+    }
+    if tables.inodes.any_in(first, first + ipg - 1) {
+        for bit in 0..ipg {
+            let state = tables.inodes.get(first + bit);
+            if state.has(IN_USE) {
+                bitmap::set(&mut map, bit);
+                dirs += u32::from(state.is_dir());
+            }
+        }
+    }
+    (map, dirs)
+}
+
+/// Reports runs in which `map` differs from `right`, a run at a time.
+fn differences(map: &[u8], right: &[u8], bits: u32, mut report: impl FnMut(bool, u32, u32)) {
+    let bytes = (bits as usize).div_ceil(8);
+    if map[..bits as usize / 8] == right[..bits as usize / 8] && bits.is_multiple_of(8) {
+        return;
+    }
+    let differ: Vec<u8> = map.iter().zip(right).take(bytes).map(|(a, b)| a ^ b).collect();
+    for (n, run) in bitmap::set_runs(&differ, 0..bits).enumerate() {
+        if n == RUNS_MAX {
+            break;
+        }
+        // A run of differing bits may hold both kinds.
+        let mut start = run.start;
+        for bit in run.clone() {
+            let next = bit + 1;
+            let kind = bitmap::test(map, bit);
+            if next == run.end || bitmap::test(map, next) != kind {
+                report(kind, start, next - start);
+                start = next;
+            }
+        }
+    }
+}
+
+fn check_map(view: &View<'_>, kind: Kind, group: GroupNr, map: &[u8]) {
+    let layout = &view.layout;
+    let desc = &view.group(group).desc;
+    let (stored, block) = match kind {
+        Kind::Block => (desc.block_bitmap_csum, desc.block_bitmap),
+        Kind::Inode => (desc.inode_bitmap_csum, desc.inode_bitmap),
+    };
+    let at = Site::of_group(group).block(block);
+    if let Some(computed) = bitmap::compute_checksum(map, kind, layout, &view.csum)
+        && !bitmap_csum_agrees(stored, computed, layout.desc_size())
+    {
+        view.error_with(What::BitmapChecksum, at, name(kind));
+    }
+    if !bitmap::padding_is_set(map, kind.used_bits(layout, group)) {
+        view.error_with(What::BitmapPadding, at, name(kind));
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Block => "block bitmap",
+        Kind::Inode => "inode bitmap",
+    }
+}
+
+/// `map` is `None` for a bitmap that is not to be read, or cannot be.
+fn check_blocks(
+    view: &View<'_>,
+    tables: &Tables,
+    group: GroupNr,
+    map: Option<&[u8]>,
+    sums: &mut Sums,
+) {
+    let layout = &view.layout;
+    let entry = view.group(group);
+    let clusters = layout.clusters_in_group(group).unwrap_or(0);
+    let right = claimed(view, tables, group);
+    let at = Site::of_group(group);
+    let mut computed;
+    let map = match map {
+        Some(map) => {
+            check_map(view, Kind::Block, group, map);
+            Some(map)
+        }
+        None if entry.desc.block_uninit(&view.csum) => {
+            computed = vec![0; view.block_bytes()];
+            bitmap::init_block_bitmap(&mut computed, group, &entry.desc, layout);
+            Some(&computed[..])
+        }
+        None => None,
+    };
+    if let Some(map) = map {
+        differences(map, &right, clusters, |marked, bit, len| {
+            let what = if marked { What::BlockLeaked } else { What::BlockNotMarked };
+            let block = layout.block_of_bit(group, bit).unwrap_or(BlockNr(0));
+            let blocks = u64::from(len) << layout.log_cluster_ratio();
+            view.error_with(what, at.block(block), format!("{blocks} blocks"));
+        });
+    }
+    let free = bitmap::count_zeros(&right, 0..clusters);
+    sums.free_clusters += u64::from(free);
+    if entry.desc.free_clusters != free {
+        let detail = format!("says {}, {free} are free", entry.desc.free_clusters);
+        view.error_with(What::FreeBlocksCount, at.offset(0x0C), detail);
+    }
+}
+
+fn check_inodes(
+    view: &View<'_>,
+    tables: &Tables,
+    group: GroupNr,
+    map: Option<&[u8]>,
+    sums: &mut Sums,
+) {
+    let entry = view.group(group);
+    let ipg = view.layout.inodes_per_group();
+    let (right, dirs) = in_use(view, tables, group);
+    let at = Site::of_group(group);
+    let first = group.0 * ipg + 1;
+    let empty;
+    let map = match map {
+        Some(map) => {
+            check_map(view, Kind::Inode, group, map);
+            Some(map)
+        }
+        None if entry.desc.inode_uninit(&view.csum) => {
+            empty = vec![0; view.block_bytes()];
+            Some(&empty[..])
+        }
+        None => None,
+    };
+    if let Some(map) = map {
+        differences(map, &right, ipg, |marked, bit, len| {
+            let what = if marked { What::InodeLeaked } else { What::InodeNotMarked };
+            let at = Site { ino: Ino::new(first + bit), ..at };
+            view.error_with(what, at, format!("{len} inodes"));
+        });
+    }
+    let free = bitmap::count_zeros(&right, 0..ipg);
+    sums.free_inodes += u64::from(free);
+    if entry.desc.free_inodes != free {
+        let detail = format!("says {}, {free} are free", entry.desc.free_inodes);
+        view.error_with(What::FreeInodesCount, at.offset(0x0E), detail);
+    }
+    if entry.desc.used_dirs != dirs {
+        let detail = format!("says {}, there are {dirs}", entry.desc.used_dirs);
+        view.error_with(What::UsedDirsCount, at.offset(0x10), detail);
+    }
+}

@@ -1,0 +1,88 @@
+//! Blocks from all over the volume, read in few large transfers.
+//!
+//! ```text
+//!   wanted, sorted   ▪▪ ▪   ▪▪▪▪            ▪ ▪▪
+//!   transfers        └───┘  └──┘            └──┘     gaps up to 64 KiB are read and dropped
+//! ```
+
+use super::parallel;
+use super::view::View;
+use extant_base::{BlockNr, Site};
+use extant_blockdev::AlignedBuf;
+use std::ops::Range;
+
+/// Bytes of one transfer.
+pub(super) const TRANSFER: usize = 1 << 20;
+/// Bytes between two blocks that are read rather than skipped.
+const GAP: usize = 64 << 10;
+
+/// Cuts blocks, sorted by `place`, into runs of one transfer each.
+pub(super) fn transfers<T>(
+    view: &View<'_>,
+    wanted: &[T],
+    place: impl Fn(&T) -> u64,
+) -> Vec<Range<usize>> {
+    let shift = view.layout.block_size().log2();
+    let (most, gap) = ((TRANSFER >> shift) as u64, ((GAP >> shift) as u64).max(1));
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (n, item) in wanted.iter().enumerate() {
+        let here = place(item);
+        match runs.last_mut() {
+            Some(run)
+                if here - place(&wanted[run.start]) < most
+                    && here - place(&wanted[run.end - 1]) <= gap =>
+            {
+                run.end = n + 1;
+            }
+            _ => runs.push(n..n + 1),
+        }
+    }
+    runs
+}
+
+/// Reads every block that `wanted` names (sorted by `place`, in the volume) and hands it to `look`,
+/// on all threads. Each thread has a state of its own; all come back.
+pub(super) fn each_block<T: Sync, S: Send>(
+    view: &View<'_>,
+    wanted: &[T],
+    place: impl Fn(&T) -> u64 + Sync,
+    make: impl Fn() -> S + Sync,
+    look: impl Fn(&mut S, &T, &[u8]) + Sync,
+) -> Vec<S> {
+    let runs = transfers(view, wanted, &place);
+    let block_bytes = view.block_bytes();
+    let states = parallel::each(
+        view.threads,
+        runs.len(),
+        || (make(), AlignedBuf::zeroed(TRANSFER.max(block_bytes))),
+        |(state, buf), n| {
+            let items = &wanted[runs[n].clone()];
+            let first = place(&items[0]);
+            let last = place(&items[items.len() - 1]);
+            let bytes = &mut buf[..(last - first + 1) as usize * block_bytes];
+            read_run(view, first, bytes);
+            for item in items {
+                let start = (place(item) - first) as usize * block_bytes;
+                look(state, item, &bytes[start..start + block_bytes]);
+            }
+        },
+    );
+    states.into_iter().map(|(state, _)| state).collect()
+}
+
+/// Reads a run of blocks; when that fails, each block on its own, so that one bad block costs only
+/// itself.
+pub(super) fn read_run(view: &View<'_>, first: u64, bytes: &mut [u8]) {
+    let start = view.layout.block_size().start_of(BlockNr(first));
+    if view.device.read_at(start, bytes).is_ok() {
+        return;
+    }
+    for (n, block) in bytes.chunks_mut(view.block_bytes()).enumerate() {
+        let nr = BlockNr(first + n as u64);
+        if view.layout.holds(nr, 1) {
+            view.read_blocks(nr, block, Site::NOWHERE);
+        } else {
+            block.fill(0);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What pass 0 established and the rest of a check stands on.
+
+use super::report::Findings;
+use super::{Options, Progress};
+use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site, What};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::checksum::Checksums;
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::inode::InodeFormat;
+use extant_ondisk::layout::Layout;
+use extant_ondisk::superblock::Superblock;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Groups that a check holds in memory at most: a petabyte of 128 MiB groups.
+const GROUPS_MAX: u32 = 1 << 22;
+
+/// A group as its descriptor describes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Group {
+    /// The fields, believed.
+    pub(super) desc: GroupDesc,
+    /// The descriptor's checksum is right.
+    pub(super) csum_ok: bool,
+    /// The block bitmap lies in the volume and on no other metadata.
+    pub(super) block_bitmap_ok: bool,
+    /// The inode bitmap does.
+    pub(super) inode_bitmap_ok: bool,
+    /// The inode table does.
+    pub(super) itable_ok: bool,
+}
+
+/// The volume under check.
+pub(super) struct View<'a> {
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) sb: Superblock,
+    pub(super) layout: Layout,
+    pub(super) csum: Checksums,
+    pub(super) format: InodeFormat,
+    /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
+    pub(super) csum_seed: u32,
+    pub(super) groups: Vec<Group>,
+    pub(super) findings: &'a Findings,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) threads: usize,
+    pub(super) backups: bool,
+}
+
+impl Deref for View<'_> {
+    type Target = Findings;
+    fn deref(&self) -> &Findings {
+        self.findings
+    }
+}
+
+impl<'a> View<'a> {
+    /// A view without groups yet; `None`, with a finding, when the volume has more than memory can
+    /// hold.
+    pub(super) fn new(
+        device: Arc<dyn BlockDevice>,
+        sb: Superblock,
+        findings: &'a Findings,
+        options: &Options,
+        progress: &'a dyn Progress,
+    ) -> Option<View<'a>> {
+        let layout = match Layout::new(&sb) {
+            Ok(layout) => layout,
+            Err(error) => {
+                findings.corrupt(&error, "");
+                return None;
+            }
+        };
+        if layout.groups_count() > GROUPS_MAX {
+            findings.error(What::ResourceLimit, Site::NOWHERE);
+            return None;
+        }
+        Some(View {
+            device,
+            csum: sb.checksums(),
+            csum_seed: sb.csum_seed(),
+            format: InodeFormat::new(&sb),
+            layout,
+            sb,
+            groups: Vec::new(),
+            findings,
+            progress,
+            threads: options.threads.clamp(1, 64),
+            backups: options.backups,
+        })
+    }
+
+    pub(super) fn has_compat(&self, feature: Compat) -> bool {
+        self.sb.features.compat.contains(feature)
+    }
+
+    pub(super) fn has_incompat(&self, feature: Incompat) -> bool {
+        self.sb.features.incompat.contains(feature)
+    }
+
+    pub(super) fn has_ro_compat(&self, feature: RoCompat) -> bool {
+        self.sb.features.ro_compat.contains(feature)
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.layout.block_size().bytes()
+    }
+
+    /// 512-byte sectors of a cluster.
+    pub(super) fn cluster_sectors(&self) -> u64 {
+        1 << (self.layout.block_size().log2() + self.layout.log_cluster_ratio() - 9)
+    }
+
+    pub(super) fn group(&self, group: GroupNr) -> &Group {
+        &self.groups[group.0 as usize]
+    }
+
+    /// Whether `ino` is a number that the volume gives to none of its files.
+    pub(super) fn is_reserved(&self, ino: u32) -> bool {
+        ino < self.sb.first_ino
+    }
+
+    /// Whether `ino` is one that no name may lead to: a reserved one but the root, a quota file, the
+    /// orphan file.
+    pub(super) fn is_hidden(&self, ino: u32) -> bool {
+        if self.is_reserved(ino) {
+            return ino != Ino::ROOT.get();
+        }
+        let quota = self.has_ro_compat(RoCompat::QUOTA) && ino == self.sb.prj_quota_inum;
+        let orphans = self.has_compat(Compat::ORPHAN_FILE) && ino == self.sb.orphan_file_inum;
+        quota || orphans
+    }
+
+    /// Reads whole blocks from `first` on. What cannot be read is reported and left zero.
+    pub(super) fn read_blocks(&self, first: BlockNr, buf: &mut [u8], at: Site) -> bool {
+        let start = self.layout.block_size().start_of(first);
+        self.read_bytes(start, buf, at.block(first))
+    }
+
+    /// Reads bytes. What cannot be read is reported and left zero.
+    pub(super) fn read_bytes(&self, at: ByteOffset, buf: &mut [u8], site: Site) -> bool {
+        match self.device.read_at(at, buf) {
+            Ok(()) => true,
+            Err(error) => {
+                buf.fill(0);
+                self.error_with(What::Unreadable, site, error.to_string());
+                false
+            }
+        }
+    }
+}
