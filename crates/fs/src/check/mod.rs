@@ -32,17 +32,17 @@ mod view;
 
 pub use report::{Finding, Report, Severity, Stats};
 
-use crate::recovery;
-use crate::volume::{Volume, VolumeOptions};
+use crate::recovery::{self, Wish};
+use crate::volume::VolumeOptions;
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
-use extant_ondisk::superblock::Superblock;
 use report::Findings;
+use std::fmt;
 use std::sync::Arc;
 use view::View;
 
 /// How to check.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Threads at work, at least 1.
     pub threads: usize,
@@ -52,12 +52,26 @@ pub struct Options {
     pub recover: bool,
     /// Whether the copies of the superblock are looked at, too.
     pub backups: bool,
+    /// The device of the volume's external journal.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("threads", &self.threads)
+            .field("findings_limit", &self.findings_limit)
+            .field("recover", &self.recover)
+            .field("backups", &self.backups)
+            .field("journal", &self.journal.is_some())
+            .finish()
+    }
 }
 
 impl Default for Options {
     fn default() -> Options {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Options { threads, findings_limit: 10_000, recover: true, backups: true }
+        Options { threads, findings_limit: 10_000, recover: true, backups: true, journal: None }
     }
 }
 
@@ -111,7 +125,7 @@ pub fn check_device(
         return Ok(findings.into_report(None));
     };
     let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
-        true => match recovered(&device, &found) {
+        true => match recovered(&device, options, &findings) {
             Ok(overlay) => match pass0::superblock::find(&*overlay, &Findings::new(0))? {
                 Some(superblock) => (overlay, superblock, true),
                 None => (device, found, false),
@@ -123,7 +137,7 @@ pub fn check_device(
         },
         false => (device, found, false),
     };
-    let Some(view) = View::new(device, superblock, &findings, options, progress) else {
+    let Some(view) = View::new(device, superblock, &findings, options, progress, recovered) else {
         return Ok(findings.into_report(None));
     };
     let stats = run(view)?;
@@ -151,18 +165,18 @@ fn run(mut view: View<'_>) -> Result<Stats> {
 /// The volume as its journal says it should be, in memory over `device`.
 fn recovered(
     device: &Arc<dyn BlockDevice>,
-    superblock: &Superblock,
+    options: &Options,
+    findings: &Findings,
 ) -> Result<Arc<dyn BlockDevice>> {
-    if !superblock.has_journal() {
-        return Err(Site::NOWHERE.corrupt(What::JournalMissing));
-    }
     let overlay: Arc<dyn BlockDevice> = Arc::new(Overlay::new(Arc::clone(device)));
-    let volume = Volume::open_parts(Arc::clone(&overlay), &VolumeOptions::default())?;
-    let place = volume.journal_place(None)?;
-    let place = place.ok_or_else(|| Site::NOWHERE.corrupt(What::JournalMissing))?;
-    let superblock = volume.at_open.clone();
-    drop(volume);
-    recovery::recover(&overlay, &superblock, place)?;
+    let external = options.journal.clone();
+    let external = external.map(|log| Arc::new(Overlay::new(log)) as Arc<dyn BlockDevice>);
+    let volume = VolumeOptions::default();
+    let report =
+        recovery::recover(&Wish { home: Arc::clone(&overlay), external, options: &volume })?;
+    for problem in &report.problems {
+        findings.corrupt(problem, "met during recovery");
+    }
     Ok(overlay)
 }
 

@@ -45,6 +45,8 @@ pub(super) struct View<'a> {
     pub(super) progress: &'a dyn Progress,
     pub(super) threads: usize,
     pub(super) backups: bool,
+    /// The journal was just replayed: the superblock's counters are as old as they like.
+    pub(super) recovered: bool,
 }
 
 impl Deref for View<'_> {
@@ -63,6 +65,7 @@ impl<'a> View<'a> {
         findings: &'a Findings,
         options: &Options,
         progress: &'a dyn Progress,
+        recovered: bool,
     ) -> Option<View<'a>> {
         let layout = match Layout::new(&sb) {
             Ok(layout) => layout,
@@ -87,6 +90,7 @@ impl<'a> View<'a> {
             progress,
             threads: options.threads.clamp(1, 64),
             backups: options.backups,
+            recovered,
         })
     }
 

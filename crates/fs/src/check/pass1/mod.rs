@@ -116,7 +116,7 @@ pub(super) fn run(view: &View<'_>) -> Tables {
 }
 
 /// Directories by number, their blocks beside each other.
-fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut Vec<DirBlock>) {
+fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut [DirBlock]) {
     dirs.sort_unstable_by_key(|dir| dir.ino);
     dirs.dedup_by_key(|dir| dir.ino);
     blocks.sort_unstable();

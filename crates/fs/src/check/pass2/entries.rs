@@ -128,7 +128,7 @@ impl<'d, 'v> Directory<'d, 'v> {
                 None => self.view.error(What::DirentDot, at.offset(start)),
             }
         }
-        while let Some(entry) = entries.next() {
+        for entry in entries {
             self.next(entry, at, logical);
         }
     }
