@@ -225,3 +225,8 @@ fn assert_regions(old_region: &[u8], new_region: &[u8]) {
     // Not `assert_eq!`: it would store both lengths for its message on each call.
     assert!(old_region.len() == new_region.len(), "the regions differ in length");
 }
+
+/// The examples of the README are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
