@@ -85,6 +85,15 @@ impl Volume {
     /// storing one more. Errors: `NoSpace`; `Invalid` for a mode without a kind, a device file
     /// without a device or with one that does not fit; `Device`. Locks: takes `Group`.
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
+        let body = self.new_body(&new)?;
+        let ino = self.allocate_inode(handle, new.goal, body.disk.is_dir())?;
+        Ok((ino, body))
+    }
+
+    /// The body of [`Volume::new_inode`] for a number that was taken before.
+    ///
+    /// Errors: `Invalid`, as there.
+    pub(crate) fn new_body(&self, new: &NewInode) -> Result<Body> {
         let kind = FileKind::from_mode(new.mode).ok_or(Error::Invalid("a mode without a kind"))?;
         let i_block = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => {
@@ -118,8 +127,7 @@ impl Volume {
         if matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink) {
             self.init_map(&mut disk);
         }
-        let ino = self.allocate_inode(handle, new.goal, directory)?;
-        Ok((ino, Body::fresh(self, disk)))
+        Ok(Body::fresh(self, disk))
     }
 
     /// Makes the map of an inode empty: an extent root where the volume has extents, else no

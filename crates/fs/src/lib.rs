@@ -27,6 +27,7 @@
 #![allow(dead_code)]
 
 mod alloc;
+pub mod bulk;
 pub mod check;
 mod create;
 mod data;

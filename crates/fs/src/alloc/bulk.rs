@@ -1,13 +1,14 @@
 //! Where a bulk load stands: new blocks go right behind the ones before, whoever they are for.
 
-use extant_base::BlockNr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_base::{BlockNr, GroupNr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The state of a bulk load; off in ordinary use.
 #[derive(Debug, Default)]
 pub(crate) struct BulkCursor {
     on: AtomicBool,
     next: AtomicU64,
+    inode_group: AtomicU32,
 }
 
 impl BulkCursor {
@@ -29,6 +30,18 @@ impl BulkCursor {
     /// Where the next blocks go if they are free.
     pub(crate) fn goal(&self) -> BlockNr {
         BlockNr(self.next.load(Ordering::Relaxed))
+    }
+
+    /// The first group that may have a free inode.
+    pub(crate) fn inode_group(&self) -> GroupNr {
+        GroupNr(self.inode_group.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the groups before `group` have no free inode.
+    pub(crate) fn advance_inodes(&self, group: GroupNr) {
+        if self.is_on() {
+            self.inode_group.store(group.0, Ordering::Relaxed);
+        }
     }
 
     /// Notes that everything before `next` is taken.

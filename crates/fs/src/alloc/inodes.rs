@@ -46,14 +46,19 @@ impl Volume {
     ) -> Result<Ino> {
         let groups = self.layout.groups_count();
         let first = match goal {
-            InodeGoal::InOrder => 0,
+            InodeGoal::InOrder => self.bulk.inode_group().0,
             InodeGoal::Other { parent } => self.group_of(parent).0,
             InodeGoal::Directory { parent } => self.directory_group(parent).0,
         };
         for n in 0..groups {
             let nr = GroupNr((u64::from(first) + u64::from(n)).rem_euclid(groups.into()) as u32);
             match self.allocate_inode_in(handle, nr, directory) {
-                Ok(Some(ino)) => return Ok(ino),
+                Ok(Some(ino)) => {
+                    if matches!(goal, InodeGoal::InOrder) {
+                        self.bulk.advance_inodes(nr);
+                    }
+                    return Ok(ino);
+                }
                 Ok(None) => {}
                 Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
                 Err(error) => return Err(error),

@@ -38,13 +38,13 @@ const LEAF_FILL: usize = 95;
 
 /// One name of a directory to build.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PackEntry<'a> {
+pub struct PackEntry<'a> {
     /// The name.
-    pub(crate) name: &'a [u8],
+    pub name: &'a [u8],
     /// What it names.
-    pub(crate) ino: Ino,
+    pub ino: Ino,
     /// The kind of file.
-    pub(crate) kind: EntryKind,
+    pub kind: EntryKind,
 }
 
 /// A leaf to write: which of the sorted names it holds, and its key in the index.

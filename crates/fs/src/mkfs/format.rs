@@ -7,7 +7,7 @@ use crate::mkfs::plan::Plan;
 use crate::mkfs::reserved;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Result};
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_crc32c::crc32c;
 use extant_ondisk::bitmap;
 use extant_ondisk::checksum::Checksums;
@@ -15,6 +15,7 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, VolumeState};
+use extant_ondisk::time::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -62,6 +63,16 @@ pub fn format(
     let made = formatted.made();
     formatted.finish()?;
     Ok(made)
+}
+
+/// Blocks that a volume made with `options` on a device of `bytes` would leave free.
+///
+/// Lays the volume down in memory. Errors: `Invalid`, as [`format`].
+pub fn free_blocks(options: &MkfsOptions, bytes: u64) -> Result<u64> {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    let environment = Environment::fixed(Timestamp::default(), 0);
+    let options = options.clone().zeroed(true);
+    Ok(format_open(device, &options, &environment)?.made().free_blocks)
 }
 
 /// A volume that was just laid down and is still open, journal off: for a bulk load.

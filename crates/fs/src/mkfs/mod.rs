@@ -16,5 +16,5 @@ mod plan;
 mod reserved;
 
 pub(crate) use format::{Formatted, format_open};
-pub use format::{Made, format};
+pub use format::{Made, format, free_blocks};
 pub use options::{InodeCount, JournalSize, MkfsOptions};

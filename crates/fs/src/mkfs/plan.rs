@@ -199,7 +199,8 @@ impl Plan {
             },
         };
         if blocks == 0 && options.journal == JournalSize::Auto {
-            self.superblock.features.compat.remove(Compat::HAS_JOURNAL | Compat::FAST_COMMIT);
+            let rest = Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
+            self.superblock.features.compat.remove(rest);
             return Ok(());
         }
         let limit = (sb.blocks_count / 2).min(10_240_000);
@@ -318,7 +319,10 @@ fn clusters_per_group(
         true => bitmap,
         false => bitmap.min(COUNTER_MAX),
     };
-    if clusters << log_ratio != blocks || clusters % 8 != 0 || !(256..=limit).contains(&clusters) {
+    if clusters << log_ratio != blocks
+        || !clusters.is_multiple_of(8)
+        || !(256..=limit).contains(&clusters)
+    {
         return Err(Error::Invalid(
             "blocks per group must be a multiple of 8, at least 256, and fit the bitmap block",
         ));

@@ -1,0 +1,305 @@
+//! Filling a new volume in one go: the engine with the journal off and allocation in order.
+//!
+//! ```text
+//!   format ─► number every inode ─► directories ─► symlinks, devices, files' space ─► finish
+//!             11, 12, 13, …          names known     front to back, no gaps
+//! ```
+//!
+//! A volume that is thrown away on failure needs no journal. What is written, and where, follows
+//! from the calls alone: the same calls make the same volume. File bytes are not handled here: the
+//! loader says where they go, and whoever has them writes them to the device.
+
+use crate::alloc::inodes::InodeGoal;
+use crate::create::NewInode;
+use crate::environment::Environment;
+use crate::inode::Body;
+use crate::map::Target;
+use crate::mkfs::{Formatted, Made, MkfsOptions, format_open};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_blockdev::BlockDevice;
+use extant_journal::Credits;
+use extant_ondisk::dirent::EntryKind;
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags, LINK_MAX};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::xattr::NameIndex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub use crate::dir::pack::PackEntry;
+
+/// What every inode has besides its content.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// Permission bits, 0..=0o7777.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names the inode has; for a directory 2 and one for each directory in it.
+    pub links: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Extended attributes: full name and value. Access control lists in the form of the system
+    /// calls.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// Blocks of a file and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First block in the file.
+    pub logical: u32,
+    /// First block on the device.
+    pub physical: BlockNr,
+    /// How many blocks.
+    pub len: u32,
+}
+
+/// Loads a volume that it has just made. Not to be shared between threads: order is meaning.
+pub struct Loader {
+    formatted: Formatted,
+}
+
+impl Loader {
+    /// Makes a volume on `device` and opens it for loading.
+    ///
+    /// Errors: as [`crate::mkfs::format`].
+    pub fn format(
+        device: Arc<dyn BlockDevice>,
+        options: &MkfsOptions,
+        environment: &Environment,
+    ) -> Result<Loader> {
+        let formatted = format_open(device, options, environment)?;
+        formatted.volume.bulk.begin();
+        Ok(Loader { formatted })
+    }
+
+    fn volume(&self) -> &Volume {
+        &self.formatted.volume
+    }
+
+    /// The volume as it is now.
+    pub fn made(&self) -> Made {
+        self.formatted.made()
+    }
+
+    /// Blocks that nothing uses yet.
+    pub fn free_blocks(&self) -> u64 {
+        let clusters = self.volume().free_clusters.load(Ordering::Relaxed).max(0) as u64;
+        clusters << self.volume().layout.log_cluster_ratio()
+    }
+
+    /// Takes the next inode number. Every number taken must be given content.
+    ///
+    /// Errors: `NoSpace` when there are no more.
+    pub fn number(&self, directory: bool) -> Result<Ino> {
+        let handle = self.volume().journal.start(Credits::blocks(3))?;
+        let ino = self.volume().allocate_inode(&handle, InodeGoal::InOrder, directory)?;
+        handle.stop()?;
+        Ok(ino)
+    }
+
+    /// Gives `ino` the names of a directory below `parent`. The root keeps `lost+found`, if the
+    /// volume was made with one.
+    ///
+    /// `entries` holds no "." and "..", no name twice, in any order. Errors: `NoSpace`,
+    /// `NameTooLong`, `Invalid`, `LinkLimit`.
+    pub fn directory(
+        &self,
+        ino: Ino,
+        parent: Ino,
+        attributes: &Attributes<'_>,
+        entries: &[PackEntry<'_>],
+    ) -> Result<()> {
+        let volume = self.volume();
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        let mut body = self.fresh(FileKind::Directory, attributes, None)?;
+        let mut links = attributes.links;
+        let mut all;
+        let mut entries = entries;
+        if ino == Ino::ROOT {
+            let made = volume.read_inode(ino)?;
+            // Made with a lost+found: it stays.
+            if made.disk.links > 2
+                && let Some(lost) = Ino::new(volume.at_open.first_ino)
+            {
+                all = entries.to_vec();
+                all.push(PackEntry { name: b"lost+found", ino: lost, kind: EntryKind::Directory });
+                entries = &all;
+                links += 1;
+            }
+            // The blocks that mkfs gave it are used again.
+            body.disk.i_block = made.disk.i_block;
+            (body.disk.flags, body.disk.size) = (made.disk.flags, made.disk.size);
+            (body.disk.sectors, body.disk.generation) = (made.disk.sectors, made.disk.generation);
+        }
+        volume.dir_pack(&handle, ino, &mut body, parent, entries)?;
+        let indexed = body.disk.flags.contains(InodeFlags::INDEX);
+        body.disk.links = volume.directory_links(indexed, links.saturating_sub(2))?;
+        self.finish_inode(&handle, ino, body, attributes)
+    }
+
+    /// Gives `ino` a regular file of `size` bytes with space for the blocks that `data` touches,
+    /// and tells where they are.
+    ///
+    /// `data` are ranges of bytes, (offset, length), ascending. Errors: `NoSpace`, `FileTooLarge`.
+    pub fn file(
+        &self,
+        ino: Ino,
+        attributes: &Attributes<'_>,
+        size: u64,
+        data: &mut dyn Iterator<Item = (u64, u64)>,
+        placed: &mut dyn FnMut(Placed),
+    ) -> Result<()> {
+        let volume = self.volume();
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        let mut body = self.fresh(FileKind::Regular, attributes, None)?;
+        if size > body.disk.max_size(&volume.inode_format) {
+            return Err(Error::FileTooLarge);
+        }
+        body.disk.size = size;
+        let bs = volume.block_size();
+        let mut done = 0;
+        for (offset, len) in data {
+            let end = offset.saturating_add(len).min(size);
+            let first = u32::try_from(offset >> bs.log2()).map_err(|_| Error::FileTooLarge)?;
+            let last = u32::try_from(bs.blocks_for(end)).map_err(|_| Error::FileTooLarge)?;
+            // Two ranges may share a block.
+            let range = first.max(done)..last;
+            if range.is_empty() {
+                continue;
+            }
+            done = last;
+            volume.fill(ino, &mut body, &handle, range, ExtentState::Written, &mut |run| {
+                if let Target::Written(physical) = run.target {
+                    placed(Placed { logical: run.logical.0, physical, len: run.len });
+                }
+                Ok(())
+            })?;
+        }
+        if size > i32::MAX as u64 {
+            volume.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+        }
+        self.finish_inode(&handle, ino, body, attributes)
+    }
+
+    /// Gives `ino` a regular file whose bytes live in the inode, if the volume has `inline_data` and
+    /// they fit; tells whether they did. Where they did not, nothing has changed.
+    ///
+    /// Errors: `NoSpace`.
+    pub fn inline_file(
+        &self,
+        ino: Ino,
+        attributes: &Attributes<'_>,
+        content: &[u8],
+    ) -> Result<bool> {
+        let volume = self.volume();
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        let mut body = self.fresh(FileKind::Regular, attributes, None)?;
+        if !volume.inline_write(ino, &mut body, content)? {
+            return Ok(false);
+        }
+        self.finish_inode(&handle, ino, body, attributes)?;
+        Ok(true)
+    }
+
+    /// Whether small files can live in their inodes.
+    pub fn has_inline_data(&self) -> bool {
+        self.volume().has_incompat(Incompat::INLINE_DATA)
+    }
+
+    /// Gives `ino` a symbolic link to `target`.
+    ///
+    /// Errors: `NameTooLong` when the target does not fit a block; `NoSpace`.
+    pub fn symlink(&self, ino: Ino, attributes: &Attributes<'_>, target: &[u8]) -> Result<()> {
+        let volume = self.volume();
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        let mut body = self.fresh(FileKind::Symlink, attributes, None)?;
+        volume.symlink_write(&handle, ino, &mut body, target)?;
+        self.finish_inode(&handle, ino, body, attributes)
+    }
+
+    /// Gives `ino` a device, pipe or socket.
+    ///
+    /// Errors: `Invalid` for another kind, or numbers that the format cannot hold.
+    pub fn special(
+        &self,
+        ino: Ino,
+        attributes: &Attributes<'_>,
+        kind: FileKind,
+        device: DeviceNumber,
+    ) -> Result<()> {
+        let handle = self.volume().journal.start(Credits::blocks(64))?;
+        let device = match kind {
+            FileKind::CharDevice | FileKind::BlockDevice => Some(device),
+            FileKind::Fifo | FileKind::Socket => None,
+            _ => return Err(Error::Invalid("neither a device, a pipe nor a socket")),
+        };
+        let body = self.fresh(kind, attributes, device)?;
+        self.finish_inode(&handle, ino, body, attributes)
+    }
+
+    /// Settles the superblock and makes all metadata durable.
+    pub fn finish(self) -> Result<()> {
+        self.formatted.volume.bulk.end();
+        self.formatted.finish()
+    }
+
+    fn fresh(
+        &self,
+        kind: FileKind,
+        attributes: &Attributes<'_>,
+        rdev: Option<DeviceNumber>,
+    ) -> Result<Body> {
+        let mut body = self.volume().new_body(&NewInode {
+            goal: InodeGoal::InOrder,
+            mode: kind.mode_bits() | attributes.mode & 0o7777,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            atime: attributes.atime,
+            ctime: attributes.ctime,
+            mtime: attributes.mtime,
+            crtime: attributes.mtime,
+            flags: InodeFlags::empty(),
+            rdev,
+            projid: 0,
+            generation: None,
+        })?;
+        if kind != FileKind::Directory {
+            let links = u16::try_from(attributes.links).ok().filter(|&links| links <= LINK_MAX);
+            body.disk.links = links.ok_or(Error::LinkLimit)?;
+        }
+        Ok(body)
+    }
+
+    fn finish_inode(
+        &self,
+        handle: &extant_journal::Handle<'_>,
+        ino: Ino,
+        mut body: Body,
+        attributes: &Attributes<'_>,
+    ) -> Result<()> {
+        let volume = self.volume();
+        if !attributes.xattrs.is_empty() {
+            let list: Vec<_> = attributes
+                .xattrs
+                .iter()
+                .map(|&(name, value)| {
+                    let unknown = Error::NotSupported("an attribute of no namespace ext4 knows");
+                    let (index, name) = NameIndex::split(name).ok_or(unknown)?;
+                    Ok((index, name, value))
+                })
+                .collect::<Result<_>>()?;
+            volume.xattr_set_all(handle, ino, &mut body, &list)?;
+        }
+        body.store(volume, ino, handle)
+    }
+}
