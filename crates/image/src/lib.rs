@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 mod content;
 mod digest;
 mod draft;
@@ -21,6 +22,9 @@ mod progress;
 mod source;
 mod tree;
 
+pub use build::{
+    BuildError, BuildProgress, Built, COMPAT_SETS, Compat, ImageBuilder, ImageSize, Phase,
+};
 pub use content::ContentReader;
 pub use entry::{
     ArchiveId, Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Meta, Node,

@@ -1,0 +1,64 @@
+//! What can go wrong while an image is built.
+
+use crate::error::SourceError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error of [`ImageBuilder::build`](crate::ImageBuilder::build): one line that says what, where
+/// and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A source could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The volume could not be made or filled.
+    #[error("{0}")]
+    Engine(extant::Error),
+    /// An entry cannot stand on the volume.
+    #[error("{}: {error}", path.display())]
+    Entry {
+        /// Its path in the image.
+        path: PathBuf,
+        /// Why.
+        error: extant::Error,
+    },
+    /// The size given by hand is too small.
+    #[error("the image needs {need} bytes and was given {given}: use --size {need} or --size auto")]
+    TooSmall {
+        /// Bytes of the smallest image that holds the sources.
+        need: u64,
+        /// Bytes that were asked for.
+        given: u64,
+    },
+    /// A system call on the output failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Output {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An option makes no sense.
+    #[error("{0}")]
+    Option(String),
+    /// The caller asked to stop.
+    #[error("stopped: no image was made")]
+    Stopped,
+}
+
+impl BuildError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        BuildError::Output { action, path: path.into(), source }
+    }
+
+    /// What opening the output gave.
+    pub(crate) fn output(path: &Path, error: extant::Error) -> Self {
+        match error {
+            extant::Error::Device { source, .. } => BuildError::io("create", path, source),
+            other => BuildError::Engine(other),
+        }
+    }
+}

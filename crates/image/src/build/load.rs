@@ -1,0 +1,221 @@
+//! Loading a tree into a new volume, all but the files' bytes.
+
+use crate::build::copy::Piece;
+use crate::build::error::BuildError;
+use crate::build::{BuildProgress, Phase};
+use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
+use crate::tree::Tree;
+use extant::bulk::{Attributes, Loader, PackEntry};
+use extant::mkfs::MkfsOptions;
+use extant::{DeviceNumber, Environment, Error, FileKind, Timestamp};
+use extant_base::{BlockSize, Ino};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::dirent::EntryKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// No inode holds a longer file than this.
+const INLINE_MOST: u64 = 4096;
+
+/// What is to be loaded, and how.
+pub(crate) struct Job<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) environment: &'a Environment,
+    /// Later times are brought down to this one.
+    pub(crate) latest: Option<Timestamp>,
+    pub(crate) progress: &'a dyn BuildProgress,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// A volume that holds everything but the files' bytes, settled and written.
+pub(crate) struct Loaded {
+    /// Where the files' bytes go, sorted by place.
+    pub(crate) pieces: Vec<Piece>,
+    /// Blocks of the volume.
+    pub(crate) blocks: u64,
+    /// Blocks left free.
+    pub(crate) free_blocks: u64,
+    /// Blocks that the content took, the volume's own metadata not counted.
+    pub(crate) content_blocks: u64,
+    pub(crate) uuid: [u8; 16],
+}
+
+impl Loaded {
+    /// Bytes to be copied.
+    pub(crate) fn piece_bytes(&self, bs: BlockSize) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.len) << bs.log2()).sum()
+    }
+}
+
+impl Job<'_> {
+    /// `mkfs` with what follows from the tree: a lost+found of its own takes the place of the
+    /// volume's, and the root's owner owns that.
+    pub(crate) fn suit(&self, mkfs: MkfsOptions) -> MkfsOptions {
+        let own = self.tree.child(NodeId::ROOT, b"lost+found").is_some();
+        let root = self.tree.node(NodeId::ROOT).meta;
+        mkfs.lost_and_found(!own).root_owner(root.uid, root.gid)
+    }
+
+    /// Makes a volume on `device` and loads the tree into it.
+    ///
+    /// Errors: `Engine(NoSpace)` when it does not fit; `Entry` naming what cannot stand on such a
+    /// volume.
+    pub(crate) fn load(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        mkfs: &MkfsOptions,
+    ) -> Result<Loaded, BuildError> {
+        let tree = self.tree;
+        let loader = Loader::format(device, mkfs, self.environment).map_err(BuildError::Engine)?;
+        let free_at_first = loader.free_blocks();
+        self.progress.phase(Phase::Layout, tree.node_count() as u64);
+
+        let mut numbers = Vec::with_capacity(tree.node_count());
+        let mut subdirs = vec![0u32; tree.node_count()];
+        for (id, node) in tree.iter() {
+            let directory = node.kind.is_directory();
+            numbers.push(match id {
+                NodeId::ROOT => Ino::ROOT,
+                _ => loader.number(directory).map_err(BuildError::Engine)?,
+            });
+            if directory && id != NodeId::ROOT {
+                subdirs[node.parent().index()] += 1;
+            }
+        }
+        let mut entries: Vec<PackEntry<'_>> = Vec::new();
+        for (id, node) in tree.iter().filter(|(_, node)| node.kind.is_directory()) {
+            entries.clear();
+            entries.extend(tree.children(id).map(|(name, child)| PackEntry {
+                name,
+                ino: numbers[child.index()],
+                kind: entry_kind(&tree.node(child).kind),
+            }));
+            let xattrs = names_and_values(tree.xattrs(id));
+            let attributes = self.attributes(id, 2 + subdirs[id.index()], &xattrs);
+            let (ino, parent) = (numbers[id.index()], numbers[node.parent().index()]);
+            let made = loader.directory(ino, parent, &attributes, &entries);
+            made.map_err(|error| self.name(id, error))?;
+            self.progress.laid_out(1);
+        }
+        let mut pieces = Vec::new();
+        for (id, node) in tree.iter().filter(|(_, node)| !node.kind.is_directory()) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(BuildError::Stopped);
+            }
+            let xattrs = names_and_values(tree.xattrs(id));
+            let attributes = self.attributes(id, node.links(), &xattrs);
+            let ino = numbers[id.index()];
+            self.load_leaf(&loader, id, ino, &attributes, &mut pieces)?;
+            self.progress.laid_out(1);
+        }
+        pieces.sort_unstable_by_key(|piece| piece.physical);
+
+        let made = loader.made();
+        let free = loader.free_blocks();
+        loader.finish().map_err(BuildError::Engine)?;
+        Ok(Loaded {
+            pieces,
+            blocks: made.blocks,
+            free_blocks: free,
+            content_blocks: free_at_first.saturating_sub(free),
+            uuid: made.uuid,
+        })
+    }
+
+    fn load_leaf(
+        &self,
+        loader: &Loader,
+        id: NodeId,
+        ino: Ino,
+        attributes: &Attributes<'_>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), BuildError> {
+        let tree = self.tree;
+        let device = |major, minor| DeviceNumber { major, minor };
+        let done = match tree.node(id).kind {
+            Kind::Directory(_) => Ok(()),
+            Kind::Symlink(_) => loader.symlink(ino, attributes, tree.target(id)),
+            Kind::CharDevice { major, minor } => {
+                loader.special(ino, attributes, FileKind::CharDevice, device(major, minor))
+            }
+            Kind::BlockDevice { major, minor } => {
+                loader.special(ino, attributes, FileKind::BlockDevice, device(major, minor))
+            }
+            Kind::Fifo => loader.special(ino, attributes, FileKind::Fifo, device(0, 0)),
+            Kind::Socket => loader.special(ino, attributes, FileKind::Socket, device(0, 0)),
+            Kind::File { size, .. } => {
+                if (1..=INLINE_MOST).contains(&size) && loader.has_inline_data() {
+                    let content = tree.reader().read(id)?;
+                    if loader
+                        .inline_file(ino, attributes, &content)
+                        .map_err(|error| self.name(id, error))?
+                    {
+                        return Ok(());
+                    }
+                }
+                let map = tree.data_map(id);
+                let mut ranges = map.ranges();
+                loader.file(ino, attributes, size, &mut ranges, &mut |placed| {
+                    pieces.push(Piece {
+                        node: id,
+                        logical: placed.logical,
+                        len: placed.len,
+                        physical: placed.physical.0,
+                    });
+                })
+            }
+        };
+        done.map_err(|error| self.name(id, error))
+    }
+
+    /// What an entry has besides its content. The change time is the newest the source tells.
+    fn attributes<'x>(
+        &self,
+        id: NodeId,
+        links: u32,
+        xattrs: &'x [(&'x [u8], &'x [u8])],
+    ) -> Attributes<'x> {
+        let Meta { mode, uid, gid, mtime } = self.tree.node(id).meta;
+        let extra = self.tree.extra_times(id);
+        let stamp = |time: Time| {
+            let time = Timestamp { sec: time.sec, nsec: time.nsec };
+            self.latest.map_or(time, |latest| time.min(latest))
+        };
+        Attributes {
+            mode,
+            uid,
+            gid,
+            links,
+            atime: stamp(extra.atime.unwrap_or(mtime)),
+            mtime: stamp(mtime),
+            ctime: stamp(extra.ctime.unwrap_or(mtime)),
+            xattrs,
+        }
+    }
+
+    /// An error with the path of the entry it is about; running out of space is nobody's fault.
+    fn name(&self, id: NodeId, error: Error) -> BuildError {
+        match error {
+            Error::NoSpace | Error::Device { .. } | Error::Aborted { .. } => {
+                BuildError::Engine(error)
+            }
+            error => BuildError::Entry { path: self.tree.path(id), error },
+        }
+    }
+}
+
+fn names_and_values(xattrs: &[Xattr]) -> Vec<(&[u8], &[u8])> {
+    xattrs.iter().map(|xattr| (&*xattr.name, &*xattr.value)).collect()
+}
+
+fn entry_kind(kind: &Kind) -> EntryKind {
+    match kind {
+        Kind::Directory(_) => EntryKind::Directory,
+        Kind::File { .. } => EntryKind::Regular,
+        Kind::Symlink(_) => EntryKind::Symlink,
+        Kind::CharDevice { .. } => EntryKind::CharDevice,
+        Kind::BlockDevice { .. } => EntryKind::BlockDevice,
+        Kind::Fifo => EntryKind::Fifo,
+        Kind::Socket => EntryKind::Socket,
+    }
+}

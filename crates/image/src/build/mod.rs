@@ -1,0 +1,264 @@
+//! From a tree to an image.
+//!
+//! ```text
+//!   Tree ─► size ─► lay down the volume ─► load: inodes, directories, space for files
+//!            ▲                                │ does not fit, or room is left over
+//!            └────────────────────────────────┘ (nothing of the files was read yet)
+//!                                             ▼
+//!                         copy the files' bytes in device order ─► flush ─► name
+//! ```
+//!
+//! The loader is the engine with the journal off. Everything it does follows from the tree and the
+//! options alone: the same input gives the same image, byte for byte.
+
+mod compat;
+mod copy;
+mod error;
+mod load;
+mod output;
+mod size;
+
+pub use compat::{COMPAT_SETS, Compat};
+pub use error::BuildError;
+
+use crate::progress::Progress;
+use crate::tree::Tree;
+use extant::mkfs::MkfsOptions;
+use extant::{Environment, Timestamp};
+use extant_base::BlockSize;
+use extant_blockdev::BlockDevice;
+use output::Output;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a build is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Inodes, directories and the place of every file are being laid out.
+    Layout,
+    /// Files' bytes are being copied.
+    Copy,
+    /// The image is being made durable.
+    Flush,
+}
+
+/// Told how far a build has come.
+pub trait BuildProgress: Progress {
+    /// A phase begins; `total` is what it will count (entries, bytes; 0 when unknown).
+    fn phase(&self, phase: Phase, total: u64) {
+        let _ = (phase, total);
+    }
+
+    /// `count` more entries were laid out.
+    fn laid_out(&self, count: u64) {
+        let _ = count;
+    }
+
+    /// `count` more bytes were written.
+    fn written(&self, count: u64) {
+        let _ = count;
+    }
+}
+
+impl BuildProgress for crate::progress::Quiet {}
+
+/// How large an image shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageSize {
+    /// The smallest that holds the sources, with so many bytes left free.
+    Auto {
+        /// Bytes that a user other than root can still write.
+        free: u64,
+    },
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// Builds images; see the crate's example.
+#[derive(Clone, Debug)]
+pub struct ImageBuilder {
+    mkfs: MkfsOptions,
+    size: ImageSize,
+    threads: usize,
+    source_date_epoch: Option<i64>,
+    random: bool,
+    block_size: BlockSize,
+    inodes: Option<u32>,
+    uuid: Option<[u8; 16]>,
+}
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// Block size in bytes.
+    pub block_bytes: usize,
+    /// Inodes in use, those of the volume itself not counted.
+    pub inodes: u64,
+    /// Bytes of file data copied.
+    pub data_bytes: u64,
+    /// Bytes left free.
+    pub free_bytes: u64,
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+}
+
+impl Default for ImageBuilder {
+    fn default() -> Self {
+        ImageBuilder::new()
+    }
+}
+
+impl ImageBuilder {
+    /// An image as small as can be, reproducible, with mke2fs's default features and 4 KiB blocks.
+    pub fn new() -> ImageBuilder {
+        ImageBuilder {
+            mkfs: MkfsOptions::new().reserved_percent(0.0),
+            size: ImageSize::Auto { free: 0 },
+            threads: 0,
+            source_date_epoch: None,
+            random: false,
+            block_size: BlockSize::from_bytes(4096).expect("4 KiB is a block size"),
+            inodes: None,
+            uuid: None,
+        }
+    }
+
+    /// Features and layout of the volume. Blocks, block size, inode count, UUID and hash seed given
+    /// there are replaced by this builder's.
+    pub fn mkfs(mut self, options: MkfsOptions) -> Self {
+        self.mkfs = options;
+        self
+    }
+
+    /// How large the image is. Default: as small as can be.
+    pub fn size(mut self, size: ImageSize) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Threads that copy; 0: two more than the machine has processors.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Seconds since 1970: the volume's own time, and the latest time any entry keeps. Default: the
+    /// newest entry's.
+    pub fn source_date_epoch(mut self, seconds: i64) -> Self {
+        self.source_date_epoch = Some(seconds);
+        self
+    }
+
+    /// A random UUID and hash seed and the time of building, instead of ones that follow from the
+    /// content.
+    pub fn random(mut self, random: bool) -> Self {
+        self.random = random;
+        self
+    }
+
+    /// Block size. Default: 4 KiB.
+    pub fn block_size(mut self, size: BlockSize) -> Self {
+        self.block_size = size;
+        self
+    }
+
+    /// At least this many inodes. Default: as many as the sources need, and one for every 16 KiB
+    /// left free.
+    pub fn inodes(mut self, count: u32) -> Self {
+        self.inodes = Some(count);
+        self
+    }
+
+    /// The volume's UUID.
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(2, |n| n.get()) + 2,
+            n => n.min(256),
+        }
+    }
+
+    /// Builds the image of `tree` at `path`: a new file, or a block device.
+    ///
+    /// The file has its name only when it is whole and durable. `stop` may be set by another thread
+    /// to give up. Errors: `TooSmall` before anything is written; see [`BuildError`].
+    pub fn build(
+        &self,
+        tree: &Tree,
+        path: &Path,
+        progress: &dyn BuildProgress,
+        stop: &AtomicBool,
+    ) -> Result<Built, BuildError> {
+        let now = match (self.random, self.source_date_epoch) {
+            (true, None) => Environment::default().now(),
+            (_, Some(sec)) => Timestamp { sec, nsec: 0 },
+            (false, None) => {
+                let newest = tree.nodes().iter().map(|node| node.meta.mtime).max();
+                Timestamp { sec: newest.map_or(0, |time| time.sec), nsec: 0 }
+            }
+        };
+        let latest = self.source_date_epoch.map(|sec| Timestamp { sec, nsec: 0 });
+        let digest = tree.digest();
+        let seeded = |at: usize| {
+            let mut id = [0; 16];
+            id.copy_from_slice(&digest[at..at + 16]);
+            id
+        };
+        let environment = match self.random {
+            true => Environment { clock: Environment::fixed(now, 0).clock, ..Default::default() },
+            false => {
+                let word = u64::from_le_bytes(seeded(0)[..8].try_into().expect("16 bytes hold 8"));
+                Environment::fixed(now, word)
+            }
+        };
+        let mut mkfs = self.mkfs.clone().block_size(self.block_size);
+        if !self.random {
+            let mut uuid = seeded(0);
+            // RFC 9562: version 8, made from the content.
+            uuid[6] = uuid[6] & 0x0F | 0x80;
+            uuid[8] = uuid[8] & 0x3F | 0x80;
+            mkfs = mkfs.uuid(uuid).hash_seed(seeded(16));
+        }
+        if let Some(uuid) = self.uuid {
+            mkfs = mkfs.uuid(uuid);
+        }
+        let job = load::Job { tree, environment: &environment, latest, progress, stop };
+        let sizing = size::Sizing::new(self, &job, mkfs);
+        let size = sizing.settle()?;
+
+        let bytes = size.blocks << self.block_size.log2();
+        let output = Output::create(path, bytes)?;
+        let (output, loaded) = sizing.load_into(output, size)?;
+        let device = output.device();
+        progress.phase(Phase::Copy, loaded.piece_bytes(self.block_size));
+        let threads = self.thread_count();
+        copy::copy(tree, &*device, self.block_size, &loaded.pieces, threads, progress, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(BuildError::Stopped);
+        }
+        progress.phase(Phase::Flush, 0);
+        let built = Built {
+            bytes: device.len(),
+            block_bytes: self.block_size.bytes(),
+            inodes: tree.node_count() as u64,
+            data_bytes: tree.data_bytes(),
+            free_bytes: loaded.free_blocks << self.block_size.log2(),
+            uuid: loaded.uuid,
+        };
+        drop(device);
+        output.finish()?;
+        Ok(built)
+    }
+}
+
+/// A device to try a size on.
+pub(crate) fn trial_device(bytes: u64) -> Arc<dyn BlockDevice> {
+    Arc::new(extant_blockdev::MemoryDevice::new(bytes))
+}

@@ -1,0 +1,108 @@
+//! The file an image is built in: it has its name only when it is whole.
+//!
+//! ```text
+//!   OUT.partial   created, filled, flushed ──► renamed to OUT
+//!        └── dropped before that: removed
+//! ```
+//!
+//! A block device is written in place: there is no name to hold back.
+
+use crate::build::error::BuildError;
+use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An image that is being made.
+pub(crate) struct Output {
+    device: Arc<FileDevice>,
+    path: PathBuf,
+    /// Where the bytes are until the image is whole; `None` for a block device.
+    partial: Option<PathBuf>,
+}
+
+impl Output {
+    /// Opens the place for an image of `bytes`: a new file beside `path`, or the block device
+    /// itself.
+    ///
+    /// Errors: `Io`; `Engine` when a device is smaller than `bytes` or in use.
+    pub(crate) fn create(path: &Path, bytes: u64) -> Result<Output, BuildError> {
+        let is_device = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        if is_device {
+            let mut options = FileOptions::new();
+            let device = options.write(true).direct(true).open(path).map_err(BuildError::Engine)?;
+            return Ok(Output { device: Arc::new(device), path: path.into(), partial: None });
+        }
+        let mut name: OsString = path.file_name().unwrap_or_default().into();
+        name.push(".partial");
+        let partial = path.with_file_name(name);
+        // What an earlier build that was killed left behind.
+        match fs::remove_file(&partial) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(BuildError::io("replace", partial, error));
+            }
+            _ => {}
+        }
+        let device = FileOptions::new()
+            .direct(true)
+            .create(&partial, bytes)
+            .map_err(|error| BuildError::output(&partial, error))?;
+        Ok(Output { device: Arc::new(device), path: path.into(), partial: Some(partial) })
+    }
+
+    pub(crate) fn device(&self) -> Arc<FileDevice> {
+        Arc::clone(&self.device)
+    }
+
+    /// Starts over with a file of `bytes` that reads as zeros.
+    pub(crate) fn restart(&self, bytes: u64) -> Result<(), BuildError> {
+        if self.partial.is_some() {
+            self.device.set_len(0).map_err(BuildError::Engine)?;
+            self.device.set_len(bytes).map_err(BuildError::Engine)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the file to `bytes`, behind which nothing was written.
+    pub(crate) fn cut(&self, bytes: u64) -> Result<(), BuildError> {
+        if self.partial.is_some() && bytes < self.device.len() {
+            self.device.set_len(bytes).map_err(BuildError::Engine)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the place reads as zeros to begin with.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Makes everything durable and gives the image its name.
+    pub(crate) fn finish(mut self) -> Result<(), BuildError> {
+        self.device.flush().map_err(BuildError::Engine)?;
+        if let Some(partial) = self.partial.take() {
+            if let Err(error) = fs::rename(&partial, &self.path) {
+                let _ = fs::remove_file(&partial);
+                return Err(BuildError::io("rename", partial, error));
+            }
+            let dir = match self.path.parent() {
+                Some(dir) if !dir.as_os_str().is_empty() => dir,
+                _ => Path::new("."),
+            };
+            // The name is durable once its directory is.
+            let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+            synced.map_err(|error| BuildError::io("flush", dir.to_path_buf(), error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            // Nothing that looks finished stays; a failure here leaves only the partial name.
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
