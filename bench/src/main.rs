@@ -10,7 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 mod crc;
+mod process;
 mod published;
 mod report;
 
@@ -42,20 +44,28 @@ struct Cli {
 }
 
 /// The benches.
-#[derive(Clone, Copy, Subcommand)]
+#[derive(Clone, Subcommand)]
 enum Verb {
     /// CRC32C whole and after a change: full, flip, splice, combine
     Crc,
+    /// An image from a tree, checked and read: against mke2fs, tar, e2fsck and the kernel
+    Build(build::Plan),
     /// Every bench, one after the other
     All,
 }
 
 impl Verb {
     /// Runs the benches that the verb names.
-    fn run(self, quick: bool) -> Result<Vec<Report>> {
+    fn run(&self, quick: bool) -> Result<Vec<Report>> {
         Ok(match self {
             Verb::Crc => vec![crc::run(crc::Plan::new(quick))?],
-            Verb::All => vec![Verb::Crc.run(quick)?].into_iter().flatten().collect(),
+            Verb::Build(plan) if quick => vec![build::measure(&plan.clone().quick())?],
+            Verb::Build(plan) => vec![build::measure(plan)?],
+            Verb::All => {
+                let mut reports = Verb::Crc.run(quick)?;
+                reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
+                reports
+            }
         })
     }
 }

@@ -1,0 +1,312 @@
+//! `extant-bench build`: an image from a real tree, its check, and reading all of it.
+//!
+//! ```text
+//!   tree    SRC ─► image, durable      extant build │ mke2fs -d │ tar -c (no image, the floor)
+//!   check   image ─► verdict           extant check │ e2fsck -fn
+//!   walk    image ─► every byte read   extant's library │ the kernel's mount, read-only
+//! ```
+//!
+//! All write to one directory of one disk; each is done when its output is flushed. Sources are
+//! read once before the first round, so every subject finds them in the page cache.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use extant::{FileKind, Filesystem};
+use serde_json::json;
+
+use crate::process::run;
+use crate::report::{Key, Params, Report};
+
+/// What is built, where, and how often.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Directory to build from
+    #[arg(long, value_name = "DIR", default_value = "/usr")]
+    source: PathBuf,
+    /// Directory for the outputs, on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    scratch: PathBuf,
+    /// Rounds, each with every subject once
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+impl Plan {
+    /// A plan for `--quick`: a small tree, one round.
+    pub(crate) fn quick(self) -> Plan {
+        let small = Path::new("/usr/share/perl");
+        let source = if self.source == Path::new("/usr") && small.is_dir() {
+            small.to_path_buf()
+        } else {
+            self.source
+        };
+        Plan { source, rounds: 1, ..self }
+    }
+
+    /// The plan of `extant-bench all`.
+    pub(crate) fn standard() -> Plan {
+        Plan { source: "/usr".into(), scratch: ".".into(), rounds: 5 }
+    }
+}
+
+/// Where the `extant` program is: named by `EXTANT_BIN`, or beside this one.
+fn extant_program() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("EXTANT_BIN") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe()?;
+    let beside = own.with_file_name("extant");
+    if !beside.is_file() {
+        bail!("no extant beside {}: build it with cargo build --release", own.display());
+    }
+    Ok(beside)
+}
+
+/// Removes the outputs also when a bench fails.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn measure(plan: &Plan) -> Result<Report> {
+    let extant = extant_program()?;
+    let scratch = Scratch(plan.scratch.join(format!("extant-bench-{}", std::process::id())));
+    fs::create_dir_all(&scratch.0)
+        .with_context(|| format!("cannot make {}", scratch.0.display()))?;
+    let dir = fs::canonicalize(&scratch.0)?;
+    let (files, bytes) = warm(&plan.source)?;
+    let params = Params::from([("files", json!(files)), ("bytes", json!(bytes))]);
+    let key = |case, subject, metric| Key { case, subject, metric, params: params.clone() };
+    let mut report = Report::new("build");
+    report.condition(format!(
+        "source {}: {files} entries, {} MiB of data, in the page cache; outputs flushed inside the time",
+        plan.source.display(),
+        bytes >> 20
+    ));
+    let have = |program: &str| {
+        let found = Command::new(program).arg("--version").output().is_ok();
+        if !found {
+            eprintln!("extant-bench: no {program} here: left out");
+        }
+        found
+    };
+    let (mke2fs, tar, e2fsck) = (have("mke2fs"), have("tar"), have("e2fsck"));
+    let root = fs::metadata("/proc/self")
+        .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+    let image = dir.join("extant.img");
+    let mut mount_failed = false;
+    for _ in 0..plan.rounds {
+        let _ = fs::remove_file(&image);
+        let cost = run(
+            Command::new(&extant).arg("build").arg(&plan.source).arg("-o").arg(&image),
+            None,
+            |status| status == 0,
+        )?;
+        report.sample(&key("tree", "extant", "wall_s"), cost.wall_s);
+        report.sample(&key("tree", "extant", "peak_mib"), cost.peak_mib);
+        if mke2fs {
+            let output = dir.join("mke2fs.img");
+            let size = fs::metadata(&image)?.len() / 1024 * 5 / 4 + (128 << 10);
+            let cost = run(
+                Command::new("mke2fs")
+                    .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-i", "8192", "-d"])
+                    .arg(&plan.source)
+                    .arg(&output)
+                    .arg(format!("{size}k")),
+                Some(&output),
+                |status| status == 0,
+            )?;
+            report.sample(&key("tree", "mke2fs", "wall_s"), cost.wall_s);
+            report.sample(&key("tree", "mke2fs", "peak_mib"), cost.peak_mib);
+            fs::remove_file(&output)?;
+        }
+        if tar {
+            let output = dir.join("tree.tar");
+            let cost = run(
+                Command::new("tar").arg("-cf").arg(&output).arg("-C").arg(&plan.source).arg("."),
+                Some(&output),
+                // 1: a file changed while it was read.
+                |status| status <= 1,
+            )?;
+            report.sample(&key("tree", "tar", "wall_s"), cost.wall_s);
+            report.sample(&key("tree", "tar", "peak_mib"), cost.peak_mib);
+            fs::remove_file(&output)?;
+        }
+
+        // Both find the image in the page cache.
+        warm(&image)?;
+        let cost = run(Command::new(&extant).arg("check").arg(&image), None, |status| status == 0)?;
+        report.sample(&key("check", "extant", "wall_s"), cost.wall_s);
+        report.sample(&key("check", "extant", "peak_mib"), cost.peak_mib);
+        if e2fsck {
+            let cost =
+                run(Command::new("e2fsck").arg("-fn").arg(&image), None, |status| status == 0)?;
+            report.sample(&key("check", "e2fsck", "wall_s"), cost.wall_s);
+            report.sample(&key("check", "e2fsck", "peak_mib"), cost.peak_mib);
+        }
+
+        let (own, seconds) = walk_extant(&image)?;
+        report.sample(&key("walk", "extant", "wall_s"), seconds);
+        if root && !mount_failed {
+            match walk_kernel(&image, &dir.join("mnt")) {
+                Ok((theirs, seconds)) => {
+                    if own != theirs {
+                        bail!("extant read {own} bytes of the image, the kernel {theirs}");
+                    }
+                    report.sample(&key("walk", "kernel-ext4", "wall_s"), seconds);
+                }
+                Err(error) => {
+                    eprintln!("extant-bench: kernel-ext4 left out: {error:#}");
+                    mount_failed = true;
+                }
+            }
+        }
+    }
+    let median = |case, subject| report.median(&key(case, subject, "wall_s"));
+    let mut findings = Vec::new();
+    for (case, rival) in
+        [("tree", "mke2fs"), ("tree", "tar"), ("check", "e2fsck"), ("walk", "kernel-ext4")]
+    {
+        if let (Some(own), Some(theirs)) = (median(case, "extant"), median(case, rival)) {
+            findings.push(format!("{case}: {:.2} times as fast as {rival}", theirs / own));
+        }
+    }
+    for finding in findings {
+        report.finding(finding);
+    }
+    Ok(report)
+}
+
+/// Reads everything below `path` once; how many entries and bytes of data there are.
+fn warm(path: &Path) -> Result<(u64, u64)> {
+    let (mut entries, mut bytes) = (0, 0);
+    let mut buffer = vec![0; 1 << 20];
+    let mut stack = vec![path.to_path_buf()];
+    while let Some(path) = stack.pop() {
+        entries += 1;
+        let meta = fs::symlink_metadata(&path)?;
+        if meta.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                stack.push(entry?.path());
+            }
+        } else if meta.is_file() {
+            let mut file = fs::File::open(&path)?;
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => break,
+                    len => bytes += len as u64,
+                }
+            }
+        }
+    }
+    Ok((entries, bytes))
+}
+
+/// Threads that read a tree.
+const READERS: usize = 2;
+
+/// Reads all files of `list` with `read`, on [`READERS`] threads; the sum of bytes.
+fn read_all<T: Sync>(
+    list: &[T],
+    read: impl Fn(&T, &mut [u8]) -> Result<u64> + Sync,
+) -> Result<u64> {
+    let (next, sum) = (AtomicUsize::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = || -> Result<()> {
+            let mut buffer = vec![0; 1 << 20];
+            while let Some(item) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+                sum.fetch_add(read(item, &mut buffer)?, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a reader panicked"))
+    })?;
+    Ok(sum.into_inner())
+}
+
+/// Walks and reads the image with extant's library; bytes and seconds.
+fn walk_extant(image: &Path) -> Result<(u64, f64)> {
+    let start = Instant::now();
+    let fs = Filesystem::open(image)?;
+    let mut files = Vec::new();
+    for entry in fs.walk("/") {
+        let entry = entry?;
+        if entry.metadata()?.kind() == FileKind::Regular {
+            files.push(entry.path().to_path_buf());
+        }
+    }
+    let bytes = read_all(&files, |path, buffer| {
+        let file = fs.open_file(path)?;
+        let mut at = 0;
+        loop {
+            match file.read_at(at, buffer)? {
+                0 => return Ok(at),
+                len => at += len as u64,
+            }
+        }
+    })?;
+    Ok((bytes, start.elapsed().as_secs_f64()))
+}
+
+/// The same through the kernel, mounted read-only at `dir`.
+fn walk_kernel(image: &Path, dir: &Path) -> Result<(u64, f64)> {
+    fs::create_dir_all(dir)?;
+    let status = Command::new("mount")
+        .args(["-t", "ext4", "-o", "loop,ro,noatime"])
+        .arg(image)
+        .arg(dir)
+        .output()
+        .context("cannot run mount")?;
+    if !status.status.success() {
+        bail!("{}", String::from_utf8_lossy(&status.stderr).trim());
+    }
+    let result = read_mounted(dir);
+    let unmounted = Command::new("umount").arg(dir).status();
+    let result = result?;
+    if !unmounted.is_ok_and(|status| status.success()) {
+        bail!("cannot unmount {}", dir.display());
+    }
+    Ok(result)
+}
+
+fn read_mounted(dir: &Path) -> Result<(u64, f64)> {
+    let start = Instant::now();
+    let mut files: Vec<OsString> = Vec::new();
+    let mut stack = vec![dir.to_path_buf()];
+    while let Some(path) = stack.pop() {
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            // The metadata is asked for, as extant's walk does.
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
+                stack.push(entry.path());
+            } else if meta.is_file() {
+                files.push(entry.path().into_os_string());
+            }
+        }
+    }
+    let bytes = read_all(&files, |path, buffer| {
+        let mut file = fs::File::open(Path::new(std::ffi::OsStr::from_bytes(path.as_bytes())))?;
+        let mut sum = 0;
+        loop {
+            match file.read(buffer)? {
+                0 => return Ok(sum),
+                len => sum += len as u64,
+            }
+        }
+    })?;
+    Ok((bytes, start.elapsed().as_secs_f64()))
+}
