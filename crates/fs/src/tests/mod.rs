@@ -48,7 +48,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("img");
         e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
-        let device = Arc::new(FileDevice::open(&path).unwrap());
+        let device = Arc::new(FileDevice::open_rw(&path).unwrap());
         Bench { volume: open(device), path, _dir: dir }
     }
 
@@ -130,9 +130,7 @@ impl Bench {
         self.volume.settle_superblock().unwrap();
         self.volume.journal.sync().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
-            if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
-                std::fs::copy(&self.path, keep).unwrap();
-            }
+            self.keep();
             panic!("{report}");
         }
     }
@@ -140,7 +138,17 @@ impl Bench {
     /// What debugfs answers.
     #[track_caller]
     pub(super) fn debugfs(&self, request: &str) -> String {
-        e2fsprogs::debugfs(&self.path, request).unwrap()
+        e2fsprogs::debugfs(&self.path, request).unwrap_or_else(|error| {
+            self.keep();
+            panic!("{error}")
+        })
+    }
+
+    /// Copies the volume of a test that failed to where `EXTANT_KEEP` says.
+    fn keep(&self) {
+        if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
+            std::fs::copy(&self.path, keep).unwrap();
+        }
     }
 }
 

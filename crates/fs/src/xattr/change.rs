@@ -125,6 +125,8 @@ impl Volume {
         body: &mut Body,
     ) -> Result<()> {
         let tail = self.xattr_tail_list(ino, body)?;
+        let charged = self.charge(&tail) + self.charge(&self.xattr_block_list(ino, body)?);
+        body.disk.sectors = body.disk.sectors.saturating_sub(charged);
         self.xattr_store_block(handle, ino, body, &[])?;
         self.xattr_store_tail(body, &[])?;
         for attribute in tail {
@@ -151,6 +153,7 @@ impl Volume {
             made: Vec::new(),
         };
         let saved = body.clone();
+        let before = self.charge(&homes.tail) + self.charge(&homes.block);
         let done = edit(&mut homes, body)
             .and_then(|()| self.xattr_store_tail(body, &homes.tail))
             .and_then(|()| match homes.block_changed {
@@ -158,7 +161,11 @@ impl Volume {
                 false => Ok(()),
             });
         let drop_now = match done {
-            Ok(()) => homes.gone,
+            Ok(()) => {
+                let after = self.charge(&homes.tail) + self.charge(&homes.block);
+                body.disk.sectors = (body.disk.sectors + after).saturating_sub(before);
+                homes.gone
+            }
             Err(_) => {
                 *body = saved;
                 homes.made
@@ -168,6 +175,17 @@ impl Volume {
             self.value_drop(handle, ino, body, value)?;
         }
         done
+    }
+
+    /// The sectors that values in inodes of their own add to their owner's: whole clusters for each
+    /// entry, however many share the value.
+    fn charge(&self, list: &[Attribute]) -> u64 {
+        let cluster = u64::from(self.layout.cluster_ratio()) << self.block_size().log2();
+        let sizes = list.iter().filter_map(|attribute| match attribute.value {
+            Stored::InInode { size, .. } => Some(u64::from(size)),
+            Stored::Here(_) => None,
+        });
+        sizes.map(|size| size.next_multiple_of(cluster) >> 9).sum()
     }
 
     /// What is stored for a caller's value; `None` where nothing is. An access list sets the mode.
