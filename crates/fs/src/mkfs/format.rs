@@ -9,6 +9,7 @@ use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_crc32c::crc32c;
+use extant_journal::CacheOptions;
 use extant_ondisk::bitmap;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::Incompat;
@@ -18,6 +19,9 @@ use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, 
 use extant_ondisk::time::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Memory for metadata blocks while a volume is made and loaded.
+const CACHE_BYTES: usize = 16 << 20;
 
 /// What was made.
 #[derive(Clone, Debug)]
@@ -112,6 +116,8 @@ pub(crate) fn format_open(
     let volume_options = VolumeOptions {
         read_only: false,
         environment: environment.clone(),
+        // A volume that is made is written from front to back: little is asked for twice.
+        cache: CacheOptions { limit_bytes: CACHE_BYTES, dirty_limit_bytes: CACHE_BYTES / 2 },
         ..VolumeOptions::default()
     };
     let volume = Volume::with_superblock(device, plan.superblock.clone(), &volume_options)?;
