@@ -216,7 +216,7 @@ impl Volume {
     }
 
     /// Whether a number is the engine's own: reserved ones but the root, quota and orphan files.
-    fn is_hidden(&self, ino: Ino) -> bool {
+    pub(crate) fn is_hidden(&self, ino: Ino) -> bool {
         let number = ino.get();
         if number < self.at_open.first_ino {
             return ino != Ino::ROOT;

@@ -45,6 +45,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) inodes: usize,
     /// Time and chance.
     pub(crate) environment: Environment,
+    /// Freed blocks are only noted, see [`Volume::freed_later`].
+    pub(crate) free_later: bool,
 }
 
 impl Default for VolumeOptions {
@@ -55,6 +57,7 @@ impl Default for VolumeOptions {
             cache: CacheOptions::default(),
             inodes: 16 << 10,
             environment: Environment::default(),
+            free_later: false,
         }
     }
 }
@@ -98,6 +101,9 @@ pub(crate) struct Volume {
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
     pub(crate) known_values: Mutex<KnownValues>,
+    /// Blocks freed so far that stay marked as used, as (first, how many): while fast commits are
+    /// applied, nothing that was in use before may be handed out.
+    pub(crate) freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
@@ -163,6 +169,7 @@ impl Volume {
             errors_seen: AtomicU32::new(0),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
+            freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,

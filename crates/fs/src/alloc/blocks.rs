@@ -130,6 +130,10 @@ impl Volume {
         if !self.layout.holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
+        if let Some(freed) = &self.freed_later {
+            freed.lock().push((start, len));
+            return Ok(());
+        }
         for (nr, span) in self.spans(start, len) {
             let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
             let mut edit = GroupEdit::begin(self, &blocks, handle)?;
@@ -178,6 +182,36 @@ impl Volume {
             edit.finish(&blocks, handle)?;
         }
         Ok(())
+    }
+
+    /// The free blocks among `len` from `start` on, whole clusters, as (first, how many).
+    ///
+    /// Errors: `Corrupt` when the range leaves the volume or touches metadata at fixed places, and
+    /// for a damaged bitmap; `Device`.
+    pub(crate) fn free_runs(&self, start: BlockNr, len: u64) -> Result<Vec<(BlockNr, u64)>> {
+        if !self.layout.holds(start, len) || self.is_system(start, len) {
+            return Err(Site::of_block(start).corrupt(What::ExtentRange));
+        }
+        let ratio = u64::from(self.layout.cluster_ratio());
+        let mut runs: Vec<(BlockNr, u64)> = Vec::new();
+        for (nr, span) in self.spans(start, len) {
+            let free: Vec<u32> = self.block_bitmap(nr)?.with(|bytes| {
+                let is_free =
+                    |bit: &u32| extant_ondisk::bitmap::count_set(bytes, *bit..*bit + 1) == 0;
+                (span.start..span.end()).filter(is_free).collect()
+            });
+            for block in free.into_iter().filter_map(|bit| self.layout.block_of_bit(nr, bit)) {
+                match runs.last_mut() {
+                    Some((first, len)) if first.0 + *len == block.0 => *len += ratio,
+                    _ => runs.push((block, ratio)),
+                }
+            }
+        }
+        // A volume may end inside its last cluster.
+        for (first, len) in &mut runs {
+            *len = (*len).min(self.layout.blocks_count() - first.0);
+        }
+        Ok(runs)
     }
 
     /// The clusters that `len` blocks from `start` touch, group by group.

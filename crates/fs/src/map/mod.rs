@@ -13,6 +13,7 @@
 pub(crate) mod block_map;
 pub(crate) mod change;
 pub(crate) mod extent;
+pub(crate) mod used;
 
 use crate::inode::Body;
 use crate::volume::Volume;

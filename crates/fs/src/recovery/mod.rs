@@ -15,6 +15,7 @@
 //! [`Stage`]). A cut anywhere leaves a volume that recovers to the same content. RECOVER goes last,
 //! when the log is empty and durable.
 
+mod fast_commit;
 mod orphans;
 mod saved_errors;
 mod stage;
@@ -130,8 +131,9 @@ impl Stage {
     /// All that the log's replay leaves to do.
     fn run(mut self, report: &mut RecoveryReport) -> Result<()> {
         if let Some(records) = self.take_fast_commits() {
-            report.fast_commits = records.commits();
-            return Err(Error::NotSupported("fast commits in a journal that needs recovery"));
+            fast_commit::apply(&self.volume, &records, report)?;
+            self.settle()?;
+            self = self.reopen()?;
         }
         orphans::process(&mut self, report)?;
         report.was_needed |= report.orphans_freed + report.orphans_truncated > 0;

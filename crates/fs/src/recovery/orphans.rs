@@ -75,33 +75,9 @@ fn process_list(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
 }
 
 fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
-    let number = stage.volume.at_open.orphan_file_inum;
-    let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
-    let inode = stage.volume.inode_internal(file)?;
-    let body = inode.read().clone();
-    let at = Site::of_ino(file);
-    let blocks = body.size >> stage.volume.block_size().log2();
-    if body.file_kind() != FileKind::Regular || blocks > u64::from(orphan_file::MAX_BLOCKS) {
-        return Err(at.corrupt(What::OrphanFile));
-    }
-    let seed = body.seed(&stage.volume, file);
-    // All of it is looked at before anything is done.
-    let mut entries: Vec<(BlockNr, usize, Ino)> = Vec::new();
-    for logical in 0..blocks as u32 {
-        let block = stage.volume.content_block(file, &body, LogicalBlock(logical))?;
-        let block = block.ok_or(at.corrupt(What::OrphanFile))?;
-        let bytes = block.read();
-        let inodes = stage.volume.layout.inodes_count();
-        let slots = orphan_file::check(&bytes, block.nr(), seed, inodes)?;
-        entries.extend(slots.map(|(slot, ino)| (block.nr(), slot, ino)));
-    }
+    let (entries, seed) = file_entries(&stage.volume)?;
     for (nr, slot, ino) in entries {
-        let clear = |volume: &Volume| -> Result<()> {
-            let block = volume.journal.cache().get(nr)?;
-            let handle = volume.journal.start(Credits::blocks(1))?;
-            orphan_file::set_slot(&mut block.write(&handle)?.bytes_mut(), slot, None, nr, seed);
-            handle.stop()
-        };
+        let clear = |volume: &Volume| clear_slot(volume, nr, slot, seed);
         let mut cleared = Ok(());
         let done = stage
             .volume
@@ -116,6 +92,119 @@ fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
     }
     stage.volume.superblock.write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
     Ok(())
+}
+
+/// An entry of the orphan file: block, slot, inode.
+type FileEntry = (BlockNr, usize, Ino);
+
+/// All entries of the orphan file, every block checked, and the seed of its blocks.
+fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
+    let number = volume.at_open.orphan_file_inum;
+    let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
+    let inode = volume.inode_internal(file)?;
+    let body = inode.read().clone();
+    let at = Site::of_ino(file);
+    let blocks = body.size >> volume.block_size().log2();
+    if body.file_kind() != FileKind::Regular || blocks > u64::from(orphan_file::MAX_BLOCKS) {
+        return Err(at.corrupt(What::OrphanFile));
+    }
+    let seed = body.seed(volume, file);
+    let mut entries = Vec::new();
+    for logical in 0..blocks as u32 {
+        let block = volume.content_block(file, &body, LogicalBlock(logical))?;
+        let block = block.ok_or(at.corrupt(What::OrphanFile))?;
+        let bytes = block.read();
+        let inodes = volume.layout.inodes_count();
+        let slots = orphan_file::check(&bytes, block.nr(), seed, inodes)?;
+        entries.extend(slots.map(|(slot, ino)| (block.nr(), slot, ino)));
+    }
+    Ok((entries, seed))
+}
+
+/// Frees slot `slot` in block `nr` of the orphan file.
+fn clear_slot(volume: &Volume, nr: BlockNr, slot: usize, seed: Option<u32>) -> Result<()> {
+    let block = volume.journal.cache().get(nr)?;
+    let handle = volume.journal.start(Credits::blocks(1))?;
+    orphan_file::set_slot(&mut block.write(&handle)?.bytes_mut(), slot, None, nr, seed);
+    handle.stop()
+}
+
+/// The records as they are before fast commits are applied, which know nothing of them.
+pub(super) struct OrphanRecords {
+    list: Vec<Ino>,
+    file: Vec<FileEntry>,
+    seed: Option<u32>,
+    gone: HashSet<Ino>,
+}
+
+impl OrphanRecords {
+    /// Reads list and file. Damage ends the list, or makes the file as good as empty.
+    pub(super) fn read(volume: &Volume, report: &mut RecoveryReport) -> Result<OrphanRecords> {
+        let mut records =
+            OrphanRecords { list: Vec::new(), file: Vec::new(), seed: None, gone: HashSet::new() };
+        if volume.at_open.has_errors() {
+            return Ok(records);
+        }
+        let mut seen = HashSet::new();
+        let mut next = Ino::new(volume.at_open.last_orphan);
+        while let Some(ino) = next {
+            let body = match seen.insert(ino) {
+                true => volume.orphan(ino),
+                false => Err(Site::of_ino(ino).corrupt(What::OrphanList)),
+            };
+            match body {
+                Ok(body) => next = Ino::new(body.dtime),
+                Err(error @ Error::Corrupt { .. }) => {
+                    volume.note_error(&error);
+                    report.problems.push(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            records.list.push(ino);
+        }
+        if volume.has_compat(Compat::ORPHAN_FILE) {
+            match file_entries(volume) {
+                Ok((entries, seed)) => (records.file, records.seed) = (entries, seed),
+                // Told when the file is processed.
+                Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
+    /// Whether a record names the inode.
+    pub(super) fn holds(&self, ino: Ino) -> bool {
+        !self.gone.contains(&ino)
+            && (self.list.contains(&ino) || self.file.iter().any(|entry| entry.2 == ino))
+    }
+
+    /// Takes an inode off its record.
+    pub(super) fn forget(&mut self, ino: Ino) {
+        self.gone.insert(ino);
+    }
+
+    /// Writes the list anew, and clears the slots of those that were forgotten.
+    pub(super) fn store(&self, volume: &Volume) -> Result<()> {
+        let mut next = 0;
+        for ino in self.list.iter().rev().filter(|ino| !self.gone.contains(*ino)) {
+            let inode = volume.inode_as(*ino, Ask::Internal)?;
+            let mut body = inode.write();
+            if body.dtime != next {
+                body.disk.dtime = next;
+                let handle = volume.journal.start(Credits::blocks(1))?;
+                body.store(volume, *ino, &handle)?;
+                handle.stop()?;
+            }
+            next = ino.get();
+        }
+        volume.superblock.write().last_orphan = next;
+        for (nr, slot, _) in self.file.iter().filter(|entry| self.gone.contains(&entry.2)) {
+            clear_slot(volume, *nr, *slot, self.seed)?;
+        }
+        Ok(())
+    }
 }
 
 /// Frees or truncates one orphan; `forget` takes it off its record, in the same step.

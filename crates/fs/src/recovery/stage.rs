@@ -26,6 +26,7 @@ pub(super) struct Stage {
     /// The volume, to be changed freely.
     pub(super) volume: Volume,
     log: Option<(Log, Recovery)>,
+    options: VolumeOptions,
 }
 
 impl Stage {
@@ -36,10 +37,20 @@ impl Stage {
         options: &VolumeOptions,
     ) -> Result<Stage> {
         let over = Arc::new(Overlay::new(Arc::clone(home)));
-        let options = VolumeOptions { read_only: false, backup: None, ..options.clone() };
+        let options = VolumeOptions {
+            read_only: false,
+            backup: None,
+            free_later: log.as_ref().is_some_and(|(_, recovery)| recovery.fast_commit.is_some()),
+            ..options.clone()
+        };
         let volume = Volume::open_parts(Arc::clone(&over) as Arc<dyn BlockDevice>, &options)?;
         volume.recount_free()?;
-        Ok(Stage { home: Arc::clone(home), over, volume, log })
+        Ok(Stage { home: Arc::clone(home), over, volume, log, options })
+    }
+
+    /// The volume anew, after a settling: for work that wants freed blocks back at once.
+    pub(super) fn reopen(self) -> Result<Stage> {
+        Stage::open(&self.home, self.log, &self.options)
     }
 
     /// The fast commits to apply, once.

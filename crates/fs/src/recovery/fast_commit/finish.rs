@@ -1,0 +1,111 @@
+//! The end of a replay: links, counts and bitmaps of all that was touched agree.
+//!
+//! ```text
+//!   inodes    names = 0 ──► freed          else links, sectors
+//!   orphans   those that were freed or got a name leave the records
+//!   bitmap    1 marked only to keep: cleared    2 freed on the way: cleared
+//!             3 held by an inode that was touched: set
+//! ```
+//!
+//! The order of the three is what makes a block right that was given from one file to another.
+
+use super::{Replay, Touched};
+use crate::inode::Ask;
+use crate::map::used::Used;
+use extant_base::{Ino, Result, Site, What};
+use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
+
+impl Replay<'_> {
+    /// See the module's picture.
+    pub(super) fn finish(mut self) -> Result<()> {
+        let touched: Vec<(Ino, Touched)> = self.touched.iter().map(|(k, v)| (*k, *v)).collect();
+        let mut living = Vec::new();
+        for (ino, known) in touched {
+            if self.find(ino)?.is_none() {
+                self.orphans.forget(ino);
+            } else if known.names > 0 || ino == Ino::ROOT {
+                self.settle_links(ino, known)?;
+                living.push(ino);
+            } else if self.orphans.holds(ino) && !self.was_named(ino)? {
+                // Nobody named it before either: left to those who look after orphans.
+                living.push(ino);
+            } else {
+                self.release(ino)?;
+            }
+        }
+        self.orphans.store(self.volume)?;
+        self.settle_bitmap(&living)
+    }
+
+    /// Whether the inode has links on disk.
+    fn was_named(&self, ino: Ino) -> Result<bool> {
+        Ok(self.volume.inode_as(ino, Ask::Internal)?.read().links > 0)
+    }
+
+    fn settle_links(&mut self, ino: Ino, known: Touched) -> Result<()> {
+        let volume = self.volume;
+        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let mut body = inode.write();
+        let had_links = body.links > 0;
+        let links = match (body.file_kind(), known.subdirectories) {
+            (FileKind::Directory, Some(below)) => {
+                let indexed = body.flags.contains(InodeFlags::INDEX);
+                volume.directory_links(indexed, u32::try_from(below).unwrap_or(0))?
+            }
+            (FileKind::Directory, None) => 1,
+            _ => u16::try_from(known.names).unwrap_or(u16::MAX).min(LINK_MAX),
+        };
+        body.disk.links = links;
+        if !had_links {
+            self.orphans.forget(ino);
+        }
+        body.disk.dtime = 0;
+        body.disk.sectors = volume.count_sectors(ino, &body)?;
+        let handle = self.handle()?;
+        body.store(volume, ino, &handle)?;
+        handle.stop()
+    }
+
+    fn release(&mut self, ino: Ino) -> Result<()> {
+        let volume = self.volume;
+        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let mut body = inode.write();
+        let handle = self.handle()?;
+        volume.release_inode(&handle, ino, &mut body)?;
+        handle.stop()?;
+        self.orphans.forget(ino);
+        Ok(())
+    }
+
+    fn settle_bitmap(&mut self, living: &[Ino]) -> Result<()> {
+        let volume = self.volume;
+        let freed = match &volume.freed_later {
+            Some(freed) => std::mem::take(&mut *freed.lock()),
+            None => return Err(Site::NOWHERE.corrupt(What::BlockAlreadyFree)),
+        };
+        let handle = self.handle()?;
+        for (start, len) in self.kept.iter().chain(&freed) {
+            volume.mark_blocks(&handle, *start, *len, false)?;
+        }
+        handle.stop()?;
+        for ino in living {
+            let inode = volume.inode_as(*ino, Ask::Internal)?;
+            let body = inode.read();
+            let handle = self.handle()?;
+            if let Some(block) = body.file_acl {
+                volume.mark_blocks(&handle, block, 1, true)?;
+            }
+            if volume.has_map(&body) {
+                volume.each_block(*ino, &body, &mut |used| {
+                    let (start, len) = match used {
+                        Used::Data { start, len, .. } => (start, u64::from(len)),
+                        Used::Node(block) => (block, 1),
+                    };
+                    volume.mark_blocks(&handle, start, len, true)
+                })?;
+            }
+            handle.stop()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! INODE records: an inode as it was when it was synced.
+//!
+//! ```text
+//!   same number, generation and kind      fields taken over; map, names, attributes stay
+//!   anything else                         the old life is freed whole; a fresh inode, empty map
+//! ```
+//!
+//! The record's block pointers and its block count are not to be trusted: ADD_RANGE records and the
+//! bitmap tell. With inline data the record holds the whole inode, content and attributes included.
+
+use super::{CREDITS, Replay, Touched};
+use crate::inode::{Body, Inode};
+use crate::map::LOGICAL_END;
+use extant_base::{Ino, Result, Site, What};
+use extant_ondisk::inode::{FileKind, I_BLOCK_SIZE, Inode as DiskInode, InodeFlags};
+use std::sync::Arc;
+
+/// Flags that say what `i_block` holds: they belong to the map, not to the record.
+const MAP_FLAGS: InodeFlags =
+    InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA).union(InodeFlags::INDEX);
+
+impl Replay<'_> {
+    /// Applies one INODE record.
+    pub(super) fn inode(&mut self, ino: Ino, raw: &[u8]) -> Result<()> {
+        let at = Site::of_ino(ino);
+        let old = self.find(ino)?;
+        let record = self.parse(ino, raw)?;
+        let wrong = record.flags.intersects(InodeFlags::EA_INODE);
+        if wrong || self.volume.layout.inode_place(ino).is_none() {
+            return Err(at.corrupt(What::FastCommitInode));
+        }
+        record.check_fields(ino, &self.volume.inode_format)?;
+        match old {
+            Some(old) if is_same_life(&old, &record) => self.update(&old, record, raw),
+            old => {
+                if let Some(old) = old {
+                    self.end_life(&old)?;
+                }
+                self.make(ino, record, raw)
+            }
+        }
+    }
+
+    fn parse(&self, ino: Ino, raw: &[u8]) -> Result<DiskInode> {
+        let format = &self.volume.inode_format;
+        let mut slot = vec![0; format.inode_size()];
+        let len = raw.len().min(slot.len());
+        slot[..len].copy_from_slice(&raw[..len]);
+        let record = DiskInode::parse_unverified(&slot, ino, format)?;
+        let whole = record.has_inline_data();
+        let needs = if whole { slot.len() } else { 128 + usize::from(record.extra_isize) };
+        if raw.len() < needs && slot.len() > 128 {
+            return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
+        }
+        Ok(record)
+    }
+
+    /// Frees what an inode held before its number was given to another.
+    fn end_life(&mut self, old: &Arc<Inode>) -> Result<()> {
+        let volume = self.volume;
+        let names = self.touch(old).names;
+        let mut body = old.write();
+        if body.file_kind() == FileKind::Directory && !self.is_free_directory(old.ino, &body)? {
+            return Err(Site::of_ino(old.ino).corrupt(What::FastCommitInode));
+        }
+        let handle = volume.journal.start(CREDITS)?;
+        volume.release_inode(&handle, old.ino, &mut body)?;
+        handle.stop()?;
+        self.orphans.forget(old.ino);
+        // Names that still mean this number mean its next life.
+        let known = Touched { names, subdirectories: Some(0), is_raw: false };
+        self.touched.insert(old.ino, known);
+        Ok(())
+    }
+
+    /// Whether a directory can go: it holds nothing, or never held anything.
+    pub(super) fn is_free_directory(&self, ino: Ino, body: &Body) -> Result<bool> {
+        if self.touched.get(&ino).is_some_and(|touched| touched.is_raw) {
+            return Ok(true);
+        }
+        self.volume.dir(ino, body)?.is_empty()
+    }
+
+    /// Takes the fields of the record over into an inode of the same life.
+    fn update(&mut self, inode: &Arc<Inode>, record: DiskInode, raw: &[u8]) -> Result<()> {
+        let volume = self.volume;
+        let ino = inode.ino;
+        self.touch(inode);
+        let mut body = inode.write();
+        let handle = volume.journal.start(CREDITS)?;
+        let mut disk = DiskInode {
+            // An inode without extra fields may get them now; its tail holds nothing then.
+            extra_isize: match body.extra_isize {
+                0 => record.extra_isize,
+                kept => kept,
+            },
+            flags: record.flags.difference(MAP_FLAGS) | body.flags.intersection(MAP_FLAGS),
+            size: record.size,
+            links: body.links,
+            dtime: body.dtime,
+            sectors: body.sectors,
+            i_block: body.i_block,
+            file_acl: body.file_acl,
+            ..record.clone()
+        };
+        if body.extra_isize == 0 && disk.extra_isize != 0 {
+            body.raw[128..].fill(0);
+        }
+        match body.file_kind() {
+            FileKind::Directory => disk.size = body.size,
+            FileKind::Regular if record.has_inline_data() => {
+                if volume.has_map(&body) {
+                    volume.unmap(ino, &mut body, &handle, 0..LOGICAL_END)?;
+                }
+                let len = body.raw.len();
+                body.raw.copy_from_slice(&raw[..len]);
+                disk.flags = record.flags;
+                disk.i_block = record.i_block;
+                disk.extra_isize = record.extra_isize;
+            }
+            FileKind::Regular if body.has_inline_data() => {
+                volume.inline_end(ino, &mut body)?;
+                disk.flags = record.flags.difference(MAP_FLAGS)
+                    | body.flags.intersection(InodeFlags::EXTENTS);
+                disk.i_block = body.i_block;
+            }
+            FileKind::Regular => {}
+            // What they are is in `i_block`, or in blocks that no record describes.
+            _ => disk.size = body.size,
+        }
+        body.disk = disk;
+        body.store(volume, ino, &handle)?;
+        handle.stop()
+    }
+
+    /// Makes an inode that the log alone knows.
+    fn make(&mut self, ino: Ino, record: DiskInode, raw: &[u8]) -> Result<()> {
+        let volume = self.volume;
+        let at = Site::of_ino(ino);
+        let kind = record.kind().ok_or(at.corrupt(What::InodeMode))?;
+        if record.flags.contains(InodeFlags::ENCRYPT) {
+            // The key's place is an attribute, which no record holds.
+            return Err(at.corrupt(What::FastCommitInode));
+        }
+        let mut disk =
+            DiskInode { links: 0, dtime: 0, sectors: 0, file_acl: None, ..record.clone() };
+        let mut body = Body::fresh(volume, DiskInode::default());
+        let has_map = match kind {
+            FileKind::Directory => {
+                disk.size = 0;
+                disk.flags.remove(MAP_FLAGS);
+                true
+            }
+            FileKind::Regular if record.has_inline_data() => {
+                let len = body.raw.len();
+                body.raw.copy_from_slice(&raw[..len]);
+                false
+            }
+            FileKind::Regular => true,
+            FileKind::Symlink => record.has_extents(),
+            _ => false,
+        };
+        if has_map {
+            volume.init_map(&mut disk);
+            if !record.has_extents() && kind == FileKind::Regular {
+                disk.flags.remove(InodeFlags::EXTENTS);
+                disk.i_block = [0; I_BLOCK_SIZE];
+            }
+        }
+        body.disk = disk;
+        let handle = self.handle()?;
+        volume.mark_inode(&handle, ino, kind == FileKind::Directory)?;
+        body.store(volume, ino, &handle)?;
+        handle.stop()?;
+        volume.inodes.insert_new(ino, body);
+        let names = self.touched.get(&ino).map_or(0, |touched| touched.names);
+        let is_raw = kind == FileKind::Directory;
+        self.touched.insert(ino, Touched { names, subdirectories: Some(0), is_raw });
+        Ok(())
+    }
+}
+
+/// Whether a record continues the life of the inode that is there.
+fn is_same_life(inode: &Inode, record: &DiskInode) -> bool {
+    let body = inode.read();
+    body.generation == record.generation && body.kind() == record.kind()
+}

@@ -1,0 +1,166 @@
+//! CREAT, LINK and UNLINK records: names put into directories and taken out.
+//!
+//! ```text
+//!   CREAT dir ──► block 0 with "." and ".." first       then the name in its parent
+//!   name there, same inode     nothing to do
+//!   name there, other inode    the newer record wins, unless a directory would lose its name
+//! ```
+
+use super::{Replay, Touched};
+use crate::inode::Inode;
+use extant_base::{Error, Ino, Result, Site, What};
+use extant_ondisk::dirent::EntryKind;
+use extant_ondisk::fast_commit::NameChange;
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::time::Timestamp;
+use std::sync::Arc;
+
+impl Replay<'_> {
+    /// Makes a name mean an inode.
+    pub(super) fn add_name(&mut self, n: usize, change: NameChange<'_>) -> Result<()> {
+        let Some(inode) = self.find_or_make(n, change.ino)? else { return Ok(()) };
+        let Some(parent) = self.directory(n, change.parent)? else { return Ok(()) };
+        if change.ino == change.parent {
+            return Err(wrong(change));
+        }
+        let (mode, kind, changed) = {
+            let body = inode.read();
+            (body.mode, body.file_kind(), body.ctime)
+        };
+        let is_directory = kind == FileKind::Directory;
+        let known = *self.touch(&inode);
+        let before = self.lookup(&parent, change.name)?;
+        if before == Some(change.ino) {
+            return Ok(());
+        }
+        if is_directory && known.names > 0 {
+            // A directory has one name; moving one is never in the log.
+            return Err(wrong(change));
+        }
+        if let Some(before) = before {
+            self.drop_name(&parent, change.name, before, changed)?;
+        }
+        if is_directory && known.is_raw {
+            self.init_directory(&inode, change.parent)?;
+        }
+        let volume = self.volume;
+        {
+            let mut body = parent.write();
+            let handle = self.handle()?;
+            let entry = EntryKind::from_mode(mode);
+            volume.dir_insert(&handle, parent.ino, &mut body, change.name, change.ino, entry)?;
+            set_changed(&mut body.disk, changed);
+            body.store(volume, parent.ino, &handle)?;
+            handle.stop()?;
+        }
+        self.count(&inode, 1);
+        if is_directory {
+            self.count_below(&parent, 1);
+        }
+        Ok(())
+    }
+
+    /// Takes a name out, if it still means the inode of the record.
+    pub(super) fn remove_name(&mut self, change: NameChange<'_>) -> Result<()> {
+        let Some(parent) = self.directory(usize::MAX, change.parent)? else { return Ok(()) };
+        if self.lookup(&parent, change.name)? != Some(change.ino) {
+            return Ok(());
+        }
+        let changed = match self.find(change.ino)? {
+            Some(inode) => inode.read().ctime,
+            None => Timestamp::default(),
+        };
+        self.drop_name(&parent, change.name, change.ino, changed)
+    }
+
+    /// Takes out `name`, which means `ino`.
+    fn drop_name(
+        &mut self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        ino: Ino,
+        changed: Timestamp,
+    ) -> Result<()> {
+        let inode = self.find(ino)?;
+        let mut is_directory = false;
+        if let Some(inode) = &inode {
+            let body = inode.read();
+            is_directory = body.file_kind() == FileKind::Directory;
+            if is_directory && !self.is_free_directory(ino, &body)? {
+                return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
+            }
+        }
+        let volume = self.volume;
+        {
+            let mut body = parent.write();
+            let handle = self.handle()?;
+            volume.dir_remove(&handle, parent.ino, &mut body, name)?;
+            set_changed(&mut body.disk, changed);
+            body.store(volume, parent.ino, &handle)?;
+            handle.stop()?;
+        }
+        if let Some(inode) = inode {
+            self.count(&inode, -1);
+        }
+        if is_directory {
+            self.count_below(parent, -1);
+        }
+        Ok(())
+    }
+
+    /// The directory of a record: in use, with a name, and ready to hold others.
+    fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Arc<Inode>>> {
+        let Some(inode) = self.find_or_make(n, ino)? else { return Ok(None) };
+        if inode.read().file_kind() != FileKind::Directory {
+            return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
+        }
+        let Touched { names, is_raw, .. } = *self.touch(&inode);
+        Ok((names > 0 && !is_raw).then_some(inode))
+    }
+
+    fn lookup(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<Option<Ino>> {
+        let body = parent.read();
+        let dir = self.volume.dir(parent.ino, &body)?;
+        if dir.is_encrypted() {
+            return Err(Error::Encrypted);
+        }
+        Ok(dir.find(name)?.map(|found| found.ino))
+    }
+
+    fn init_directory(&mut self, inode: &Arc<Inode>, parent: Ino) -> Result<()> {
+        let volume = self.volume;
+        {
+            let mut body = inode.write();
+            let handle = self.handle()?;
+            volume.dir_init(&handle, inode.ino, &mut body, parent)?;
+            body.store(volume, inode.ino, &handle)?;
+            handle.stop()?;
+        }
+        self.touch(inode).is_raw = false;
+        Ok(())
+    }
+
+    fn count(&mut self, inode: &Inode, names: i64) {
+        self.touch(inode).names += names;
+    }
+
+    fn count_below(&mut self, parent: &Inode, directories: i64) {
+        if let Some(count) = &mut self.touch(parent).subdirectories {
+            *count += directories;
+        }
+    }
+}
+
+fn wrong(change: NameChange<'_>) -> Error {
+    Site::of_ino(change.ino).corrupt(What::FastCommitInode)
+}
+
+/// A directory changed when the name's inode did: the log has no times of directories.
+fn set_changed(parent: &mut extant_ondisk::inode::Inode, changed: Timestamp) {
+    if (changed.sec, changed.nsec) > (parent.mtime.sec, parent.mtime.nsec) {
+        parent.mtime = changed;
+    }
+    if (changed.sec, changed.nsec) > (parent.ctime.sec, parent.ctime.nsec) {
+        parent.ctime = changed;
+    }
+}

@@ -1,0 +1,109 @@
+//! ADD_RANGE and DEL_RANGE records: where a file's blocks are.
+//!
+//! ```text
+//!   record   ├── 0..10 at 5000 ─────────────────┤
+//!   map      │ hole │ same place │ at 7000 │ hole │
+//!              add    set state    replace   add
+//! ```
+//!
+//! Ranges of directories are passed over: their blocks were never written, and names come back as
+//! records of their own.
+
+use super::Replay;
+use crate::inode::Inode;
+use crate::map::{LOGICAL_END, Run, Target};
+use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
+use extant_ondisk::extent::{Extent, ExtentState};
+use extant_ondisk::fast_commit::MappedRange;
+use extant_ondisk::inode::FileKind;
+use std::sync::Arc;
+
+impl Replay<'_> {
+    /// The file of a range record, with a map; `None` when there is nothing to map.
+    fn mapped_file(&mut self, n: usize, ino: Ino) -> Result<Option<Arc<Inode>>> {
+        let Some(inode) = self.find_or_make(n, ino)? else { return Ok(None) };
+        let (kind, inline) = {
+            let body = inode.read();
+            (body.file_kind(), body.has_inline_data())
+        };
+        if kind == FileKind::Directory {
+            return Ok(None);
+        }
+        self.touch(&inode);
+        if inline && let Some(later) = self.later_inode(n, ino) {
+            // The file left its inode; the record that says so comes behind its ranges.
+            self.inode(ino, later)?;
+        }
+        let found = self.find(ino)?;
+        match found {
+            Some(inode) if self.volume.has_map(&inode.read()) => Ok(Some(inode)),
+            _ => Err(Site::of_ino(ino).corrupt(What::FastCommitInode)),
+        }
+    }
+
+    /// Maps a range to the blocks of the record.
+    pub(super) fn add_range(&mut self, n: usize, range: MappedRange) -> Result<()> {
+        let volume = self.volume;
+        let len = u32::from(range.len_blocks);
+        let at = Site::of_ino(range.ino).block(range.start);
+        let ratio = u64::from(volume.layout.cluster_ratio());
+        let end = range.first.0.checked_add(len).filter(|end| *end <= LOGICAL_END);
+        let end = end.ok_or(at.corrupt(What::ExtentRange))?;
+        if !volume.layout.holds(range.start, u64::from(len))
+            || volume.is_system(range.start, u64::from(len))
+        {
+            return Err(at.corrupt(What::ExtentRange));
+        }
+        if range.start.0 % ratio != u64::from(range.first.0) % ratio {
+            return Err(at.corrupt(What::ExtentCluster));
+        }
+        let Some(inode) = self.mapped_file(n, range.ino)? else { return Ok(()) };
+        let state = match range.unwritten {
+            true => ExtentState::Unwritten,
+            false => ExtentState::Written,
+        };
+        let mut body = inode.write();
+        if range.unwritten && !body.has_extents() {
+            return Err(at.corrupt(What::ExtentUnwritten));
+        }
+        let handle = volume.journal.start(super::CREDITS)?;
+        let now: Vec<Run> =
+            volume.runs(range.ino, &body, range.first.0..end).collect::<Result<_>>()?;
+        for run in now {
+            let wanted = BlockNr(range.start.0 + u64::from(run.logical.0 - range.first.0));
+            let part = run.logical.0..run.end().0;
+            let is_written = matches!(run.target, Target::Written(_));
+            if run.target.block() == Some(wanted) {
+                if is_written != (state == ExtentState::Written) {
+                    volume.convert(range.ino, &mut body, &handle, part, state)?;
+                }
+                continue;
+            }
+            if run.target.block().is_some() {
+                volume.unmap(range.ino, &mut body, &handle, part)?;
+            }
+            let extent = Extent { logical: run.logical, len: run.len, physical: wanted, state };
+            volume.map_insert(range.ino, &mut body, &handle, extent)?;
+        }
+        body.store(volume, range.ino, &handle)?;
+        handle.stop()
+    }
+
+    /// Unmaps a range.
+    pub(super) fn del_range(
+        &mut self,
+        n: usize,
+        ino: Ino,
+        first: LogicalBlock,
+        len_blocks: u32,
+    ) -> Result<()> {
+        let volume = self.volume;
+        let Some(inode) = self.mapped_file(n, ino)? else { return Ok(()) };
+        let end = first.0.saturating_add(len_blocks).min(LOGICAL_END);
+        let mut body = inode.write();
+        let handle = volume.journal.start(super::CREDITS)?;
+        volume.unmap(ino, &mut body, &handle, first.0.min(end)..end)?;
+        body.store(volume, ino, &handle)?;
+        handle.stop()
+    }
+}
