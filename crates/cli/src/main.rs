@@ -1,2 +1,33 @@
-//! Placeholder.
-fn main() {}
+//! The `extant` command: a thin door on the engine and the image builder.
+//!
+//! ```text
+//!   arguments ──► cli ──► verb::{mkfs, build, ls, tree, cat, stat, get, check, info, replay}
+//!                            │ asks extant, extant-image
+//!                            ▼
+//!              out (standard output, text or JSON)      failure (standard error, one line)
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod amount;
+mod cli;
+mod failure;
+mod image;
+mod journal;
+mod moment;
+mod out;
+mod record;
+mod shown;
+mod verb;
+mod walk;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.run() {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.exit(),
+    }
+}

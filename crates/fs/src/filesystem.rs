@@ -22,7 +22,9 @@ use crate::volume::Volume;
 use crate::walk::Walk;
 use extant_base::{Error, Ino, Result};
 use extant_blockdev::BlockDevice;
+use extant_journal::Log;
 use extant_ondisk::inode::FileKind;
+use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::Superblock;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -89,6 +91,18 @@ impl Filesystem {
     /// How full the volume is.
     pub fn space(&self) -> Space {
         self.volume.space()
+    }
+
+    /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is
+    /// none, or when it is on another device.
+    ///
+    /// Errors: `Device`; `Corrupt` when journal inode or journal are damaged.
+    pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
+        if !self.volume.at_open.has_journal() || self.volume.at_open.journal_inum == 0 {
+            return Ok(None);
+        }
+        let Some(place) = self.volume.journal_place(None)? else { return Ok(None) };
+        Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
     }
 
     /// Whether nothing can be changed.
@@ -196,6 +210,22 @@ impl Filesystem {
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let inode = self.resolve(path.as_ref(), Last::Follow)?;
         ReadDir::new(self.clone(), inode, path.as_ref().to_path_buf())
+    }
+
+    /// The names in the directory with this inode number; their paths start with the names.
+    ///
+    /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
+    pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
+        ReadDir::new(self.clone(), self.volume.inode(ino)?, PathBuf::new())
+    }
+
+    /// The target of the symlink with this inode number.
+    ///
+    /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
+    pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
+        let inode = self.volume.inode(ino)?;
+        let target = self.volume.symlink_target(ino, &inode.read())?;
+        Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
     /// Everything below a directory, and the directory itself first. Symlinks are not followed.

@@ -1,0 +1,72 @@
+//! The command line as a whole: its verbs and what they share.
+
+use crate::failure::Failure;
+use crate::verb;
+use clap::{Parser, Subcommand};
+
+/// Make, build, read and check ext2, ext3 and ext4 volumes, without root and without a mount.
+///
+/// IMG is an image file or a block device; IMG?offset=BYTES names a volume inside one, such as a
+/// partition (sizes may be written 1M, 2G). PATH is a path inside the volume, counted from its root.
+///
+/// A volume that was not unmounted is shown as it will be after its journal has been replayed;
+/// reading never writes to IMG.
+#[derive(Debug, Parser)]
+#[command(
+    name = "extant",
+    version,
+    max_term_width = 100,
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage; `check` has its own.\n\
+                  `extant VERB --help` explains a verb, with examples."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Mkfs(verb::mkfs::Args),
+    Ls(verb::ls::Args),
+    Tree(verb::tree::Args),
+    Cat(verb::cat::Args),
+    Stat(verb::stat::Args),
+    Get(verb::get::Args),
+    Info(verb::info::Args),
+}
+
+impl Cli {
+    /// Does what was asked; the exit status.
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        match self.verb {
+            Verb::Mkfs(args) => args.run(),
+            Verb::Ls(args) => args.run(),
+            Verb::Tree(args) => args.run(),
+            Verb::Cat(args) => args.run(),
+            Verb::Stat(args) => args.run(),
+            Verb::Get(args) => args.run(),
+            Verb::Info(args) => args.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_teaches_with_examples_and_its_exit_status() {
+        for verb in Cli::command().get_subcommands_mut() {
+            let help = verb.render_long_help().to_string();
+            for part in ["Examples:", "Exit status:", "extant "] {
+                assert!(help.contains(part), "{}: no {part:?} in its help", verb.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What went wrong, as one line that says what, where and what to do.
+//!
+//! ```text
+//!   extant: disk.img: /etc/foo: no such file or directory
+//!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES
+//! ```
+
+use crate::shown::Shown;
+use extant::{Error, What};
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a verb ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be said on standard error, without the program's name.
+    Said(String),
+    /// What went wrong was said where it happened.
+    Told,
+    /// Whoever read the output has seen enough.
+    Pipe,
+}
+
+impl Failure {
+    /// A failure in words.
+    pub(crate) fn new(text: impl Display) -> Failure {
+        Failure::Said(text.to_string())
+    }
+
+    /// The volume could not be opened or used.
+    pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
+        Failure::Said(format!("{}: {}", Shown::path(image), explained(error)))
+    }
+
+    /// Something at `path` in the volume failed.
+    pub(crate) fn of_path(image: &Path, path: &[u8], error: &Error) -> Failure {
+        let (image, path) = (Shown::path(image), Shown(path));
+        Failure::Said(format!("{image}: {path}: {}", explained(error)))
+    }
+
+    /// A file of this machine could not be used.
+    pub(crate) fn of_file(action: &str, path: &Path, error: impl Into<io::Error>) -> Failure {
+        let error: io::Error = error.into();
+        Failure::Said(format!("{}: cannot {action}: {}", Shown::path(path), plain(&error)))
+    }
+
+    /// Writing the output failed.
+    pub(crate) fn of_output(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Pipe,
+            _ => Failure::Said(format!("standard output: cannot write: {}", plain(&error))),
+        }
+    }
+
+    /// Says it, and gives the program's exit status.
+    pub(crate) fn exit(self) -> ExitCode {
+        match self {
+            Failure::Said(text) => {
+                tell(text);
+                ExitCode::from(1)
+            }
+            Failure::Told => ExitCode::from(1),
+            Failure::Pipe => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Says something on standard error. Nothing can be done when that fails.
+pub(crate) fn tell(text: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr().lock(), "extant: {text}");
+}
+
+/// An error of the system without the number that Rust adds.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// An error of the engine in one line, with what can be done about it.
+pub(crate) fn explained(error: &Error) -> String {
+    match error {
+        Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none() => {
+            "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES".into()
+        }
+        Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
+            format!("{error}: the image was cut off; get a whole copy")
+        }
+        Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
+        Error::Busy => "in use by another program or mounted: end that first".into(),
+        Error::Unsupported { .. } => format!("{error}: a newer extant may know it"),
+        Error::Device { op, source, .. } if *op == extant_base::IoOp::Open => {
+            format!("cannot open: {}", plain(source))
+        }
+        Error::Device { op, at, len, source } => {
+            format!("{op} of {len} bytes at byte {at} failed: {}", plain(source))
+        }
+        Error::Invalid(why) => (*why).into(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,75 @@
+//! What the journal of a volume is and whether it must be replayed.
+
+use extant::Filesystem;
+use serde::Serialize;
+
+/// The journal as `info` tells of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct JournalInfo {
+    /// `internal`, `external`, `none`.
+    pub(crate) place: &'static str,
+    /// `clean`, `needs recovery`; nothing without a journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<&'static str>,
+    /// Blocks, the superblock and fast commits included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) blocks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fast_commit_blocks: Option<u32>,
+    /// The next transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sequence: Option<u32>,
+    /// The device of an external journal, by its UUID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) uuid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) features: Option<Vec<String>>,
+    /// Why it could not be looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+impl JournalInfo {
+    /// Looks at the journal of a volume that was opened as it stands.
+    pub(crate) fn of(fs: &Filesystem) -> JournalInfo {
+        let superblock = fs.superblock();
+        let mut info = JournalInfo {
+            place: "none",
+            state: None,
+            blocks: None,
+            fast_commit_blocks: None,
+            sequence: None,
+            uuid: None,
+            features: None,
+            error: None,
+        };
+        if !superblock.has_journal() {
+            return info;
+        }
+        info.state = Some(if superblock.needs_recovery() { "needs recovery" } else { "clean" });
+        match superblock.journal_inum {
+            0 => {
+                info.place = "external";
+                info.uuid = Some(crate::shown::uuid(&superblock.journal_uuid));
+            }
+            _ => {
+                info.place = "internal";
+                match fs.journal_superblock() {
+                    Ok(None) => {}
+                    Ok(Some(log)) => {
+                        info.blocks = Some(log.maxlen);
+                        info.sequence = Some(log.sequence.0);
+                        let names = log.features.names();
+                        let names: Vec<String> = names.map(|(name, _)| name.to_owned()).collect();
+                        if names.iter().any(|name| name.contains("fast_commit")) {
+                            info.fast_commit_blocks = Some(log.fast_commit_blocks);
+                        }
+                        info.features = Some(names);
+                    }
+                    Err(error) => info.error = Some(error.to_string()),
+                }
+            }
+        }
+        info
+    }
+}

@@ -1,0 +1,68 @@
+//! Standard output: text for people, JSON Lines for programs, colour on a terminal only.
+
+use crate::failure::Failure;
+use crate::shown::Shown;
+use extant::FileKind;
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// Standard output. A reader who has left ends the program without a word.
+pub(crate) struct Out {
+    to: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
+    colour: bool,
+}
+
+impl Out {
+    pub(crate) fn new() -> Out {
+        let stdout = io::stdout().lock();
+        let terminal = stdout.is_terminal();
+        let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Out { to: BufWriter::with_capacity(64 << 10, stdout), terminal, colour }
+    }
+
+    /// Writes text as it is.
+    pub(crate) fn text(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+        self.to.write_fmt(text).map_err(Failure::of_output)
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.to.write_all(bytes).map_err(Failure::of_output)
+    }
+
+    /// Writes a name: escaped and coloured on a terminal, its bytes elsewhere.
+    pub(crate) fn name(&mut self, name: &[u8], style: &str) -> Result<(), Failure> {
+        match (self.terminal, self.colour && !style.is_empty()) {
+            (false, _) => self.bytes(name),
+            (true, false) => self.text(format_args!("{}", Shown(name))),
+            (true, true) => self.text(format_args!("\x1b[{style}m{}\x1b[0m", Shown(name))),
+        }
+    }
+
+    /// Writes one line of JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let wrote = serde_json::to_writer(&mut self.to, value).map_err(io::Error::from);
+        wrote.and_then(|()| self.to.write_all(b"\n")).map_err(Failure::of_output)
+    }
+
+    /// Sees that everything was taken.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.to.flush().map_err(Failure::of_output)
+    }
+}
+
+/// How the name of such a file is coloured, as `ls` does.
+pub(crate) fn style(kind: Option<FileKind>, mode: u32) -> &'static str {
+    match kind {
+        Some(FileKind::Directory) => "1;34",
+        Some(FileKind::Symlink) => "1;36",
+        Some(FileKind::Fifo) => "33",
+        Some(FileKind::Socket) => "1;35",
+        Some(FileKind::CharDevice | FileKind::BlockDevice) => "1;33",
+        Some(FileKind::Regular) if mode & 0o111 != 0 => "1;32",
+        Some(FileKind::Regular) => "",
+        None => "31",
+    }
+}

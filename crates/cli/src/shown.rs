@@ -1,0 +1,123 @@
+//! Names of a volume are any bytes: how they are shown to people, and in JSON.
+//!
+//! ```text
+//!   for people   control bytes, bytes that are not UTF-8 and \ as \n, \u{1b}, \xff, \\
+//!   in JSON      bytes that are not UTF-8 and % as %XX: exact, see docs/JSON.md
+//!   in a pipe    `ls` and `tree` print the bytes as they are
+//! ```
+
+use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A name that cannot forge a line or steer a terminal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
+
+impl Shown<'_> {
+    /// A path of this machine.
+    pub(crate) fn path(path: &Path) -> Shown<'_> {
+        Shown(path.as_os_str().as_bytes())
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c.is_control() || c == '\\' || is_bidi_control(c) {
+                    true => write!(f, "{}", c.escape_default())?,
+                    false => f.write_char(c)?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `c` turns the direction of what follows it.
+fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name as JSON carries it.
+pub(crate) fn encoded(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for (n, part) in chunk.valid().split('%').enumerate() {
+            if n > 0 {
+                out.push_str("%25");
+            }
+            out.push_str(part);
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// Base64 with the standard alphabet, padded.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let mut word = [0; 4];
+        word[1..=group.len()].copy_from_slice(group);
+        let word = u32::from_be_bytes(word);
+        for digit in 0..4 {
+            let six = (word >> (18 - 6 * digit)) & 63;
+            out.push(if digit <= group.len() { ALPHABET[six as usize].into() } else { '=' });
+        }
+    }
+    out
+}
+
+/// Bytes as lower-case hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// A UUID in groups of 8, 4, 4, 4 and 12 digits.
+pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
+    let digits = hex(bytes);
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_stays_on_one_line() {
+        let name = Shown(b"x\n\x1b[2Jy\xff\\ \xe6\x97\xa5").to_string();
+        assert_eq!(name, "x\\n\\u{1b}[2Jy\\xff\\\\ 日");
+        assert_eq!(Shown("a\u{202e}b".as_bytes()).to_string(), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn json_names_keep_every_byte() {
+        assert_eq!(encoded(b"100% \xff\x0a\xe6"), "100%25 %FF\n%E6");
+    }
+
+    #[test]
+    fn base64_pads_each_length() {
+        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v")] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+        assert_eq!(base64(&[0xFB, 0xFF, 0xFE, 0x00]), "+//+AA==");
+    }
+
+    #[test]
+    fn a_uuid_is_grouped() {
+        let bytes: [u8; 16] = std::array::from_fn(|n| n as u8);
+        assert_eq!(uuid(&bytes), "00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+}

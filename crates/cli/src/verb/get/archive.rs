@@ -1,0 +1,442 @@
+//! Files out of a volume as a PAX tar.
+//!
+//! ```text
+//!   ┌ x header ┬ records: path, linkpath, size, mtime, SCHILY.xattr.*, GNU.sparse.* ┐
+//!   ├ header   ┴ name cut to 100 bytes, mode, owner, size, type, link ──────────────┤
+//!   │ [sparse map, padded]  content, padded to 512 bytes                            │
+//!   └ … two blocks of zeros ────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! What a plain header cannot say exactly goes into a PAX record. A file with holes is written in
+//! GNU's PAX sparse format 1.0: its data begins with the list of its pieces.
+
+use super::Job;
+use crate::failure::{Failure, explained, plain};
+use crate::shown::Shown;
+use crate::walk::{Visit, Visitor, walk};
+use extant::{File, FileKind, Ino, Metadata, Timestamp};
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use tar::{EntryType, Header};
+
+const BLOCK: u64 = 512;
+const PIECE: usize = 1 << 20;
+/// The largest number in 7 and in 11 octal digits.
+const MAX_7: u64 = 0o777_7777;
+const MAX_11: u64 = 0o777_7777_7777;
+/// A file in more pieces than this is written whole: its map would be longer than its zeros.
+const MAX_PIECES: usize = 1 << 20;
+
+/// Writes what is at `path` as a tar, to the destination or standard output.
+pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
+    let dest = job.args.dest.as_deref().filter(|dest| dest.as_os_str() != "-");
+    let to: Box<dyn Write> = match dest {
+        None => {
+            let stdout = io::stdout().lock();
+            if stdout.is_terminal() {
+                return Err(Failure::new(
+                    "a tar is not for a terminal: name a file, or send it through a pipe",
+                ));
+            }
+            Box::new(stdout)
+        }
+        Some(dest) => {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true);
+            match job.args.force {
+                true => options.create(true).truncate(true),
+                false => options.create_new(true),
+            };
+            let file = options.open(dest).map_err(|error| {
+                let hint = match error.kind() {
+                    io::ErrorKind::AlreadyExists => ": use --force to replace it",
+                    _ => "",
+                };
+                let (dest, error) = (Shown::path(dest), plain(&error));
+                Failure::new(format!("{dest}: cannot make the file: {error}{hint}"))
+            })?;
+            Box::new(file)
+        }
+    };
+    let base = super::own_name(path).unwrap_or_default().to_vec();
+    let mut archive = Archive {
+        job,
+        dest,
+        base,
+        to: io::BufWriter::with_capacity(PIECE, to),
+        linked: HashMap::new(),
+        buffer: vec![0; PIECE],
+    };
+    let (image, fs) = (archive.job.image, archive.job.fs);
+    let walked = walk(image, fs, path, usize::MAX, &mut archive).and_then(|()| {
+        let end = archive.to.write_all(&[0; 1024]).and_then(|()| archive.to.flush());
+        end.map_err(|error| archive.output(error))
+    });
+    if let (Err(_), Some(dest)) = (&walked, dest) {
+        // Half an archive would look like a whole one.
+        let _ = std::fs::remove_file(dest);
+    }
+    walked?;
+    Ok(u8::from(archive.job.failed))
+}
+
+struct Archive<'a> {
+    job: Job<'a>,
+    dest: Option<&'a Path>,
+    /// The start's own name, which every name in the archive begins with; empty for the root.
+    base: Vec<u8>,
+    to: io::BufWriter<Box<dyn Write>>,
+    linked: HashMap<Ino, Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+type Records = Vec<(String, Vec<u8>)>;
+
+impl Visitor for Archive<'_> {
+    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+        if let Some(error) = visit.error() {
+            self.job.complain(&visit.path, error);
+        }
+        let Some(meta) = &visit.metadata else { return Ok(false) };
+        let name = self.name(&visit, meta);
+        self.entry(&visit, meta, name)?;
+        Ok(true)
+    }
+}
+
+impl Archive<'_> {
+    fn output(&self, error: io::Error) -> Failure {
+        match self.dest {
+            Some(dest) => Failure::of_file("write", dest, error),
+            None => Failure::of_output(error),
+        }
+    }
+
+    /// The name in the archive: relative, a directory's with a slash behind it.
+    fn name(&self, visit: &Visit, meta: &Metadata) -> Vec<u8> {
+        let mut name = self.base.clone();
+        let below = if visit.depth == 0 { &[] } else { self.job.below(&visit.path) };
+        if !name.is_empty() && !below.is_empty() {
+            name.push(b'/');
+        }
+        name.extend_from_slice(below);
+        if name.is_empty() {
+            name.push(b'.');
+        }
+        if meta.is_dir() {
+            name.push(b'/');
+        }
+        name
+    }
+
+    fn entry(&mut self, visit: &Visit, meta: &Metadata, name: Vec<u8>) -> Result<(), Failure> {
+        let mut header = Header::new_ustar();
+        let mut records: Records = Vec::new();
+        header.set_mode(u32::from(meta.permissions()));
+        let number = |value: u64, max: u64, key: &str, records: &mut Records| {
+            if value > max {
+                records.push((key.into(), value.to_string().into_bytes()));
+            }
+            if value > max { 0 } else { value }
+        };
+        if !self.job.args.no_owner {
+            header.set_uid(number(meta.uid().into(), MAX_7, "uid", &mut records));
+            header.set_gid(number(meta.gid().into(), MAX_7, "gid", &mut records));
+        }
+        let mtime = meta.modified();
+        header.set_mtime(u64::try_from(mtime.sec).unwrap_or(0).min(MAX_11));
+        if mtime.nsec != 0 || mtime.sec < 0 || mtime.sec as u64 > MAX_11 {
+            records.push(("mtime".into(), decimal(mtime)));
+        }
+        if !self.job.args.no_xattrs {
+            match self.job.fs.xattrs_of_ino(meta.ino()) {
+                Ok(all) => {
+                    for (key, value) in all {
+                        // A PAX keyword is UTF-8 and holds no "=".
+                        match String::from_utf8(key) {
+                            Ok(key) if !key.contains('=') => {
+                                records.push((format!("SCHILY.xattr.{key}"), value));
+                            }
+                            _ => self.job.complain(&visit.path, "an attribute's name is left out"),
+                        }
+                    }
+                }
+                Err(error) => self.job.complain(&visit.path, explained(&error)),
+            }
+        }
+        let first = match meta.links() > 1 && !meta.is_dir() {
+            true => self.linked.get(&meta.ino()).cloned(),
+            false => None,
+        };
+        if let Some(first) = first {
+            header.set_entry_type(EntryType::Link);
+            set_link(&mut header, &first, &mut records);
+            // The first name carries the attributes.
+            records.retain(|(key, _)| !key.starts_with("SCHILY.xattr."));
+            return self.put(header, records, &name, 0);
+        }
+        if meta.links() > 1 && !meta.is_dir() {
+            self.linked.insert(meta.ino(), name.clone());
+        }
+        match meta.kind() {
+            FileKind::Regular => return self.file(visit, meta, header, records, name),
+            FileKind::Directory => header.set_entry_type(EntryType::Directory),
+            FileKind::Fifo => header.set_entry_type(EntryType::Fifo),
+            FileKind::Symlink => {
+                header.set_entry_type(EntryType::Symlink);
+                match self.job.fs.read_link_ino(meta.ino()) {
+                    Ok(target) => {
+                        set_link(&mut header, target.as_os_str().as_bytes(), &mut records)
+                    }
+                    Err(error) => {
+                        self.job.complain(&visit.path, explained(&error));
+                        return Ok(());
+                    }
+                }
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                let is_char = meta.kind() == FileKind::CharDevice;
+                header.set_entry_type(if is_char { EntryType::Char } else { EntryType::Block });
+                let device = meta.device().map_or((0, 0), |device| (device.major, device.minor));
+                let (major, minor) = device;
+                let key = |key: &str, value: u32, records: &mut Records| {
+                    number(value.into(), MAX_7, key, records) as u32
+                };
+                let major = key("SCHILY.devmajor", major, &mut records);
+                let minor = key("SCHILY.devminor", minor, &mut records);
+                let set = header.set_device_major(major);
+                let set = set.and_then(|()| header.set_device_minor(minor));
+                set.map_err(|error| self.output(error))?;
+            }
+            FileKind::Socket => {
+                // As tar does: there is no type for it.
+                crate::failure::tell(format_args!(
+                    "{}: {}: a socket, which a tar cannot hold, is left out",
+                    Shown::path(&self.job.image.name),
+                    Shown(&visit.path)
+                ));
+                return Ok(());
+            }
+        }
+        self.put(header, records, &name, 0)
+    }
+
+    fn file(
+        &mut self,
+        visit: &Visit,
+        meta: &Metadata,
+        mut header: Header,
+        mut records: Records,
+        name: Vec<u8>,
+    ) -> Result<(), Failure> {
+        header.set_entry_type(EntryType::Regular);
+        // Whatever cannot be read is found before the header is out, as far as it can be.
+        let pieces = self.job.fs.open_ino(meta.ino()).and_then(|file| {
+            file.read_at(0, &mut [0; 1])?;
+            Ok((pieces(&file, meta.len())?, file))
+        });
+        let (pieces, file) = match pieces {
+            Ok(found) => found,
+            Err(error) => {
+                self.job.complain(&visit.path, explained(&error));
+                return Ok(());
+            }
+        };
+        let size = meta.len();
+        let Some(pieces) = pieces else {
+            self.put(header, records, &name, size)?;
+            return self.content(visit, &file, &[(0, size)]);
+        };
+        let mut map = format!("{}\n", pieces.len()).into_bytes();
+        for (at, len) in &pieces {
+            map.extend_from_slice(format!("{at}\n{len}\n").as_bytes());
+        }
+        map.resize(map.len().next_multiple_of(BLOCK as usize), 0);
+        let data: u64 = pieces.iter().map(|(_, len)| len).sum();
+        records.push(("GNU.sparse.major".into(), b"1".to_vec()));
+        records.push(("GNU.sparse.minor".into(), b"0".to_vec()));
+        records.push(("GNU.sparse.name".into(), name.clone()));
+        records.push(("GNU.sparse.realsize".into(), size.to_string().into_bytes()));
+        let slash = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let stored = [&name[..slash], b"GNUSparseFile.0/", &name[slash..]].concat();
+        self.put(header, records, &stored, map.len() as u64 + data)?;
+        self.to.write_all(&map).map_err(|error| self.output(error))?;
+        self.content(visit, &file, &pieces)
+    }
+
+    /// Writes the extended header, if there is something in it, and the header.
+    fn put(
+        &mut self,
+        mut header: Header,
+        mut records: Records,
+        name: &[u8],
+        size: u64,
+    ) -> Result<(), Failure> {
+        if name.len() > 100 || !name.is_ascii() {
+            records.push(("path".into(), name.to_vec()));
+        }
+        let field = &mut header.as_old_mut().name;
+        let len = name.len().min(field.len());
+        field[..len].copy_from_slice(&name[..len]);
+        if size > MAX_11 {
+            records.push(("size".into(), size.to_string().into_bytes()));
+        }
+        header.set_size(size.min(MAX_11));
+        header.set_cksum();
+        let written =
+            self.put_records(&records).and_then(|()| self.to.write_all(header.as_bytes()));
+        written.map_err(|error| self.output(error))
+    }
+
+    fn put_records(&mut self, records: &Records) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        for (key, value) in records {
+            record(&mut text, key, value);
+        }
+        let mut header = Header::new_ustar();
+        header.as_old_mut().name[..11].copy_from_slice(b"PaxHeader/0");
+        header.set_entry_type(EntryType::XHeader);
+        header.set_mode(0o644);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        self.to.write_all(header.as_bytes())?;
+        text.resize(text.len().next_multiple_of(BLOCK as usize), 0);
+        self.to.write_all(&text)
+    }
+
+    /// Writes pieces of a file. What cannot be read is written as zeros and told, since the header
+    /// has promised the bytes.
+    fn content(
+        &mut self,
+        visit: &Visit,
+        file: &File,
+        pieces: &[(u64, u64)],
+    ) -> Result<(), Failure> {
+        let mut total = 0;
+        let mut broken = None;
+        for &(start, len) in pieces {
+            let (mut at, end) = (start, start + len);
+            while at < end {
+                let want = (end - at).min(PIECE as u64) as usize;
+                let part = &mut self.buffer[..want];
+                let n = match broken {
+                    Some(_) => {
+                        part.fill(0);
+                        want
+                    }
+                    None => match file.read_at(at, part) {
+                        Ok(n) if n > 0 => n,
+                        Ok(_) => {
+                            broken = Some("shorter than its inode says; the rest is zeros".into());
+                            continue;
+                        }
+                        Err(error) => {
+                            broken = Some(format!("{}; the rest is zeros", explained(&error)));
+                            continue;
+                        }
+                    },
+                };
+                let wrote = self.to.write_all(&self.buffer[..n]);
+                wrote.map_err(|error| self.output(error))?;
+                at += n as u64;
+            }
+            total += len;
+        }
+        if let Some(why) = broken {
+            self.job.complain(&visit.path, why);
+        }
+        let padding = total.next_multiple_of(BLOCK) - total;
+        let padded = self.to.write_all(&[0; BLOCK as usize][..padding as usize]);
+        padded.map_err(|error| self.output(error))
+    }
+}
+
+/// The pieces of a file that hold data, when it is worth to leave out the holes.
+fn pieces(file: &File, size: u64) -> Result<Option<Vec<(u64, u64)>>, extant::Error> {
+    let mut pieces = Vec::new();
+    let (mut at, mut data_bytes) = (0, 0);
+    while at < size {
+        let Some(data) = file.seek_data(at)? else { break };
+        let end = file.seek_hole(data)?.unwrap_or(size).min(size);
+        if end <= data {
+            break;
+        }
+        pieces.push((data, end - data));
+        data_bytes += end - data;
+        at = end;
+        if pieces.len() > MAX_PIECES {
+            return Ok(None);
+        }
+    }
+    if data_bytes + BLOCK >= size {
+        return Ok(None);
+    }
+    // GNU tar closes the map with the file's end.
+    if pieces.last().is_none_or(|(at, len)| at + len < size) {
+        pieces.push((size, 0));
+    }
+    Ok(Some(pieces))
+}
+
+fn set_link(header: &mut Header, target: &[u8], records: &mut Records) {
+    let field = &mut header.as_old_mut().linkname;
+    let len = target.len().min(field.len());
+    field[..len].copy_from_slice(&target[..len]);
+    if target.len() > field.len() || !target.is_ascii() {
+        records.push(("linkpath".into(), target.to_vec()));
+    }
+}
+
+/// One PAX record: its own length in decimal, a blank, `key=value` and a line feed.
+fn record(text: &mut Vec<u8>, key: &str, value: &[u8]) {
+    let rest = key.len() + value.len() + 3;
+    let mut len = rest + 1;
+    while rest + len.to_string().len() != len {
+        len = rest + len.to_string().len();
+    }
+    text.extend_from_slice(format!("{len} {key}=").as_bytes());
+    text.extend_from_slice(value);
+    text.push(b'\n');
+}
+
+/// A time as PAX has it: seconds with a fraction, which counts downward before 1970.
+fn decimal(time: Timestamp) -> Vec<u8> {
+    let Timestamp { sec, nsec } = time;
+    let text = match (sec < 0, nsec) {
+        (_, 0) => sec.to_string(),
+        (false, _) => format!("{sec}.{nsec:09}"),
+        (true, _) => format!("-{}.{:09}", -(sec + 1), 1_000_000_000 - nsec),
+    };
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_counts_its_own_digits() {
+        for len in [1, 80, 88, 89, 90, 980, 990, 10_000] {
+            let mut text = Vec::new();
+            record(&mut text, "key", &vec![b'x'; len]);
+            let said: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
+                .unwrap()
+                .parse()
+                .unwrap();
+            assert_eq!(said, text.len());
+        }
+    }
+
+    #[test]
+    fn times_before_1970_count_downward() {
+        let at = |sec, nsec| String::from_utf8(decimal(Timestamp { sec, nsec })).unwrap();
+        assert_eq!(at(5, 250_000_000), "5.250000000");
+        assert_eq!(at(-1, 750_000_000), "-0.250000000");
+        assert_eq!(at(-2, 0), "-2");
+    }
+}

@@ -1,0 +1,457 @@
+//! Files out of a volume into a directory, without leaving it.
+//!
+//! ```text
+//!   DEST ── fd ── fd ── fd        one descriptor a level, opened beneath the one before with
+//!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere
+//!                    │
+//!                    ├─ file      O_EXCL, content, attributes, owner, mode, times
+//!                    └─ done      the directory's own attributes, mode and times, after its files
+//! ```
+
+use super::{Job, is_name};
+use crate::failure::{Failure, explained, plain, tell};
+use crate::shown::Shown;
+use crate::walk::{Visit, Visitor, walk};
+use extant::{DeviceNumber, File, FileKind, Ino, Metadata, Timestamp};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const PIECE: usize = 1 << 20;
+const NEW_FILE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Skipped things of one sort that are named one by one.
+const NAMED: usize = 20;
+
+/// Copies what is at `path` to `name` in `dir`.
+pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<u8, Failure> {
+    raise_descriptor_limit();
+    // The directory is the user's word: symlinks on the way to it are followed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(dir, flags, Mode::empty())
+        .map_err(|error| Failure::of_file("open", dir, error))?;
+    let dest = match name {
+        b"." => dir.to_path_buf(),
+        name => dir.join(OsStr::from_bytes(name)),
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    let mut extractor = Extractor {
+        job,
+        dest,
+        start_name: name.to_vec(),
+        top,
+        dirs: Vec::new(),
+        linked: HashMap::new(),
+        owners: is_root,
+        skipped: BTreeMap::new(),
+        buffer: vec![0; PIECE],
+    };
+    extractor.owners &= !extractor.job.args.no_owner;
+    let (image, fs) = (extractor.job.image, extractor.job.fs);
+    walk(image, fs, path, usize::MAX, &mut extractor)?;
+    extractor.tell_skipped();
+    Ok(u8::from(extractor.job.failed))
+}
+
+/// A directory that is being filled.
+struct Open {
+    fd: OwnedFd,
+    path: Vec<u8>,
+    metadata: Metadata,
+}
+
+/// A file with more than one name that was written: where its first name is.
+struct Linked {
+    path: Vec<u8>,
+    device: u64,
+    inode: u64,
+}
+
+struct Extractor<'a> {
+    job: Job<'a>,
+    /// Where the copy of the start is, for messages.
+    dest: PathBuf,
+    start_name: Vec<u8>,
+    top: OwnedFd,
+    dirs: Vec<Open>,
+    linked: HashMap<Ino, Linked>,
+    owners: bool,
+    /// What was skipped, by reason.
+    skipped: BTreeMap<&'static str, (usize, Vec<String>)>,
+    buffer: Vec<u8>,
+}
+
+/// Why one entry could not be copied.
+enum Trouble {
+    /// The volume's fault.
+    Volume(extant::Error),
+    /// This machine's.
+    System(&'static str, io::Error),
+    Words(&'static str),
+}
+
+impl From<extant::Error> for Trouble {
+    fn from(error: extant::Error) -> Trouble {
+        Trouble::Volume(error)
+    }
+}
+
+fn system(action: &'static str) -> impl Fn(Errno) -> Trouble {
+    move |error| Trouble::System(action, error.into())
+}
+
+impl Visitor for Extractor<'_> {
+    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+        if let Some(error) = visit.error() {
+            self.job.complain(&visit.path, error);
+        }
+        let Some(metadata) = visit.metadata.clone() else { return Ok(false) };
+        let copied = self.copy(&visit, &metadata);
+        if let Err(trouble) = &copied {
+            match trouble {
+                Trouble::Volume(error) => self.job.complain(&visit.path, explained(error)),
+                Trouble::Words(text) => self.job.complain(&visit.path, text),
+                Trouble::System(action, error) => {
+                    self.job.failed = true;
+                    let place = self.place(&visit.path);
+                    let hint = match error.kind() {
+                        io::ErrorKind::AlreadyExists => ": use --force to replace it",
+                        _ => "",
+                    };
+                    let (place, error) = (Shown::path(&place), plain(error));
+                    tell(format_args!("{place}: cannot {action}: {error}{hint}"));
+                    if visit.depth == 0 {
+                        return Err(Failure::Told);
+                    }
+                }
+            }
+        }
+        Ok(copied.is_ok())
+    }
+
+    fn done(&mut self, depth: usize) -> Result<(), Failure> {
+        if self.dirs.len() <= depth {
+            return Ok(());
+        }
+        let Some(dir) = self.dirs.pop() else { return Ok(()) };
+        if let Err(error) = self.dress(dir.fd.as_fd(), &dir.path, &dir.metadata) {
+            self.job.failed = true;
+            let place = self.place(&dir.path);
+            tell(format_args!("{}: cannot keep metadata: {}", Shown::path(&place), plain(&error)));
+        }
+        Ok(())
+    }
+}
+
+impl Extractor<'_> {
+    /// Where the copy of `path` is.
+    fn place(&self, path: &[u8]) -> PathBuf {
+        match self.job.below(path) {
+            [] => self.dest.clone(),
+            below => self.dest.join(OsStr::from_bytes(below)),
+        }
+    }
+
+    fn parent(&self) -> BorrowedFd<'_> {
+        self.dirs.last().map_or(self.top.as_fd(), |dir| dir.fd.as_fd())
+    }
+
+    fn copy(&mut self, visit: &Visit, meta: &Metadata) -> Result<(), Trouble> {
+        self.dirs.truncate(visit.depth);
+        let name = match visit.depth {
+            0 => self.start_name.clone(),
+            _ => visit.name().to_vec(),
+        };
+        if !is_name(&name) && visit.depth > 0 {
+            return Err(Trouble::Words("a name that would lead out of its directory is skipped"));
+        }
+        if meta.is_dir() {
+            return self.directory(visit, meta, &name);
+        }
+        if self.job.args.force {
+            match rustix::fs::unlinkat(self.parent(), &name[..], AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(system("replace it")(error)),
+            }
+        }
+        if meta.links() > 1 && self.link(meta.ino(), &name)? {
+            return Ok(());
+        }
+        match meta.kind() {
+            FileKind::Regular => self.file(visit, meta, &name)?,
+            FileKind::Symlink => {
+                let target = self.job.fs.read_link_ino(meta.ino())?;
+                rustix::fs::symlinkat(&target, self.parent(), &name[..])
+                    .map_err(system("make the symbolic link"))?;
+            }
+            FileKind::Directory => {}
+            kind => {
+                if !self.node(visit, meta, kind, &name)? {
+                    return Ok(());
+                }
+            }
+        }
+        if !meta.is_file() {
+            self.dress_by_name(&name, visit, meta)
+                .map_err(|error| Trouble::System("keep metadata", error))?;
+        }
+        if meta.links() > 1 {
+            let stat = rustix::fs::statat(self.parent(), &name[..], AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.map_err(system("look at it"))?;
+            let (device, inode) = (stat.st_dev, stat.st_ino);
+            let linked = Linked { path: visit.path.clone(), device, inode };
+            self.linked.insert(meta.ino(), linked);
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
+        let parent = self.parent();
+        // Until it is dressed nobody else may look in.
+        match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(system("make the directory")(error)),
+        }
+        let fd = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty());
+        let fd = fd.map_err(system("open the directory"))?;
+        self.dirs.push(Open { fd, path: visit.path.clone(), metadata: meta.clone() });
+        Ok(())
+    }
+
+    /// Links the name to the file's first copy, if it has one that is still the same.
+    fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, Trouble> {
+        let Some(first) = self.linked.get(&ino) else { return Ok(false) };
+        let below = self.job.below(&first.path);
+        let (dir, first_name) = match below.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&below[..at], &below[at + 1..]),
+            None => (&below[..0], below),
+        };
+        let mut fd = self.reopen(&self.start_name)?;
+        for part in dir.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            fd = rustix::fs::openat(&fd, part, DIRECTORY, Mode::empty())
+                .map_err(system("link to its other name"))?;
+        }
+        let stat = rustix::fs::statat(&fd, first_name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(system("link to its other name"))?;
+        if (stat.st_dev, stat.st_ino) != (first.device, first.inode) {
+            return Err(Trouble::Words("its other name was changed while copying: copy it again"));
+        }
+        match rustix::fs::linkat(&fd, first_name, self.parent(), name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // The destination does not count so many links: a copy then.
+            Err(Errno::MLINK) => Ok(false),
+            Err(error) => Err(system("link to its other name")(error)),
+        }
+    }
+
+    fn reopen(&self, name: &[u8]) -> Result<OwnedFd, Trouble> {
+        rustix::fs::openat(&self.top, name, DIRECTORY, Mode::empty())
+            .map_err(system("link to its other name"))
+    }
+
+    fn file(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
+        let from = self.job.fs.open_ino(meta.ino())?;
+        let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
+            .map_err(system("make the file"))?;
+        let to = std::fs::File::from(fd);
+        let copied = self.content(&from, meta.len(), &to).and_then(|()| {
+            self.dress(to.as_fd(), &visit.path, meta)
+                .map_err(|error| Trouble::System("keep metadata", error))
+        });
+        if copied.is_err() {
+            // Half a file would look like a whole one.
+            let _ = rustix::fs::unlinkat(self.parent(), name, AtFlags::empty());
+        }
+        copied
+    }
+
+    fn content(&mut self, from: &File, size: u64, to: &std::fs::File) -> Result<(), Trouble> {
+        let write = |error| Trouble::System("write", error);
+        to.set_len(size).map_err(write)?;
+        let mut at = 0;
+        while let Some(data) = from.seek_data(at)? {
+            let end = from.seek_hole(data)?.unwrap_or(size).min(size);
+            at = data;
+            while at < end {
+                let want = (end - at).min(PIECE as u64) as usize;
+                let n = from.read_at(at, &mut self.buffer[..want])?;
+                if n == 0 {
+                    return Ok(());
+                }
+                to.write_all_at(&self.buffer[..n], at).map_err(write)?;
+                at += n as u64;
+            }
+            if at >= size {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a pipe, socket or device; `false` when that is not allowed.
+    fn node(
+        &mut self,
+        visit: &Visit,
+        meta: &Metadata,
+        kind: FileKind,
+        name: &[u8],
+    ) -> Result<bool, Trouble> {
+        let (file_type, device) = match kind {
+            FileKind::Fifo => (FileType::Fifo, 0),
+            FileKind::Socket => (FileType::Socket, 0),
+            FileKind::CharDevice => (FileType::CharacterDevice, number(meta.device())),
+            _ => (FileType::BlockDevice, number(meta.device())),
+        };
+        let mode = Mode::RUSR | Mode::WUSR;
+        match rustix::fs::mknodat(self.parent(), name, file_type, mode, device) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM) if meta.device().is_some() => {
+                self.skip("device nodes, which only root can make", &visit.path);
+                Ok(false)
+            }
+            Err(error) => Err(system("make the node")(error)),
+        }
+    }
+
+    /// Gives a file or directory its owner, mode, attributes and times, in the order in which one
+    /// does not undo the other.
+    fn dress(&mut self, fd: BorrowedFd<'_>, path: &[u8], meta: &Metadata) -> io::Result<()> {
+        let mut mode = u32::from(meta.permissions());
+        match self.owners {
+            true => {
+                let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
+                rustix::fs::fchown(fd, Some(uid), Some(gid))?;
+            }
+            // Set-user-ID for another owner than it was meant for is a hole.
+            false => mode &= !0o6000,
+        }
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+        for (name, value) in self.attributes(path, meta)? {
+            let set = rustix::fs::fsetxattr(fd, &name[..], &value, XattrFlags::empty());
+            self.attribute_was_set(set, &name, path)?;
+        }
+        rustix::fs::futimens(fd, &times(meta))?;
+        Ok(())
+    }
+
+    /// As [`Extractor::dress`], for what must not be opened.
+    fn dress_by_name(&mut self, name: &[u8], visit: &Visit, meta: &Metadata) -> io::Result<()> {
+        let mut mode = u32::from(meta.permissions());
+        match self.owners {
+            true => {
+                let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(self.parent(), name, Some(uid), Some(gid), flags)?;
+            }
+            false => mode &= !0o6000,
+        }
+        if meta.kind() != FileKind::Symlink {
+            // Not through a symlink that took its place: by a descriptor that stands for the name.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let node = rustix::fs::openat(self.parent(), name, flags, Mode::empty())?;
+            let found = rustix::fs::fstat(&node)?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+                return Err(io::Error::other("it was replaced while copying"));
+            }
+            let link = format!("/proc/self/fd/{}", node.as_raw_fd());
+            rustix::fs::chmod(&link, Mode::from_raw_mode(mode))?;
+        }
+        for (attribute, value) in self.attributes(&visit.path, meta)? {
+            // The last part is the name itself, which lsetxattr does not follow.
+            let mut place = format!("/proc/self/fd/{}/", self.parent().as_raw_fd()).into_bytes();
+            place.extend_from_slice(name);
+            let set =
+                rustix::fs::lsetxattr(&place[..], &attribute[..], &value, XattrFlags::empty());
+            self.attribute_was_set(set, &attribute, &visit.path)?;
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(self.parent(), name, &times(meta), flags)?;
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn attributes(&mut self, path: &[u8], meta: &Metadata) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if self.job.args.no_xattrs {
+            return Ok(Vec::new());
+        }
+        match self.job.fs.xattrs_of_ino(meta.ino()) {
+            Ok(all) => Ok(all),
+            Err(error) => {
+                self.job.complain(path, explained(&error));
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn attribute_was_set(
+        &mut self,
+        set: Result<(), Errno>,
+        name: &[u8],
+        path: &[u8],
+    ) -> io::Result<()> {
+        match set {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::NOSPC | Errno::TOOBIG) => {
+                let reason = match name.starts_with(b"user.") {
+                    true => "user attributes, for which the destination has no room",
+                    false => "attributes that this user or the destination cannot have",
+                };
+                let line = [path, b" ", name].concat();
+                self.skip(reason, &line);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn skip(&mut self, reason: &'static str, what: &[u8]) {
+        let (count, named) = self.skipped.entry(reason).or_default();
+        *count += 1;
+        if named.len() < NAMED {
+            named.push(Shown(what).to_string());
+        }
+    }
+
+    fn tell_skipped(&self) {
+        for (reason, (count, named)) in &self.skipped {
+            for name in named {
+                tell(format_args!("{}: {name}: skipped", Shown::path(&self.job.image.name)));
+            }
+            let more = match count - named.len() {
+                0 => String::new(),
+                more => format!(" ({more} of them not named here)"),
+            };
+            tell(format_args!("skipped {count} {reason}{more}: run as root, or use --tar"));
+        }
+    }
+}
+
+fn times(meta: &Metadata) -> Timestamps {
+    let timespec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
+    Timestamps {
+        last_access: timespec(meta.accessed()),
+        last_modification: timespec(meta.modified()),
+    }
+}
+
+fn number(device: Option<DeviceNumber>) -> u64 {
+    device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor))
+}
+
+/// One descriptor a level: as many as this user may have.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

@@ -1,0 +1,135 @@
+//! `extant get`: files out of a volume, into a directory or a tar.
+//!
+//! ```text
+//!   walk ─┬─► extract   files, with owners, modes, times, attributes, holes and hard links
+//!         └─► archive   the same as a PAX tar, to a file or a pipe
+//! ```
+
+mod archive;
+mod extract;
+
+use crate::failure::{Failure, tell};
+use crate::image::{Image, as_path, inner_path};
+use crate::shown::Shown;
+use extant::Filesystem;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Copy files and directories out of a volume.
+///
+/// Directories are copied with everything below them. Modes, times, extended attributes, ACLs, hard
+/// links, holes, named pipes and sockets are kept; owners and device nodes when run as root; what
+/// had to be skipped is named. A symbolic link at the end of PATH is copied, not followed. Nothing
+/// outside DEST is ever written, and nothing there replaced without --force. With --tar the same
+/// goes into a tar archive (PAX, with sparse files), which keeps owners and devices for any user.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Where things go:
+  DEST does not exist     PATH becomes DEST
+  DEST is a directory     PATH goes into it, under its own name; / goes in without a name
+  DEST is -               a file's content, or the tar, goes to standard output
+  no DEST                 into the current directory; with --tar to standard output
+
+Examples:
+  extant get disk.img /etc/fstab
+  extant get disk.img / rootfs
+  extant get disk.img /usr/share/doc /tmp
+  extant get --tar disk.img / root.tar
+  extant get --tar disk.img /home | zstd > home.tar.zst
+
+Exit status: 0 all was copied (what only root may keep may be skipped), 1 something failed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// File or directory in the volume
+    #[arg(value_name = "PATH")]
+    path: OsString,
+    /// Where to put it
+    #[arg(value_name = "DEST")]
+    dest: Option<PathBuf>,
+    /// Write a tar archive
+    #[arg(short, long)]
+    tar: bool,
+    /// Replace files that are there
+    #[arg(short, long)]
+    force: bool,
+    /// Do not keep owners, even as root
+    #[arg(long)]
+    no_owner: bool,
+    /// Do not keep extended attributes and ACLs
+    #[arg(long)]
+    no_xattrs: bool,
+}
+
+/// What both ways of copying need.
+struct Job<'a> {
+    args: &'a Args,
+    image: &'a Image,
+    fs: &'a Filesystem,
+    /// Length of the part of a visit's path that is not part of the copy's.
+    prefix: usize,
+    failed: bool,
+}
+
+impl Job<'_> {
+    /// What a visited path is below the destination; empty for the start itself.
+    fn below<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        path.get(self.prefix..).unwrap_or_default()
+    }
+
+    fn complain(&mut self, path: &[u8], error: impl std::fmt::Display) {
+        self.failed = true;
+        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let fs = image.open()?;
+        let path = inner_path(&self.path);
+        let meta =
+            fs.symlink_metadata(as_path(&path)).map_err(|error| image.failure(&path, &error))?;
+        let to_stdout = self.dest.as_deref().is_some_and(|dest| dest.as_os_str() == "-");
+        let prefix = if path == b"/" { 1 } else { path.len() + 1 };
+        let job = Job { args: &self, image: &image, fs: &fs, prefix, failed: false };
+        if self.tar {
+            return archive::run(job, &path);
+        }
+        if to_stdout {
+            if !meta.is_file() {
+                return Err(Failure::new(format!(
+                    "{}: {}: only a file's content goes to standard output: use --tar",
+                    Shown::path(&image.name),
+                    Shown(&path)
+                )));
+            }
+            drop(fs);
+            return super::cat::Args::of(self.image, self.path).run();
+        }
+        let dest = self.dest.clone().unwrap_or_else(|| ".".into());
+        let (dir, name) = match std::fs::metadata(&dest).is_ok_and(|dest| dest.is_dir()) {
+            true => (dest.as_path(), own_name(&path).unwrap_or(b".")),
+            false => match (dest.parent(), dest.file_name()) {
+                (Some(dir), Some(name)) if dir.as_os_str().is_empty() => {
+                    (".".as_ref(), name.as_bytes())
+                }
+                (Some(dir), Some(name)) => (dir, name.as_bytes()),
+                _ => (dest.as_path(), &b"."[..]),
+            },
+        };
+        extract::run(job, &path, dir, name)
+    }
+}
+
+/// The last part of a path, if it is a name.
+fn own_name(path: &[u8]) -> Option<&[u8]> {
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    Some(&path[start..]).filter(|name| is_name(name))
+}
+
+/// Whether bytes are a name that stays in its directory.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+}

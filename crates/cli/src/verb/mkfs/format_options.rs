@@ -1,0 +1,140 @@
+//! The options that `mkfs` and `build` share: type, features, sizes, label, UUID.
+
+use super::{of_option, uuid};
+use crate::amount;
+use crate::failure::Failure;
+use crate::shown::Shown;
+use extant::mkfs::{JournalSize, MkfsOptions};
+use extant::{BlockSize, Environment};
+
+/// How a volume is laid out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FormatOptions {
+    /// Type of the volume: ext2, ext3 or ext4
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = ["ext2", "ext3", "ext4"])]
+    of_type: Option<String>,
+    /// Block size: 1K to 64K
+    #[arg(short = 'b', long, value_name = "SIZE", value_parser = block_size)]
+    pub(crate) block_size: Option<BlockSize>,
+    /// Cluster size, for the feature bigalloc
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = small)]
+    cluster_size: Option<u32>,
+    /// Features to switch on, or off with ^, as mke2fs names them; may be given more than once
+    #[arg(short = 'O', long = "features", value_name = "FEATURE,^FEATURE…")]
+    features: Vec<String>,
+    /// Size of an inode: 128 to the block size
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = inode_size)]
+    inode_size: Option<u16>,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// UUID: one, or `random`, `time`, `clear`
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
+    uuid: Option<uuid::Choice>,
+    /// Percentage of the blocks that only root may use
+    #[arg(short = 'm', long, value_name = "PERCENT", value_parser = percent)]
+    reserved: Option<f64>,
+    /// Journal: size=SIZE (a plain number counts MiB)
+    #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = journal)]
+    journal: Option<u64>,
+    /// Blocks in a group, a multiple of 8
+    #[arg(short = 'g', long, value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
+    /// Groups whose bitmaps and inode tables stand together, a power of two
+    #[arg(short = 'G', long, value_name = "GROUPS")]
+    flex_groups: Option<u32>,
+}
+
+impl FormatOptions {
+    /// The engine's options, the UUID left out.
+    pub(crate) fn options(&self) -> Result<MkfsOptions, Failure> {
+        self.options_from(MkfsOptions::new())
+    }
+
+    /// As [`FormatOptions::options`], where no type is given on top of `base`.
+    pub(crate) fn options_from(&self, base: MkfsOptions) -> Result<MkfsOptions, Failure> {
+        let mut options = match &self.of_type {
+            Some(name) => MkfsOptions::of_type(name).map_err(|error| of_option("-t", &error))?,
+            None => base,
+        };
+        for wish in &self.features {
+            // One by one, so that an error names the feature.
+            for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
+                let option = || format!("-O {}", Shown(word.as_bytes()));
+                options = options.features(word).map_err(|e| of_option(&option(), &e))?;
+            }
+        }
+        if let Some(size) = self.block_size {
+            options = options.block_size(size);
+        }
+        if let Some(bytes) = self.cluster_size {
+            options = options.cluster_bytes(bytes);
+        }
+        if let Some(bytes) = self.inode_size {
+            options = options.inode_size(bytes);
+        }
+        if let Some(label) = &self.label {
+            options = options.label(label).map_err(|error| of_option("-L", &error))?;
+        }
+        if let Some(percent) = self.reserved {
+            options = options.reserved_percent(percent);
+        }
+        if let Some(bytes) = self.journal {
+            options = options.journal(JournalSize::Bytes(bytes));
+        }
+        if let Some(blocks) = self.blocks_per_group {
+            options = options.blocks_per_group(blocks);
+        }
+        if let Some(groups) = self.flex_groups {
+            options = options.flex_groups(groups);
+        }
+        Ok(options)
+    }
+
+    /// The UUID that was asked for.
+    pub(crate) fn uuid_bytes(&self, environment: &Environment) -> Option<[u8; 16]> {
+        self.uuid.map(|choice| choice.bytes(environment))
+    }
+
+    /// Whether the reserved blocks were said.
+    pub(crate) fn says_reserved(&self) -> bool {
+        self.reserved.is_some()
+    }
+}
+
+/// Reads `UID:GID`.
+pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text
+        .split_once(':')
+        .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
+    numbers.ok_or_else(|| format!("'{text}' is not UID:GID, two numbers as in 0:0"))
+}
+
+fn block_size(text: &str) -> Result<BlockSize, String> {
+    let size = u32::try_from(amount::bytes(text)?).ok().and_then(BlockSize::from_bytes);
+    size.ok_or_else(|| format!("'{text}' is not 1K, 2K, 4K, 8K, 16K, 32K or 64K"))
+}
+
+fn small(text: &str) -> Result<u32, String> {
+    u32::try_from(amount::bytes(text)?).map_err(|_| format!("'{text}' is too large"))
+}
+
+fn inode_size(text: &str) -> Result<u16, String> {
+    match u16::try_from(amount::bytes(text)?) {
+        Ok(size) if size >= 128 && size.is_power_of_two() => Ok(size),
+        _ => Err(format!("'{text}' is not 128, 256, 512, 1024, …")),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("'{text}' is not a percentage from 0 to 50")),
+    }
+}
+
+fn journal(text: &str) -> Result<u64, String> {
+    let size = text.strip_prefix("size=");
+    let size = size.ok_or_else(|| format!("'{text}' is not size=SIZE, as in size=64M"))?;
+    amount::scaled(size, 1 << 20)
+}

@@ -1,0 +1,270 @@
+//! `extant mkfs`: an empty volume.
+//!
+//! ```text
+//!   new file, with --size ──► sparse ─┐
+//!   file, no foreign content ► emptied ├─► mkfs::format ──► what was made
+//!   block device ─────────────────────┘       └ fails: a new file is taken away again
+//! ```
+
+pub(crate) mod format_options;
+mod signature;
+mod uuid;
+
+use crate::failure::{Failure, explained};
+use crate::image::Image;
+use crate::out::Out;
+use crate::shown::Shown;
+use crate::{amount, shown};
+use extant::mkfs::{self, InodeCount, Made};
+use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};
+use extant_base::ByteOffset;
+use extant_blockdev::Slice;
+use format_options::FormatOptions;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+
+/// Make an empty volume in a file or on a block device.
+///
+/// Defaults are those of mke2fs 1.47: the type ext4, 4 KiB blocks from 512 MiB on, one inode for
+/// 16 KiB, a journal. With --size a file is made, or emptied, that takes no more space than what is
+/// written. Sizes are in bytes; K, M, G, T mean powers of 1024.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant mkfs disk.img --size 10G
+  extant mkfs disk.img --size 1T -L data -m 0 -O ^resize_inode,inline_data
+  extant mkfs /dev/vdb -t ext2 -b 1024 --force
+  SOURCE_DATE_EPOCH=0 extant mkfs same.img --size 64M -U 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21 \\
+      --hash-seed 8d1c7f0e-2b3a-4c5d-8e9f-a0b1c2d3e4f5
+
+Exit status: 0 made, 1 failed (a file made for this is taken away again), 2 wrong usage.")]
+pub(crate) struct Args {
+    /// File to make or fill, or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Size of the volume; default: all of the file or device
+    #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
+    size: Option<u64>,
+    #[command(flatten)]
+    format: FormatOptions,
+    /// One inode for so many bytes
+    #[arg(short = 'i', long, value_name = "BYTES", value_parser = amount::bytes,
+          conflicts_with = "inodes")]
+    inode_ratio: Option<u64>,
+    /// At least so many inodes
+    #[arg(short = 'N', long, value_name = "COUNT")]
+    inodes: Option<u32>,
+    /// Owner and group of the root directory, as UID:GID
+    #[arg(long, value_name = "UID:GID", value_parser = format_options::owner)]
+    root_owner: Option<(u32, u32)>,
+    /// Seed of the name hashes of directories; default: random
+    #[arg(long, value_name = "UUID", value_parser = uuid::parse)]
+    hash_seed: Option<[u8; 16]>,
+    /// Write over another filesystem or a partition table
+    #[arg(short, long)]
+    force: bool,
+    /// Print what was made as JSON (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    image: String,
+    bytes: u64,
+    block_bytes: usize,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    groups: u32,
+    journal_blocks: u32,
+    uuid: &'a str,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let environment = environment()?;
+        let mut options = self.format.options()?;
+        let inodes = match (self.inode_ratio, self.inodes) {
+            (Some(bytes), _) => InodeCount::BytesPerInode(bytes),
+            (None, Some(count)) => InodeCount::AtLeast(count),
+            (None, None) => InodeCount::Auto,
+        };
+        options = options.inodes(inodes);
+        if let Some(uuid) = self.format.uuid_bytes(&environment) {
+            options = options.uuid(uuid);
+        }
+        if let Some((uid, gid)) = self.root_owner {
+            options = options.root_owner(uid, gid);
+        }
+        if let Some(seed) = self.hash_seed {
+            options = options.hash_seed(seed);
+        }
+        let target = self.target(&image)?;
+        let made = mkfs::format(target.device, &options.zeroed(target.zeroed), &environment);
+        match made {
+            Ok(made) => {
+                self.answer(&image, &made)?;
+                Ok(0)
+            }
+            Err(error) => {
+                if target.is_new {
+                    let _ = fs::remove_file(&image.path);
+                }
+                Err(Failure::of_image(&image.name, &error))
+            }
+        }
+    }
+
+    fn answer(&self, image: &Image, made: &Made) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let mut out = Out::new();
+        let uuid = shown::uuid(&made.uuid);
+        let bytes = made.blocks * made.block_bytes as u64;
+        match self.json {
+            true => {
+                use std::os::unix::ffi::OsStrExt;
+                out.json(&Answer {
+                    image: shown::encoded(image.name.as_os_str().as_bytes()),
+                    bytes,
+                    block_bytes: made.block_bytes,
+                    blocks: made.blocks,
+                    free_blocks: made.free_blocks,
+                    inodes: made.inodes,
+                    groups: made.groups,
+                    journal_blocks: made.journal_blocks,
+                    uuid: &uuid,
+                })?;
+            }
+            false => {
+                let journal = match made.journal_blocks {
+                    0 => "no journal".into(),
+                    n => {
+                        let size = u64::from(n) * made.block_bytes as u64;
+                        format!("a journal of {}", amount::shown(size))
+                    }
+                };
+                let (name, size) = (Shown::path(&image.name), amount::shown(bytes));
+                let (blocks, block_bytes, inodes) = (made.blocks, made.block_bytes, made.inodes);
+                let free = amount::shown(made.free_blocks * made.block_bytes as u64);
+                out.text(format_args!(
+                    "{name}: {size}, {blocks} blocks of {block_bytes} bytes, {inodes} inodes, \
+                     {journal}, {free} free\nUUID {uuid}\n"
+                ))?;
+            }
+        }
+        out.finish()
+    }
+
+    /// Opens the place for the volume, and makes sure that nothing of worth is there.
+    fn target(&self, image: &Image) -> Result<Target, Failure> {
+        let path = &image.path;
+        let engine = |error| Failure::of_image(&image.name, &error);
+        let meta = match fs::metadata(path) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let Some(size) = self.size else {
+                    let name = Shown::path(&image.name);
+                    return Err(Failure::new(format!(
+                        "{name}: no such file: say how large to make it, as in --size 10G"
+                    )));
+                };
+                let len = image.offset.checked_add(size);
+                let len =
+                    len.ok_or_else(|| Failure::new("--size is more than 64 bits can count"))?;
+                let device = FileOptions::new().create_new(path, len).map_err(engine)?;
+                let device = slice(Arc::new(device), image, Some(size))?;
+                return Ok(Target { device, zeroed: true, is_new: true });
+            }
+            Err(error) => return Err(Failure::of_file("open", path, error)),
+        };
+        if !self.force
+            && let Some(found) = signature::find(path, image.offset)
+                .map_err(|error| Failure::of_file("read", path, error))?
+        {
+            return Err(Failure::new(format!(
+                "{}: holds {found}: use --force to write over it",
+                Shown::path(&image.name)
+            )));
+        }
+        if meta.file_type().is_block_device() || image.offset > 0 {
+            let device = FileOptions::new().write(true).open(path).map_err(engine)?;
+            let device = slice(Arc::new(device), image, self.size)?;
+            return Ok(Target { device, zeroed: false, is_new: false });
+        }
+        let len = self.size.unwrap_or(meta.len());
+        if len == 0 {
+            return Err(Failure::new(format!(
+                "{}: is empty: say how large to make it, as in --size 10G",
+                Shown::path(&image.name)
+            )));
+        }
+        let device = FileOptions::new().create(path, len).map_err(engine)?;
+        Ok(Target { device: Arc::new(device), zeroed: true, is_new: false })
+    }
+}
+
+struct Target {
+    device: Arc<dyn BlockDevice>,
+    zeroed: bool,
+    is_new: bool,
+}
+
+/// The part of a device that the volume is to have.
+fn slice(
+    device: Arc<dyn BlockDevice>,
+    image: &Image,
+    size: Option<u64>,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    if image.offset == 0 && size.is_none_or(|size| size == device.len()) {
+        return Ok(device);
+    }
+    let have = device.len();
+    let rest = have.saturating_sub(image.offset);
+    let len = size.unwrap_or(rest);
+    match Slice::new(device, ByteOffset(image.offset), len) {
+        Ok(part) => Ok(Arc::new(part)),
+        Err(_) => Err(Failure::new(format!(
+            "{}: has {have} bytes, too few for {len} bytes from byte {} on",
+            Shown::path(&image.name),
+            image.offset
+        ))),
+    }
+}
+
+/// The system's clock and chance; the clock of `SOURCE_DATE_EPOCH` where that is set.
+pub(crate) fn environment() -> Result<Environment, Failure> {
+    let mut environment = Environment::default();
+    if let Some(sec) = source_date_epoch()? {
+        environment.clock = Arc::new(FixedClock(Timestamp::from_secs(sec)));
+    }
+    Ok(environment)
+}
+
+/// The seconds since 1970 in `SOURCE_DATE_EPOCH`, if it is set.
+pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
+    match std::env::var_os("SOURCE_DATE_EPOCH") {
+        None => Ok(None),
+        Some(text) if text.is_empty() => Ok(None),
+        Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
+            Some(sec) => Ok(Some(sec)),
+            None => Err(Failure::new(
+                "SOURCE_DATE_EPOCH in the environment is not a number of seconds: unset or correct it",
+            )),
+        },
+    }
+}
+
+/// An error of an option, with its name.
+pub(crate) fn of_option(option: &str, error: &extant::Error) -> Failure {
+    Failure::new(format!("{option}: {}", explained(error)))
+}

@@ -1,0 +1,95 @@
+//! UUIDs as the command line takes them.
+
+use extant::Environment;
+
+/// Which UUID a new volume gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// This one.
+    Given([u8; 16]),
+    /// From chance (version 4).
+    Random,
+    /// From time and chance (version 1).
+    Time,
+}
+
+impl Choice {
+    /// The UUID itself.
+    pub(crate) fn bytes(self, environment: &Environment) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        match self {
+            Choice::Given(uuid) => return uuid,
+            Choice::Random => {
+                environment.fill(&mut uuid);
+                uuid[6] = uuid[6] & 0x0F | 0x40;
+            }
+            Choice::Time => {
+                environment.fill(&mut uuid);
+                // RFC 9562, version 1: 100 ns since 1582-10-15, and a node number from chance,
+                // which has the multicast bit set.
+                let now = environment.now();
+                let since_1582 = i128::from(now.sec) + 12_219_292_800;
+                let ticks = (since_1582 * 10_000_000 + i128::from(now.nsec / 100)).max(0) as u64;
+                uuid[..4].copy_from_slice(&(ticks as u32).to_be_bytes());
+                uuid[4..6].copy_from_slice(&((ticks >> 32) as u16).to_be_bytes());
+                uuid[6..8].copy_from_slice(&((ticks >> 48) as u16 & 0x0FFF | 0x1000).to_be_bytes());
+                uuid[10] |= 1;
+            }
+        }
+        uuid[8] = uuid[8] & 0x3F | 0x80;
+        uuid
+    }
+}
+
+/// Reads a UUID, or how to get one.
+pub(crate) fn choice(text: &str) -> Result<Choice, String> {
+    match text {
+        "random" => Ok(Choice::Random),
+        "time" => Ok(Choice::Time),
+        "clear" | "null" => Ok(Choice::Given([0; 16])),
+        _ => parse(text).map(Choice::Given),
+    }
+}
+
+/// Reads 32 hex digits, in groups or not.
+pub(crate) fn parse(text: &str) -> Result<[u8; 16], String> {
+    let wrong = || format!("'{text}' is not a UUID like 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21");
+    let hyphens: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+    if !hyphens.is_empty() && hyphens != [8, 13, 18, 23] {
+        return Err(wrong());
+    }
+    let digits: String = text.chars().filter(|&c| c != '-').collect();
+    if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant::Timestamp;
+
+    #[test]
+    fn a_uuid_is_read_in_groups_or_not() {
+        let bytes: [u8; 16] = std::array::from_fn(|n| n as u8);
+        assert_eq!(parse("00010203-0405-0607-0809-0A0b0c0d0e0f"), Ok(bytes));
+        assert_eq!(parse("000102030405060708090a0b0c0d0e0f"), Ok(bytes));
+        for text in
+            ["", "0001", "000102030405060708090a0b0c0d0e0g", "0001-02030405060708090a0b0c0d0e0f"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn made_uuids_say_their_version() {
+        let environment = Environment::fixed(Timestamp::from_secs(0), 7);
+        let random = Choice::Random.bytes(&environment);
+        assert_eq!((random[6] >> 4, random[8] >> 6), (4, 2));
+        let time = Choice::Time.bytes(&environment);
+        // 1970-01-01 is tick 0x01B21DD213814000.
+        assert_eq!(time[..8], [0x13, 0x81, 0x40, 0x00, 0x1D, 0xD2, 0x11, 0xB2]);
+        assert_eq!(time[8] >> 6, 2);
+    }
+}

@@ -1,0 +1,163 @@
+//! `extant stat`: all that is known of single files.
+
+use crate::failure::{Failure, tell};
+use crate::image::{Image, as_path, inner_path};
+use crate::moment;
+use crate::out::Out;
+use crate::record::{Ask, Record, flag_letters};
+use crate::shown::Shown;
+use crate::verb::ls::mode_letters;
+use crate::walk::Visit;
+use extant::{FileKind, Filesystem, Metadata};
+use extant_ondisk::features::RoCompat;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Show all that is known of files: inode, times, flags, attributes, extents.
+///
+/// A symbolic link at the end of PATH stands for itself.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant stat disk.img /bin/sh
+  extant stat --extents disk.img /var/lib/db
+  extant stat --json --hash disk.img /etc/passwd /etc/group
+
+Exit status: 0 all was read, 1 something could not be read.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Files in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Show where the content lies
+    #[arg(short, long)]
+    extents: bool,
+    /// Print one JSON object a file (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// With --json, hash what files hold
+    #[arg(long, requires = "json")]
+    hash: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let fs = image.open()?;
+        let mut out = Out::new();
+        let mut failed = false;
+        for path in &self.paths {
+            let path = inner_path(path);
+            let meta = fs
+                .symlink_metadata(as_path(&path))
+                .map_err(|error| image.failure(&path, &error))?;
+            let visit = Visit {
+                path: path.clone(),
+                ino: meta.ino(),
+                kind: Some(meta.kind()),
+                metadata: Some(meta.clone()),
+                depth: 0,
+                last: true,
+                problems: Vec::new(),
+            };
+            match self.json {
+                true => {
+                    let ask = Ask { hash: self.hash, extents: self.extents };
+                    let record = Record::of(&fs, visit, ask);
+                    if let Some(error) = &record.error {
+                        failed = true;
+                        let name = Shown::path(&image.name);
+                        tell(format_args!("{name}: {}: {error}", Shown(&path)));
+                    }
+                    out.json(&record)?;
+                }
+                false => {
+                    let shown = show(&fs, &path, &meta, self.extents, &mut out)?;
+                    shown.map_err(|error| image.failure(&path, &error))?;
+                }
+            }
+        }
+        out.finish()?;
+        Ok(u8::from(failed))
+    }
+}
+
+/// The outer result is the output's, the inner one the volume's.
+fn show(
+    fs: &Filesystem,
+    path: &[u8],
+    meta: &Metadata,
+    extents: bool,
+    out: &mut Out,
+) -> Result<Result<(), extant::Error>, Failure> {
+    let mut text = format!("   Path: {}", Shown(path));
+    if meta.kind() == FileKind::Symlink {
+        match fs.read_link_ino(meta.ino()) {
+            Ok(target) => text += &format!(" -> {}", Shown(target.as_os_str().as_bytes())),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    let kind = match meta.kind() {
+        FileKind::Regular => "regular file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+        FileKind::Fifo => "named pipe",
+        FileKind::Socket => "socket",
+    };
+    text += &format!("\n   Type: {kind}");
+    if let Some(device) = meta.device() {
+        text += &format!(" {}, {}", device.major, device.minor);
+    }
+    text += &format!("\n  Inode: {}  Generation: {}", meta.ino(), meta.generation());
+    text += &format!("\n   Mode: {:04o} ({})", meta.permissions(), mode_letters(meta));
+    text += &format!("\n  Owner: {}  Group: {}", meta.uid(), meta.gid());
+    if fs.superblock().features.ro_compat.contains(RoCompat::PROJECT) {
+        text += &format!("  Project: {}", meta.project());
+    }
+    text += &format!("\n  Links: {}", meta.links());
+    text += &format!("\n   Size: {}  Sectors: {}", meta.len(), meta.sectors());
+    text += &format!("\n  Flags: {:#x} ({})", meta.flags().bits(), flag_letters(meta.flags()));
+    text += &format!("\n Access: {}", moment::full(meta.accessed()));
+    text += &format!("\n Modify: {}", moment::full(meta.modified()));
+    text += &format!("\n Change: {}", moment::full(meta.changed()));
+    if let Some(birth) = meta.created() {
+        text += &format!("\n  Birth: {}", moment::full(birth));
+    }
+    out.text(format_args!("{text}\n"))?;
+    let attributes = match fs.xattrs_of_ino(meta.ino()) {
+        Ok(attributes) => attributes,
+        Err(error) => return Ok(Err(error)),
+    };
+    for (name, value) in &attributes {
+        let printable = value.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        match printable {
+            true => out.text(format_args!("  Xattr: {} = {:?}\n", Shown(name), ascii(value)))?,
+            false => {
+                let hex = crate::shown::hex(value);
+                out.text(format_args!("  Xattr: {} = 0x{hex}\n", Shown(name)))?;
+            }
+        }
+    }
+    if extents && meta.is_file() {
+        let pieces = match fs.open_ino(meta.ino()).and_then(|file| file.extents()) {
+            Ok(pieces) => pieces,
+            Err(error) => return Ok(Err(error)),
+        };
+        for piece in pieces {
+            let kind = if piece.written { "" } else { " unwritten" };
+            let (from, len) = (piece.offset, piece.len);
+            out.text(format_args!(
+                " Extent: {len} bytes at {from}: block {}{kind}\n",
+                piece.block
+            ))?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn ascii(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}

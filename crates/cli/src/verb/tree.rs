@@ -1,0 +1,141 @@
+//! `extant tree`: everything below a path.
+
+use crate::failure::{Failure, tell};
+use crate::image::{Image, inner_path};
+use crate::out::{Out, style};
+use crate::record::{Ask, Record};
+use crate::shown::Shown;
+use crate::walk::{Visit, Visitor, walk};
+use extant::{FileKind, Filesystem, Metadata};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Show everything at and below a path.
+///
+/// With --json one object a line: the entry at PATH first, each directory before what it holds, and
+/// the names in a directory in the order of their bytes. --hash adds the SHA-256 of what files hold.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant tree disk.img
+  extant tree --depth 2 disk.img /usr
+  extant tree --json --hash disk.img > manifest.jsonl
+
+Exit status: 0 all was read, 1 something could not be read (the rest is shown).")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Where to start
+    #[arg(value_name = "PATH", default_value = "/")]
+    path: OsString,
+    /// Go this many levels down
+    #[arg(short, long, value_name = "LEVELS")]
+    depth: Option<usize>,
+    /// Print one JSON object an entry (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// With --json, hash what files hold
+    #[arg(long, requires = "json")]
+    hash: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let fs = image.open()?;
+        let mut out = Out::new();
+        let path = inner_path(&self.path);
+        let depth = self.depth.unwrap_or(usize::MAX);
+        let mut printer = Printer {
+            args: &self,
+            image: &image,
+            fs: &fs,
+            out: &mut out,
+            lasts: Vec::new(),
+            directories: 0,
+            others: 0,
+            failed: false,
+        };
+        walk(&image, &fs, &path, depth, &mut printer)?;
+        let Printer { directories, others, failed, .. } = printer;
+        if !self.json {
+            let plural =
+                |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+            let directories = plural(directories, "directory", "directories");
+            out.text(format_args!("\n{directories}, {}\n", plural(others, "file", "files")))?;
+        }
+        out.finish()?;
+        Ok(u8::from(failed))
+    }
+}
+
+struct Printer<'a> {
+    args: &'a Args,
+    image: &'a Image,
+    fs: &'a Filesystem,
+    out: &'a mut Out,
+    /// Of each level: whether its entry was the last one.
+    lasts: Vec<bool>,
+    directories: u64,
+    others: u64,
+    failed: bool,
+}
+
+impl Visitor for Printer<'_> {
+    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+        match self.args.json {
+            true => self.record(visit)?,
+            false => self.line(visit)?,
+        }
+        Ok(true)
+    }
+}
+
+impl Printer<'_> {
+    fn record(&mut self, visit: Visit) -> Result<(), Failure> {
+        let path = visit.path.clone();
+        let ask = Ask { hash: self.args.hash, extents: false };
+        let record = Record::of(self.fs, visit, ask);
+        if let Some(error) = &record.error {
+            self.complain(&path, error);
+        }
+        self.out.json(&record)
+    }
+
+    fn line(&mut self, visit: Visit) -> Result<(), Failure> {
+        match visit.kind {
+            // As with tree(1), the start is not counted.
+            Some(FileKind::Directory) => self.directories += u64::from(visit.depth > 0),
+            _ => self.others += 1,
+        }
+        if let Some(error) = visit.error() {
+            self.complain(&visit.path, &error);
+        }
+        self.lasts.truncate(visit.depth.saturating_sub(1));
+        for last in &self.lasts {
+            self.out.text(format_args!("{}", if *last { "    " } else { "│   " }))?;
+        }
+        if visit.depth > 0 {
+            self.out.text(format_args!("{}", if visit.last { "└── " } else { "├── " }))?;
+            self.lasts.push(visit.last);
+        }
+        let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
+        let name = if visit.depth == 0 { &visit.path } else { visit.name() };
+        self.out.name(name, style(visit.kind, mode))?;
+        if visit.kind == Some(FileKind::Symlink) && visit.metadata.is_some() {
+            match self.fs.read_link_ino(visit.ino) {
+                Ok(target) => {
+                    self.out.text(format_args!(" -> "))?;
+                    self.out.name(target.as_os_str().as_bytes(), "")?;
+                }
+                Err(error) => self.complain(&visit.path, &crate::failure::explained(&error)),
+            }
+        }
+        self.out.text(format_args!("\n"))
+    }
+
+    fn complain(&mut self, path: &[u8], error: &str) {
+        self.failed = true;
+        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+    }
+}
