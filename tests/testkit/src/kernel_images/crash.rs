@@ -63,7 +63,7 @@ const FULL_COMMIT: &[(&str, &str, &str)] = &[
     ("eainode", "-b 4096 -O ea_inode", ""),
 ];
 
-/// Variants of fast commits, four scenarios each.
+/// Variants of fast commits, five scenarios each.
 const FAST_COMMIT: &[(&str, &str)] = &[
     ("inline", "-b 4096 -O fast_commit,inline_data"),
     ("bigalloc", "-b 4096 -O fast_commit,bigalloc -C 16384"),
@@ -87,7 +87,10 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ("ext2-mixed", "-t ext2 -b 1024", "mixed"),
 ];
 
-/// Every case, about 150.
+/// Random scenarios beside the table's when `EXTANT_SEED` is set, as `make soak` does.
+const SOAK_CASES: u64 = 60;
+
+/// Every case, about 150; more with `EXTANT_SEED`.
 pub fn crash_cases() -> Vec<CrashCase> {
     let mut cases = Vec::new();
     let mut add = |variant: &str, mkfs: &str, mount: &str, scenario: &str| {
@@ -106,12 +109,13 @@ pub fn crash_cases() -> Vec<CrashCase> {
     }
     for seed in 1..=8 {
         add("fc", FC, "", &format!("random-{seed}"));
+        add("fc", FC, "", &format!("quick-{seed}"));
     }
-    for scenario in ["mixed", "append", "sparse", "truncate", "random-11", "random-12"] {
+    for scenario in ["mixed", "append", "sparse", "truncate", "random-11", "quick-12", "quick-13"] {
         add("fc1k", "-b 1024 -O fast_commit", "", scenario);
     }
     for (variant, mkfs) in FAST_COMMIT {
-        for scenario in ["mixed", "linkunlink", "orphans", "random-21"] {
+        for scenario in ["mixed", "linkunlink", "orphans", "random-21", "quick-22"] {
             add(&format!("fc-{variant}"), mkfs, "", scenario);
         }
     }
@@ -127,6 +131,18 @@ pub fn crash_cases() -> Vec<CrashCase> {
     }
     for (name, mkfs, scenario) in SINGLE {
         add(name, mkfs, "", scenario);
+    }
+    if let Some(seed) = std::env::var("EXTANT_SEED").ok().and_then(|s| s.parse::<u64>().ok()) {
+        for i in 0..SOAK_CASES {
+            let (variant, mkfs, mount) = FULL_COMMIT[i as usize % FULL_COMMIT.len()];
+            let (fc_variant, fc_mkfs) = FAST_COMMIT[i as usize % FAST_COMMIT.len()];
+            let scenario = format!("random-{}", seed.wrapping_add(i));
+            if !mkfs.contains("JOURNAL") {
+                add(&format!("soak-{variant}"), mkfs, mount, &scenario);
+            }
+            let quick = scenario.replace("random", "quick");
+            add(&format!("soak-fc-{fc_variant}"), fc_mkfs, "", &quick);
+        }
     }
     cases
 }

@@ -153,7 +153,7 @@ pub(super) fn everyday() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|(name, _)| *name).take_while(|name| *name != "revoke")
 }
 
-/// Runs scenario `name` (`random-SEED` for a random one) in `dir`; returns what must survive and
+/// Runs scenario `name` (`random-SEED` and `quick-SEED` for random ones) in `dir`; returns what must survive and
 /// the files to hold open until the crash.
 pub fn run_scenario(dir: &Path, name: &str) -> Result<(Vec<Must>, Vec<File>), String> {
     let run = || -> io::Result<Stage> {
@@ -163,9 +163,10 @@ pub fn run_scenario(dir: &Path, name: &str) -> Result<(Vec<Must>, Vec<File>), St
             stage.place.put(format!("base/f{i:02}"), &bytes(i, 700 * i as usize))?;
         }
         stage.syncfs()?;
-        match name.strip_prefix("random-") {
-            Some(seed) => random(&mut stage, seed.parse().expect("random-NUMBER"))?,
-            None => {
+        match name.rsplit_once('-') {
+            Some(("random", seed)) => random(&mut stage, number(seed), Ending::FsyncAll)?,
+            Some(("quick", seed)) => random(&mut stage, number(seed), Ending::FsyncFiles)?,
+            _ => {
                 let act = ACTS.iter().find(|(n, _)| *n == name).expect("a known scenario");
                 (act.1)(&mut stage)?;
             }
@@ -174,6 +175,10 @@ pub fn run_scenario(dir: &Path, name: &str) -> Result<(Vec<Must>, Vec<File>), St
     };
     let stage = run().map_err(|e| format!("scenario {name}: {e}"))?;
     Ok((stage.must, stage.held))
+}
+
+fn number(seed: &str) -> u64 {
+    seed.parse().expect("SCENARIO-NUMBER")
 }
 
 fn numbered(prefix: &str, count: usize) -> Vec<String> {
@@ -397,8 +402,18 @@ fn wrap(s: &mut Stage) -> io::Result<()> {
     s.keep(names)
 }
 
-/// 120 random operations, then fsync of every file that is left.
-fn random(s: &mut Stage, seed: u64) -> io::Result<()> {
+/// How a random scenario makes everything durable.
+#[derive(Clone, Copy, PartialEq)]
+enum Ending {
+    /// fsync of every file and directory that is left; a directory's is a full commit.
+    FsyncAll,
+    /// Of files only, and often on the way: with fast commits each is one, and a fast commit carries
+    /// every name given before it.
+    FsyncFiles,
+}
+
+/// 120 random operations and an ending.
+fn random(s: &mut Stage, seed: u64, ending: Ending) -> io::Result<()> {
     let mut rng = Rng::new(seed);
     let mut files: Vec<String> = (0..20).map(|i| format!("base/f{i:02}")).collect();
     let mut dirs = vec![String::from("base")];
@@ -415,7 +430,7 @@ fn random(s: &mut Stage, seed: u64) -> io::Result<()> {
             4 => {
                 let len = std::fs::metadata(s.place.path(&files[at]))?.len();
                 let to = rng.below(len as usize + 1) as u64;
-                s.write_only(&files[at], &bytes(k, 700), Some(to))?;
+                drop(s.write_only(&files[at], &bytes(k, 700), Some(to))?);
             }
             5 if files.len() > 5 => s.place.unlink(files.swap_remove(at))?,
             6 => {
@@ -437,9 +452,17 @@ fn random(s: &mut Stage, seed: u64) -> io::Result<()> {
             10 => s.place.symlink(&"t".repeat(1 + rng.below(200)), &new)?,
             _ => s.fsync(&files[at])?,
         }
+        if ending == Ending::FsyncFiles && rng.below(3) == 0 {
+            let at = rng.below(files.len());
+            s.write(&files[at], &bytes(k, 20), None)?;
+        }
     }
-    for name in files.iter().chain(&dirs) {
-        s.fsync(name)?;
+    match ending {
+        Ending::FsyncAll => files.iter().chain(&dirs).try_for_each(|name| s.fsync(name))?,
+        Ending::FsyncFiles => {
+            files.iter().try_for_each(|name| s.fsync(name))?;
+            s.write(&files[0], b"the end", None)?;
+        }
     }
     let names: std::collections::BTreeSet<String> = files.into_iter().chain(dirs).collect();
     s.keep(names)
