@@ -152,7 +152,7 @@ what! {
     QuotaUsage => "quota usage is wrong",
     DeletionTime => "inode in use has a deletion time",
     Backup => "backup superblock differs from the primary",
-    VolumeState => "volume is marked as having errors",
+    VolumeState => "volume was not left in order",
     ItableUnused => "inode in use lies in the part of its table that was never used",
     ResourceLimit => "volume is larger than a check can hold",
     Unreadable => "block cannot be read",

@@ -36,6 +36,7 @@ use crate::recovery::{self, Wish};
 use crate::volume::VolumeOptions;
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
+use extant_ondisk::features::RoCompat;
 use report::Findings;
 use std::fmt;
 use std::sync::Arc;
@@ -124,6 +125,10 @@ pub fn check_device(
     let Some(found) = pass0::superblock::find(&*device, &findings)? else {
         return Ok(findings.into_report(None));
     };
+    if found.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+        let detail = "inodes may wait to be freed; recover the volume";
+        findings.error_with(What::OrphanFile, Site::NOWHERE.offset(0x64), detail);
+    }
     let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
         true => match recovered(&device, options, &findings) {
             Ok(overlay) => match pass0::superblock::find(&*overlay, &Findings::new(0))? {
@@ -174,6 +179,8 @@ fn recovered(
     let volume = VolumeOptions::default();
     let report =
         recovery::recover(&Wish { home: Arc::clone(&overlay), external, options: &volume })?;
+    let detail = format!("{} transactions replayed in memory", report.transactions);
+    findings.note(What::VolumeState, Site::NOWHERE.offset(0x60), detail);
     for problem in &report.problems {
         findings.corrupt(problem, "met during recovery");
     }

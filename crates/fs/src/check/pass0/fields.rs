@@ -61,6 +61,10 @@ pub(super) fn check(view: &View<'_>) {
             view.error_with(What::QuotaFile, at(0x26C), format!("inode {project}"));
         }
     }
+    let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum];
+    if !view.has_ro_compat(RoCompat::QUOTA) && quotas != [0; 3] {
+        contradiction("quota files are named without quota");
+    }
     if view.has_compat(Compat::ORPHAN_FILE) {
         let number = sb.orphan_file_inum;
         if number < sb.first_ino || number > sb.inodes_count {
@@ -74,7 +78,7 @@ pub(super) fn check(view: &View<'_>) {
     }
     let unknown = sb.features.compat.unknown().bits() | sb.features.ro_compat.unknown().bits();
     if unknown != 0 {
-        view.note(What::SuperblockFeatures, at(0x5C), "unknown features; their rules go unchecked");
+        contradiction("unknown features, whose rules go unchecked");
     }
     if sb.state.contains(VolumeState::ERROR) {
         view.note(What::VolumeState, at(0x3A), "errors were recorded");

@@ -235,8 +235,12 @@ impl Scan<'_, '_> {
                 }
             }
             Role::Unused => {
-                if inode.mode != 0 || (matches!(ino.get(), 3 | 4 | 7 | 8) && is_mapped) {
+                if is_mapped && matches!(ino.get(), 3 | 4 | 7 | 8) {
                     wrong("in use, and the volume has no such file");
+                } else if inode.mode != 0 && !matches!(ino.get(), 3 | 4 | 8) {
+                    wrong("a mode, and the number has no use");
+                } else if inode.mode != 0 {
+                    self.view.note(What::InodeReserved, at, "a mode without a file");
                 }
                 return is_mapped;
             }

@@ -46,6 +46,9 @@ pub(super) fn check(view: &View<'_>) {
                     "version 1 with fields of 2",
                 );
             }
+            if journal.nr_users > 1 {
+                view.error_with(What::JournalSuperblock, at.offset(0x40), "many users of one file");
+            }
             if journal.maxlen < 1024 {
                 view.error_with(
                     What::JournalSuperblock,

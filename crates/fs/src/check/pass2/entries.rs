@@ -15,7 +15,7 @@ use crate::check::pass1::{Dir, DirBlock as Place, Tables};
 use crate::check::view::View;
 use extant_base::{BlockNr, Ino, Site, What};
 use extant_ondisk::casefold::CaseFold;
-use extant_ondisk::dirent::{DirBlock, DirFormat, Dirent, EntryKind};
+use extant_ondisk::dirent::{DirBlock, DirFormat, Dirent, EntryKind, HEAD_LEN};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDir};
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,7 +76,7 @@ impl<'d, 'v> Directory<'d, 'v> {
                 self.tree = Tree::root(self, bytes, at);
                 if self.tree.is_some() {
                     let plain = DirBlock::new(bytes, self.format.without_tail(), at);
-                    return self.first_block(&plain, at, place.logical);
+                    return self.first_block(&plain, bytes, at);
                 }
             } else if Tree::is_node(&self.format, bytes) {
                 if let Some(tree) = &mut self.tree {
@@ -105,32 +105,34 @@ impl<'d, 'v> Directory<'d, 'v> {
             tree.begin_leaf(place.logical);
         }
         match place.logical {
-            0 => self.first_block(&leaf, at, 0),
+            0 => self.first_block(&leaf, bytes, at),
             _ => self.entries(leaf.entries(), at, place.logical, bytes),
         }
     }
 
     /// The block that starts with "." and "..".
-    fn first_block(&mut self, block: &DirBlock<'_>, at: Site, logical: u32) {
+    fn first_block(&mut self, block: &DirBlock<'_>, bytes: &[u8], at: Site) {
         let mut entries = block.entries();
         for dots in [&b"."[..], b".."] {
             let start = entries.offset();
             match entries.next() {
                 Some(Ok(entry)) if entry.name == dots && entry.ino.is_some() => {
+                    // Old readers take the dots for strings.
+                    if bytes.get(start + HEAD_LEN + dots.len()) != Some(&0) {
+                        self.view.error_with(What::DirentDot, at.offset(start), "no NUL behind it");
+                    }
                     self.dots(&entry, at);
                 }
                 Some(Ok(entry)) => {
                     let detail = format!("{} is missing", dots.escape_ascii());
                     self.view.error_with(What::DirentDot, at.offset(start), detail);
-                    self.entry(&entry, at, logical);
+                    self.entry(&entry, at, 0);
                 }
                 Some(Err(error)) => self.view.corrupt(&error, ""),
                 None => self.view.error(What::DirentDot, at.offset(start)),
             }
         }
-        for entry in entries {
-            self.next(entry, at, logical);
-        }
+        self.entries(entries, at, 0, bytes);
     }
 
     fn dots(&mut self, entry: &Dirent<'_>, at: Site) {
