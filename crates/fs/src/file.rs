@@ -58,7 +58,7 @@ impl File {
 
     /// What is known of the file besides its content.
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(self.inode.ino, &self.inode.read())
+        Metadata::of(self.fs.volume(), self.inode.ino, &self.inode.read())
     }
 
     /// Reads bytes from `offset` on; how many, fewer than `buf` holds only at the file's end.

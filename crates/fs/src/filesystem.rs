@@ -158,7 +158,7 @@ impl Filesystem {
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
         let inode = self.volume.inode(ino)?;
         let body = inode.read();
-        Ok(Metadata::of(ino, &body))
+        Ok(Metadata::of(&self.volume, ino, &body))
     }
 
     /// Whether the path names something; symlinks are followed. Errors other than a missing name
@@ -277,7 +277,7 @@ impl Filesystem {
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
         let inode = self.resolve(path, last)?;
         let body = inode.read();
-        Ok(Metadata::of(inode.ino, &body))
+        Ok(Metadata::of(&self.volume, inode.ino, &body))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Arc<Inode>> {

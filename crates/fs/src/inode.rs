@@ -19,6 +19,7 @@ use extant_base::{Ino, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
+use extant_ondisk::superblock::VolumeState;
 use hashbrown::HashMap;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -249,8 +250,12 @@ impl Volume {
         let at = Site::of_ino(ino);
         let place = self.layout.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
         let desc = self.descriptor(place.group)?;
-        // Slots that were never used hold garbage.
-        if place.slot >= desc.used_slots(&self.layout, &self.csum) {
+        // Slots that were never used hold garbage; but a volume without a journal that was not
+        // unmounted has descriptors older than its inodes, and a reader believes the inodes.
+        let stale = self.read_only
+            && !self.has_compat(Compat::HAS_JOURNAL)
+            && !self.at_open.state.contains(VolumeState::VALID);
+        if !stale && place.slot >= desc.used_slots(&self.layout, &self.csum) {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }
         self.prefetch_inodes(place.group, place.slot, &desc);

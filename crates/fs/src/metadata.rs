@@ -1,6 +1,7 @@
 //! What is known of a file besides its content.
 
 use crate::inode::Body;
+use crate::volume::Volume;
 use extant_base::Ino;
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
@@ -28,15 +29,23 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub(crate) fn of(ino: Ino, body: &Body) -> Metadata {
+    pub(crate) fn of(volume: &Volume, ino: Ino, body: &Body) -> Metadata {
         let disk = &body.disk;
+        let mut size = disk.size;
+        if disk.is_symlink()
+            && disk.flags.contains(InodeFlags::ENCRYPT)
+            && let Ok(target) = volume.symlink_target(ino, body)
+        {
+            // As Linux: the length of the target that is shown without the key.
+            size = target.len() as u64;
+        }
         Metadata {
             ino,
             kind: body.file_kind(),
             mode: disk.mode,
             uid: disk.uid,
             gid: disk.gid,
-            size: disk.size,
+            size,
             sectors: disk.sectors,
             links: disk.links,
             atime: disk.atime,

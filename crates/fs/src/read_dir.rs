@@ -135,7 +135,7 @@ impl DirEntry {
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
         let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
-        Ok(Metadata::of(self.ino, &body))
+        Ok(Metadata::of(self.fs.volume(), self.ino, &body))
     }
 
     /// Opens the file, if it is a regular one.

@@ -298,9 +298,6 @@ fn apply(features: &mut Features, wish: &str) -> Result<()> {
         }
         // What one feature says of another, as mke2fs settles it.
         if on {
-            if name == "sparse_super2" {
-                features.ro_compat.remove(RoCompat::SPARSE_SUPER);
-            }
             if features.incompat.contains(Incompat::META_BG) && name == "meta_bg" {
                 features.compat.remove(Compat::RESIZE_INODE);
             }
