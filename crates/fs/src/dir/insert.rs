@@ -17,7 +17,7 @@ use crate::inode::Body;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::Handle;
+use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind, NAME_MAX, name_is_legal};
 use extant_ondisk::features::Compat;
 use extant_ondisk::hash::HashVersion;
@@ -108,15 +108,14 @@ impl Volume {
         if dir.blocks == 0 {
             return Err(dir.site().corrupt(What::DirectorySize));
         }
-        if let Some(at) = dir.room_for(wanted, new.name)? {
-            let placed = dir.insert_into(handle, at, new)?;
-            return placed.ok_or_else(|| dir.site().corrupt(What::DirentLength));
+        if let Some(room) = dir.room_for(wanted, new.name)? {
+            return dir.insert_at(handle, room, new);
         }
         if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
             self.linear_to_htree(handle, ino, body)?;
             return self.insert_indexed(handle, ino, body, wanted, new);
         }
-        let (at, block) = self.dir_append(handle, ino, body)?;
+        let (_, block) = self.dir_append(handle, ino, body)?;
         let dir = self.dir(ino, body)?;
         {
             let block_mut = block.write(handle)?;
@@ -125,7 +124,7 @@ impl Volume {
             DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
         }
         block.set_verified_as(Role::DirLeaf(ino).kind());
-        dir.insert_into(handle, at, new)?.ok_or(Error::NoSpace)
+        dir.insert_at(handle, Room { block, offset: 0 }, new)
     }
 
     fn insert_indexed(
@@ -142,16 +141,25 @@ impl Volume {
                 HashVersion::SipHash => Err(Error::Encrypted),
                 version => wanted.hash(&dir.hasher(version)).ok_or(Error::Encrypted),
             })?;
+            let block = dir.leaf_block(probe.leaf)?;
+            let need = dir.format.need(new.name);
+            let room = dir.scan(&block, wanted, need)?;
             if step == 0 && dir.chain_has(probe, wanted)? {
                 return Err(Error::Exists);
             }
-            if dir.insert_into(handle, probe.leaf, new)?.is_some() {
-                return Ok(());
+            if let Some(offset) = room {
+                return dir.insert_at(handle, Room { block, offset }, new);
             }
             self.htree_make_room(handle, ino, body, &probe)?;
         }
         Err(Error::NoSpace)
     }
+}
+
+/// An entry of a leaf with room for a name in its slack.
+struct Room {
+    block: MetaBlock,
+    offset: usize,
 }
 
 /// Whether `name` may be given to a file.
@@ -172,92 +180,83 @@ fn is_bad_index(error: &Error) -> bool {
 
 impl Dir<'_> {
     /// Block `at`, which no directory may lack.
-    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<extant_journal::MetaBlock> {
+    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
         self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
     }
 
-    /// The first block of a linear directory with room for `name`.
+    /// A leaf: a block with names, checked.
+    fn leaf_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
+        let block = self.solid_block(at)?;
+        match self.check_block(at, &block)? {
+            Names::Leaf => Ok(block),
+            Names::Root | Names::Node => Err(self.site_of(&block).corrupt(What::HtreeLeaf)),
+        }
+    }
+
+    /// Walks a leaf once: the first entry with `need` bytes of slack.
+    ///
+    /// Errors: `Exists` when the name stands there.
+    fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
+        let bytes = block.read();
+        let mut room = None;
+        for entry in DirBlock::new(&bytes, self.format, self.site_of(block)).entries() {
+            let entry = entry?;
+            let own = match entry.ino {
+                Some(_) if wanted.is(&entry) => return Err(Error::Exists),
+                Some(_) => self.format.need(entry.name),
+                None => 0,
+            };
+            if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
+                room = Some(entry.offset);
+            }
+        }
+        Ok(room)
+    }
+
+    /// The first room for `name` in a linear directory.
     ///
     /// Errors: `Exists` when the name is anywhere in the directory.
-    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<LogicalBlock>> {
+    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<Room>> {
         let need = self.format.need(name);
         let mut room = None;
         for at in 0..self.blocks {
             if at % super::linear::SCAN_AHEAD == 0 {
                 self.prefetch(LogicalBlock(at), super::linear::SCAN_AHEAD);
             }
-            let at = LogicalBlock(at);
-            let block = self.solid_block(at)?;
-            self.check_block(at, &block)?;
-            let bytes = block.read();
-            for entry in DirBlock::new(&bytes, self.format, self.site_of(&block)).entries() {
-                let entry = entry?;
-                let own = match entry.ino {
-                    Some(_) if wanted.is(&entry) => return Err(Error::Exists),
-                    Some(_) => self.format.need(entry.name),
-                    None => 0,
-                };
-                if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
-                    room = Some(at);
-                }
+            let block = self.leaf_block(LogicalBlock(at))?;
+            let offset = self.scan(&block, wanted, need)?;
+            if room.is_none() {
+                room = offset.map(|offset| Room { block, offset });
             }
         }
         Ok(room)
     }
 
-    /// Whether the leaf of `probe`, or one that its hash continues in, has the name.
+    /// Whether a leaf that the hash of `probe` continues in, behind its own, has the name.
     ///
     /// A folded name that another writer's tables hashed elsewhere is not seen: looking at every
     /// block would make each insert cost the whole directory.
     fn chain_has(&self, mut probe: super::htree::Probe, wanted: &Wanted<'_>) -> Result<bool> {
         for _ in 0..self.blocks {
-            let block = self.solid_block(probe.leaf)?;
-            if self.check_block(probe.leaf, &block)? != Names::Leaf {
-                return Err(self.site_of(&block).corrupt(What::HtreeLeaf));
-            }
-            if self.find_in_block(probe.leaf, &block, wanted)?.is_some() {
-                return Ok(true);
-            }
             if !self.next_leaf(&mut probe)? {
                 return Ok(false);
+            }
+            let block = self.leaf_block(probe.leaf)?;
+            if self.find_in_block(probe.leaf, &block, wanted)?.is_some() {
+                return Ok(true);
             }
         }
         Err(self.site().corrupt(What::HtreeLeaf))
     }
 
-    /// Puts the name into block `at`, a leaf; `None` when it is full.
-    fn insert_into(
-        &self,
-        handle: &Handle<'_>,
-        at: LogicalBlock,
-        new: NewName<'_>,
-    ) -> Result<Option<()>> {
-        let block = self.solid_block(at)?;
-        if self.check_block(at, &block)? != Names::Leaf {
-            return Err(self.site_of(&block).corrupt(What::HtreeLeaf));
-        }
-        let site = self.site_of(&block);
-        // A look first: a block that is full stays clean.
-        let need = self.format.need(new.name);
-        {
-            let bytes = block.read();
-            let mut fits = false;
-            for entry in DirBlock::new(&bytes, self.format, site).entries() {
-                let entry = entry?;
-                let own = entry.ino.map_or(0, |_| self.format.need(entry.name));
-                fits |= entry.rec_len.saturating_sub(own) >= need;
-                if fits {
-                    break;
-                }
-            }
-            if !fits {
-                return Ok(None);
-            }
-        }
-        let block = block.write(handle)?;
+    /// Puts the name where there was room for it.
+    fn insert_at(&self, handle: &Handle<'_>, room: Room, new: NewName<'_>) -> Result<()> {
+        let site = self.site_of(&room.block);
+        let block = room.block.write(handle)?;
         let mut bytes = block.bytes_mut();
         let mut leaf = DirBlockMut::new(&mut bytes, self.format, self.seed.unwrap_or(0), site);
-        Ok(leaf.insert(new.name, new.target, new.kind, None)?.map(drop))
+        let placed = leaf.insert_at(room.offset, new.name, new.target, new.kind, None)?;
+        placed.map(drop).ok_or(site.offset(room.offset).corrupt(What::DirentLength))
     }
 }
 

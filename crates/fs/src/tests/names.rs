@@ -1,6 +1,7 @@
 //! Names put in, taken out and pointed elsewhere, against a map in memory.
 
 use super::{Bench, Random, features};
+use crate::dir::pack::PackEntry;
 use crate::mkfs::MkfsOptions;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
@@ -206,40 +207,89 @@ fn an_index_grows_to_two_levels_and_with_large_dir_to_three() {
     assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
 }
 
+/// Names of 240 bytes with one and the same legacy hash. The last byte but one is tried, the last
+/// one solved for: `hash = before2 + (before1 ^ last * K)`.
+fn colliding(count: usize) -> Vec<Vec<u8>> {
+    const K: u32 = 7_152_373;
+    let step = |(h1, h0): (u32, u32), byte: u8| {
+        let h = h1.wrapping_add(h0 ^ u32::from(byte).wrapping_mul(K));
+        (h0, if h >> 31 == 1 { h.wrapping_sub(0x7FFF_FFFF) } else { h })
+    };
+    // Newton's iteration for 1/K modulo 2^32.
+    let inverse = (0..5).fold(K, |x, _| x.wrapping_mul(2u32.wrapping_sub(K.wrapping_mul(x))));
+    let letters = || b'0'..=b'z';
+    let start = [b'-'; 234].into_iter().fold((0x37AB_E8F9, 0x12A3_FE2D), step);
+    let target = 0x1234_5678_u32;
+    let mut names = Vec::new();
+    for n in 0_u32.. {
+        let middle: [u8; 4] = std::array::from_fn(|i| b'0' + (n / 74_u32.pow(i as u32) % 74) as u8);
+        let before2 = middle.into_iter().fold(start, step);
+        for byte in letters() {
+            let (h1, h0) = step(before2, byte);
+            for wanted in [target, target + 0x7FFF_FFFF] {
+                let last = (h0 ^ wanted.wrapping_sub(h1)).wrapping_mul(inverse);
+                if !letters().contains(&(last.min(255) as u8))
+                    || step((h1, h0), last as u8).1 != target
+                {
+                    continue;
+                }
+                names.push([&[b'-'; 234][..], &middle, &[byte, last as u8]].concat());
+                if names.len() == count {
+                    return names;
+                }
+            }
+        }
+    }
+    unreachable!("u32 has enough prefixes")
+}
+
 #[test]
 fn names_of_one_hash_fill_several_leaves() {
-    // Folded names hash alike, and the legacy hash is weak enough to be steered: names that differ
-    // in two bytes which cancel out.
-    let bench = Bench::made(64, block(1024));
-    let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
-    let view = bench.volume.dir(dir, &body).unwrap();
-    let hasher = view.hasher(extant_ondisk::hash::HashVersion::HalfMd4);
-    // Names whose hashes agree in the upper bits are enough to crowd a leaf; true collisions come
-    // by chance among many.
-    let mut by_hash: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
-    for n in 0..400_000 {
-        let name = format!("{n:->200}").into_bytes();
-        by_hash.entry(hasher.hash(&name).hash).or_default().push(name);
-    }
-    let mut names: Vec<Vec<u8>> =
-        by_hash.values().filter(|v| v.len() > 1).flatten().cloned().collect();
-    assert!(!names.is_empty());
-    names.extend(by_hash.values().take(400).flatten().cloned());
-    names.sort();
-    names.dedup();
-    let target = bench.file(dir, names.len() as u16);
-    for name in &names {
+    let collisions = colliding(9);
+    let mut names: Vec<Vec<u8>> = (0..300).map(long).collect();
+    names.splice(150..150, collisions.iter().cloned());
+    for packed in [false, true] {
+        let mut bench = Bench::made(64, block(1024));
+        bench.volume.at_open.def_hash_version = 0;
+        let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
+        let target = bench.file(dir, names.len() as u16);
         bench
             .with(|volume, handle| {
-                volume.dir_insert(handle, dir, &mut body, name, target, EntryKind::Regular)
+                if packed {
+                    let entries: Vec<_> = names
+                        .iter()
+                        .map(|name| PackEntry { name, ino: target, kind: EntryKind::Regular })
+                        .collect();
+                    return volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries);
+                }
+                for name in &names {
+                    volume.dir_insert(handle, dir, &mut body, name, target, EntryKind::Regular)?;
+                }
+                Ok(())
             })
             .unwrap();
-    }
-    bench.store(dir, &mut body);
-    bench.judge();
-    let view = bench.volume.dir(dir, &body).unwrap();
-    for name in &names {
-        view.lookup(name).unwrap();
+        bench.store(dir, &mut body);
+        bench.judge();
+        let mut leaves = std::collections::BTreeSet::new();
+        let view = bench.volume.dir(dir, &body).unwrap();
+        for name in &names {
+            let found = view.lookup(name).unwrap();
+            if let crate::dir::Place::Block { logical, .. } = found.place
+                && collisions.contains(name)
+            {
+                leaves.insert(logical);
+            }
+        }
+        assert!(leaves.len() >= 3, "nine names of one hash need more than two leaves");
+        // A name that stands in the third leaf of its hash is seen by an insert, and removed.
+        for name in &collisions {
+            let kind = EntryKind::Regular;
+            let again = bench.with(|v, h| v.dir_insert(h, dir, &mut body, name, target, kind));
+            assert!(matches!(again, Err(Error::Exists)));
+            bench.with(|v, h| v.dir_remove(h, dir, &mut body, name)).unwrap();
+        }
+        bench.set_links(target, (names.len() - collisions.len()) as u16);
+        bench.judge();
     }
 }
 

@@ -91,22 +91,59 @@ impl<'a> DirBlockMut<'a> {
             return Err(Error::Invalid("a name is empty or holds a slash or NUL"));
         }
         let need = self.format.need(name);
-        let mut room = None;
         for entry in self.view().entries() {
             let entry = entry?;
             if entry.slack(&self.format) >= need {
                 let own = entry.rec_len - entry.slack(&self.format);
-                room = Some((entry.offset, own, entry.rec_len));
-                break;
+                let place = (entry.offset, own, entry.rec_len);
+                return Ok(Some(self.put_behind(place, name, ino, kind, stored_hash)));
             }
         }
-        let Some((offset, own, rec_len)) = room else { return Ok(None) };
+        Ok(None)
+    }
+
+    /// As [`DirBlockMut::insert`], into the slack of the entry that starts at `offset`, which a walk
+    /// has just found; `None` when its slack does not hold the name.
+    pub fn insert_at(
+        &mut self,
+        offset: usize,
+        name: &[u8],
+        ino: Ino,
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+    ) -> Result<Option<usize>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if !self.format.admits(name) {
+            return Err(Error::Invalid("a name is empty or holds a slash or NUL"));
+        }
+        let mut entries = self.view().entries();
+        entries.seek(offset);
+        let entry = entries.next().ok_or(self.at.offset(offset).corrupt(What::DirentLength))??;
+        let slack = entry.slack(&self.format);
+        if slack < self.format.need(name) {
+            return Ok(None);
+        }
+        let place = (offset, entry.rec_len - slack, entry.rec_len);
+        Ok(Some(self.put_behind(place, name, ino, kind, stored_hash)))
+    }
+
+    /// Splits the entry at `offset` behind its `own` bytes and puts the name into the rest.
+    fn put_behind(
+        &mut self,
+        (offset, own, rec_len): (usize, usize, usize),
+        name: &[u8],
+        ino: Ino,
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+    ) -> usize {
         if own > 0 {
             self.patch(offset + offset_of!(RawDirent, rec_len), &rec_len_encode(own).to_le_bytes());
         }
         let offset = offset + own;
         self.put_entry(offset, ino, rec_len - own, name, kind, stored_hash);
-        Ok(Some(offset))
+        offset
     }
 
     /// Removes the entry that starts at `offset`: the entry before it takes its bytes; the first
