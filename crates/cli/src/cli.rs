@@ -27,12 +27,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Mkfs(verb::mkfs::Args),
+    Build(verb::build::Args),
     Ls(verb::ls::Args),
     Tree(verb::tree::Args),
     Cat(verb::cat::Args),
     Stat(verb::stat::Args),
     Get(verb::get::Args),
     Info(verb::info::Args),
+    Check(verb::check::Args),
+    Replay(verb::replay::Args),
 }
 
 impl Cli {
@@ -40,12 +43,15 @@ impl Cli {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         match self.verb {
             Verb::Mkfs(args) => args.run(),
+            Verb::Build(args) => args.run(),
             Verb::Ls(args) => args.run(),
             Verb::Tree(args) => args.run(),
             Verb::Cat(args) => args.run(),
             Verb::Stat(args) => args.run(),
             Verb::Get(args) => args.run(),
             Verb::Info(args) => args.run(),
+            Verb::Check(args) => args.run(),
+            Verb::Replay(args) => args.run(),
         }
     }
 }

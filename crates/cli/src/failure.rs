@@ -26,7 +26,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// A failure in words.
     pub(crate) fn new(text: impl Display) -> Failure {
-        Failure::Said(text.to_string())
+        Failure::Said(without_number(&text.to_string()))
     }
 
     /// The volume could not be opened or used.
@@ -75,10 +75,18 @@ pub(crate) fn tell(text: impl Display) {
 
 /// An error of the system without the number that Rust adds.
 pub(crate) fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
+    without_number(&error.to_string())
+}
+
+/// The same for an error's text, which may go on behind the number.
+pub(crate) fn without_number(text: &str) -> String {
+    let number = text.find(" (os error ").and_then(|start| {
+        let len = text[start..].find(')')?;
+        Some((start, start + len + 1))
+    });
+    match number {
+        Some((start, end)) => [&text[..start], &text[end..]].concat(),
+        None => text.to_owned(),
     }
 }
 
@@ -102,5 +110,17 @@ pub(crate) fn explained(error: &Error) -> String {
         }
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_an_error_is_taken_off() {
+        assert_eq!(without_number("No such file (os error 2): look"), "No such file: look");
+        assert_eq!(without_number("plain"), "plain");
+        assert_eq!(plain(&io::Error::from_raw_os_error(2)), "No such file or directory");
     }
 }

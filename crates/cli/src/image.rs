@@ -1,7 +1,7 @@
 //! The image a verb works on: `IMG`, `IMG?offset=1M`, `IMG?backup=1`.
 //!
 //! ```text
-//!   disk.img?offset=1048576&backup=3
+//!   disk.img?offset=1048576&backup=3      also: &journal=DEVICE, where the journal is a device
 //!   │        │              └ superblock and descriptors from the copies in group 3
 //!   │        └─────────────── where the volume starts, in bytes
 //!   └──────────────────────── a file or block device
@@ -24,18 +24,20 @@ pub(crate) struct Image {
     /// Where the volume starts, in bytes.
     pub(crate) offset: u64,
     backup: Option<u32>,
+    /// The device of an external journal.
+    pub(crate) journal: Option<PathBuf>,
 }
 
 impl Image {
     /// Reads what the user wrote. A file whose name holds `?offset=` is named as it is.
     pub(crate) fn parse(text: &OsStr) -> Result<Image, Failure> {
         let name = PathBuf::from(text);
-        let mut image = Image { path: name.clone(), name, offset: 0, backup: None };
+        let mut image = Image { path: name.clone(), name, offset: 0, backup: None, journal: None };
         let bytes = text.as_bytes();
         let Some(at) = bytes.iter().rposition(|&byte| byte == b'?') else { return Ok(image) };
         let Ok(options) = std::str::from_utf8(&bytes[at + 1..]) else { return Ok(image) };
-        let known = options.starts_with("offset=") || options.starts_with("backup=");
-        if !known || image.path.exists() {
+        let known = ["offset=", "backup=", "journal="];
+        if !known.iter().any(|name| options.starts_with(name)) || image.path.exists() {
             return Ok(image);
         }
         image.path = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
@@ -47,8 +49,12 @@ impl Image {
                 let group = value.parse();
                 let why = || "backup= takes the number of a block group".to_owned();
                 image.backup = Some(group.map_err(|_| wrong(why()))?);
+            } else if let Some(value) = option.strip_prefix("journal=") {
+                image.journal = Some(value.into());
             } else {
-                return Err(wrong(format!("'{option}' is neither offset=BYTES nor backup=GROUP")));
+                return Err(wrong(format!(
+                    "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE"
+                )));
             }
         }
         Ok(image)
@@ -60,6 +66,9 @@ impl Image {
         options.offset(self.offset);
         if let Some(group) = self.backup {
             options.backup_superblock(group);
+        }
+        if let Some(journal) = &self.journal {
+            options.journal_device(journal);
         }
         options
     }

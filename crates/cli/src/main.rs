@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod amount;
+mod bar;
 mod cli;
 mod failure;
 mod image;
@@ -18,6 +19,7 @@ mod moment;
 mod out;
 mod record;
 mod shown;
+mod stop;
 mod verb;
 mod walk;
 

@@ -6,10 +6,14 @@ use crate::failure::Failure;
 use crate::shown::Shown;
 use extant::mkfs::{JournalSize, MkfsOptions};
 use extant::{BlockSize, Environment};
+use extant_image::Compat;
 
 /// How a volume is laid out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FormatOptions {
+    /// Features for a given reader: `--compat help` lists the sets
+    #[arg(long, value_name = "NAME", conflicts_with = "of_type")]
+    compat: Option<String>,
     /// Type of the volume: ext2, ext3 or ext4
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = ["ext2", "ext3", "ext4"])]
     of_type: Option<String>,
@@ -46,16 +50,23 @@ pub(crate) struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// The engine's options, the UUID left out.
-    pub(crate) fn options(&self) -> Result<MkfsOptions, Failure> {
-        self.options_from(MkfsOptions::new())
+    /// Whether the sets of features are asked for, and nothing else.
+    pub(crate) fn wants_compat_list(&self) -> bool {
+        self.compat.as_deref() == Some("help")
     }
 
-    /// As [`FormatOptions::options`], where no type is given on top of `base`.
-    pub(crate) fn options_from(&self, base: MkfsOptions) -> Result<MkfsOptions, Failure> {
-        let mut options = match &self.of_type {
-            Some(name) => MkfsOptions::of_type(name).map_err(|error| of_option("-t", &error))?,
-            None => base,
+    /// The engine's options, the UUID left out. `reserved` is the percentage of reserved blocks
+    /// unless the user says one.
+    pub(crate) fn options(&self, reserved: Option<f64>) -> Result<MkfsOptions, Failure> {
+        let mut options = match (&self.of_type, &self.compat) {
+            (Some(name), _) => MkfsOptions::of_type(name).map_err(|e| of_option("-t", &e))?,
+            (None, Some(name)) => {
+                let set = Compat::by_name(name).map_err(Failure::new)?;
+                let of_set = |error| of_option("--compat", &error);
+                let base = MkfsOptions::of_type(set.of_type).map_err(of_set)?;
+                base.features(set.features).map_err(of_set)?
+            }
+            (None, None) => MkfsOptions::new(),
         };
         for wish in &self.features {
             // One by one, so that an error names the feature.
@@ -76,7 +87,7 @@ impl FormatOptions {
         if let Some(label) = &self.label {
             options = options.label(label).map_err(|error| of_option("-L", &error))?;
         }
-        if let Some(percent) = self.reserved {
+        if let Some(percent) = self.reserved.or(reserved) {
             options = options.reserved_percent(percent);
         }
         if let Some(bytes) = self.journal {
@@ -94,11 +105,6 @@ impl FormatOptions {
     /// The UUID that was asked for.
     pub(crate) fn uuid_bytes(&self, environment: &Environment) -> Option<[u8; 16]> {
         self.uuid.map(|choice| choice.bytes(environment))
-    }
-
-    /// Whether the reserved blocks were said.
-    pub(crate) fn says_reserved(&self) -> bool {
-        self.reserved.is_some()
     }
 }
 

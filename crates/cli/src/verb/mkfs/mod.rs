@@ -7,7 +7,7 @@
 //! ```
 
 pub(crate) mod format_options;
-mod signature;
+pub(crate) mod signature;
 mod uuid;
 
 use crate::failure::{Failure, explained};
@@ -19,6 +19,7 @@ use extant::mkfs::{self, InodeCount, Made};
 use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::Slice;
+use extant_image::COMPAT_SETS;
 use format_options::FormatOptions;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -43,8 +44,8 @@ use std::sync::Arc;
 Exit status: 0 made, 1 failed (a file made for this is taken away again), 2 wrong usage.")]
 pub(crate) struct Args {
     /// File to make or fill, or block device, or IMG?offset=BYTES
-    #[arg(value_name = "IMG")]
-    image: OsString,
+    #[arg(value_name = "IMG", required_unless_present = "compat")]
+    image: Option<OsString>,
     /// Size of the volume; default: all of the file or device
     #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
     size: Option<u64>,
@@ -89,9 +90,15 @@ struct Answer<'a> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let image = Image::parse(&self.image)?;
+        if self.format.wants_compat_list() {
+            return compat_list();
+        }
+        let Some(image) = &self.image else {
+            return Err(Failure::new("mkfs needs the name of the image to make"));
+        };
+        let image = Image::parse(image)?;
         let environment = environment()?;
-        let mut options = self.format.options()?;
+        let mut options = self.format.options(None)?;
         let inodes = match (self.inode_ratio, self.inodes) {
             (Some(bytes), _) => InodeCount::BytesPerInode(bytes),
             (None, Some(count)) => InodeCount::AtLeast(count),
@@ -262,6 +269,18 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
             )),
         },
     }
+}
+
+/// Prints the sets of features that `--compat` knows.
+pub(crate) fn compat_list() -> Result<u8, Failure> {
+    let mut out = Out::new();
+    for set in COMPAT_SETS {
+        let features = if set.features.is_empty() { "as mke2fs makes it" } else { set.features };
+        let (name, kind, readers) = (set.name, set.of_type, set.readers);
+        out.text(format_args!("{name:12} {kind}, {features}\n{:12} {readers}\n", ""))?;
+    }
+    out.finish()?;
+    Ok(0)
 }
 
 /// An error of an option, with its name.

@@ -1,0 +1,364 @@
+//! `extant build`: an image from directories, tars and container images.
+//!
+//! ```text
+//!   SRC… ──► Tree::read ──► ImageBuilder::build ──► OUT.partial ──► OUT
+//!    reading, one spinner     a bar with rate and time left          └ only when whole
+//! ```
+
+use crate::bar::BuildBar;
+use crate::failure::{Failure, tell, without_number};
+use crate::out::Out;
+use crate::shown::Shown;
+use crate::stop::Stop;
+use crate::verb::mkfs::format_options::{FormatOptions, owner};
+use crate::verb::mkfs::{compat_list, signature, source_date_epoch};
+use crate::{amount, shown};
+use clap::CommandFactory;
+use extant::Environment;
+use extant_image::{
+    BuildError, Built, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceKind,
+    SourceOptions, SourceSpec, Tree,
+};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Percentage of blocks kept for root: an image is filled once, and made as small as can be.
+const RESERVED_PERCENT: f64 = 0.0;
+
+/// Build an image from directories, tar archives and container images.
+///
+/// SRC is a directory, a tar (plain, gzip or zstd), an OCI layout, the output of `docker save`, or -
+/// for an archive on standard input; what it is is found out by looking, or said by dir:SRC, tar:SRC,
+/// oci:SRC. Several sources are merged in order, later over earlier. Owners, modes, times, extended
+/// attributes, ACLs, capabilities, hard links, devices and holes are kept, also for a normal user.
+///
+/// The same sources and options give the same image to the byte: UUID, hash seed and the volume's
+/// own times follow from the content. OUT has its name only when it is whole.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "extant build [OPTIONS] <SRC>... -o <OUT>",
+    after_long_help = "Examples:
+  extant build ./rootfs -o root.img
+  extant build base.tar.zst ./overlay -o root.img --free 256M --owner 0:0
+  docker save app | extant build - -o app.img --size 2G
+  extant build ./rootfs -o root.img --exclude '*.pyc' --exclude /var/cache --compat kernel-4.19
+  extant build --compat help
+
+Exit status: 0 built, 1 failed (no image is left) or, with --keep-going, something was left out,
+2 wrong usage, 130 interrupted."
+)]
+pub(crate) struct Args {
+    /// Directory, tar, OCI layout or docker archive; - for standard input
+    #[arg(value_name = "SRC")]
+    sources: Vec<OsString>,
+    /// Image to make, or block device to fill
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Size of the image, or auto: the smallest that holds the sources
+    #[arg(short, long, value_name = "SIZE", default_value = "auto", value_parser = size)]
+    size: Size,
+    /// With --size auto, room to leave free
+    #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
+    free: Option<u64>,
+    /// Give everything to one owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Change permissions: octal, or as chmod takes them (u+rwX,go-w)
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<ModeChange>,
+    /// File of owners and modes by path: PATTERN UID GID [MODE] a line
+    #[arg(long, value_name = "FILE")]
+    ownership: Option<PathBuf>,
+    /// Leave out names that match, as rsync and gitignore do; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// File of patterns to leave out, one a line
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+    /// Keep mount points below a source directory as empty directories
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// What the sources are, instead of finding out
+    #[arg(long, value_name = "KIND", value_enum)]
+    format: Option<Format>,
+    /// Of a container image for several platforms: os/architecture
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Option<String>,
+    /// Of several container images: its name or tag
+    #[arg(long, value_name = "NAME")]
+    image_name: Option<String>,
+    #[command(flatten)]
+    volume: FormatOptions,
+    /// At least so many inodes
+    #[arg(short = 'N', long, value_name = "COUNT")]
+    inodes: Option<u32>,
+    /// Seconds since 1970: the volume's times, and the latest that entries keep; default:
+    /// $SOURCE_DATE_EPOCH, else the newest entry's
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    source_date_epoch: Option<i64>,
+    /// A random UUID and hash seed and the time of building: not reproducible
+    #[arg(long)]
+    random: bool,
+    /// Go past files that cannot be read or that vanish, and list them at the end
+    #[arg(long)]
+    keep_going: bool,
+    /// Threads at work; default: by the number of processors
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Where compressed archives are unpacked to, for the time of building
+    #[arg(long, value_name = "DIR")]
+    spool_dir: Option<PathBuf>,
+    /// Write over a filesystem on a block device
+    #[arg(short, long)]
+    force: bool,
+    /// Print what was built as JSON (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing, show no progress
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    Auto,
+    Bytes(u64),
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// A directory
+    Dir,
+    /// A tar archive, plain or compressed
+    Tar,
+    /// An OCI layout or the output of `docker save`
+    Oci,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    image: String,
+    bytes: u64,
+    block_bytes: usize,
+    inodes: u64,
+    data_bytes: u64,
+    free_bytes: u64,
+    uuid: String,
+    left_out: Vec<String>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        if self.volume.wants_compat_list() {
+            return compat_list();
+        }
+        let Some(output) = self.output.clone().filter(|_| !self.sources.is_empty()) else {
+            let what = if self.sources.is_empty() { "<SRC>..." } else { "-o <OUT>" };
+            let text = format!("the required argument {what} was not given");
+            let mut command = crate::cli::Cli::command();
+            command.build();
+            let command = command.find_subcommand_mut("build").expect("this verb is one of them");
+            command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
+        };
+        self.check_output(&output)?;
+        let stop = Stop::listen()?;
+        let builder = self.builder()?;
+        let options = self.source_options(&output)?;
+        let specs: Vec<SourceSpec> = self.sources.iter().map(|source| self.spec(source)).collect();
+
+        let started = Instant::now();
+        let bar = BuildBar::new(self.quiet);
+        let tree = Tree::read(&specs, &options, &bar).map_err(|error| {
+            bar.clear();
+            Failure::new(error)
+        })?;
+        stop.be_careful();
+        let built = builder.build(&tree, &output, &bar, &stop.flag);
+        bar.clear();
+        let problems = tree.take_problems();
+        for problem in &problems {
+            tell(without_number(&problem.to_string()));
+        }
+        match built {
+            Ok(built) => {
+                self.answer(&output, &built, &problems, started)?;
+                Ok(u8::from(!problems.is_empty()))
+            }
+            Err(BuildError::Stopped) => {
+                tell(format_args!("{}: stopped: no image was made", Shown::path(&output)));
+                Ok(stop.exit_status())
+            }
+            Err(BuildError::Engine(error)) => Err(Failure::of_image(&output, &error)),
+            Err(error) => Err(Failure::new(error)),
+        }
+    }
+
+    /// Whether the output is a place for an image, found out before the work.
+    fn check_output(&self, output: &Path) -> Result<(), Failure> {
+        let name = Shown::path(output);
+        let Ok(meta) = std::fs::metadata(output) else { return Ok(()) };
+        let kind = meta.file_type();
+        if kind.is_block_device() {
+            if !self.force
+                && let Some(found) = signature::find(output, 0)
+                    .map_err(|error| Failure::of_file("read", output, error))?
+            {
+                let text = format!("{name}: holds {found}: use --force to write over it");
+                return Err(Failure::new(text));
+            }
+        } else if !kind.is_file() {
+            return Err(Failure::new(format!(
+                "{name}: is neither a file nor a block device: name the image to make"
+            )));
+        }
+        Ok(())
+    }
+
+    fn builder(&self) -> Result<ImageBuilder, Failure> {
+        let mkfs = self.volume.options(Some(RESERVED_PERCENT))?;
+        let size = match (self.size, self.free) {
+            (Size::Auto, free) => ImageSize::Auto { free: free.unwrap_or(0) },
+            (Size::Bytes(bytes), None) => ImageSize::Bytes(bytes),
+            (Size::Bytes(_), Some(_)) => {
+                return Err(Failure::new(
+                    "--free goes with --size auto only: leave one of them out",
+                ));
+            }
+        };
+        let mut builder = ImageBuilder::new().mkfs(mkfs).size(size).random(self.random);
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads.into());
+        }
+        if let Some(block_size) = self.volume.block_size {
+            builder = builder.block_size(block_size);
+        }
+        if let Some(count) = self.inodes {
+            builder = builder.inodes(count);
+        }
+        if let Some(uuid) = self.volume.uuid_bytes(&Environment::default()) {
+            builder = builder.uuid(uuid);
+        }
+        let epoch = match self.source_date_epoch {
+            Some(sec) => Some(sec),
+            None => source_date_epoch()?,
+        };
+        if let Some(sec) = epoch {
+            builder = builder.source_date_epoch(sec);
+        }
+        Ok(builder)
+    }
+
+    fn source_options(&self, output: &Path) -> Result<SourceOptions, Failure> {
+        let mut excludes = Excludes::new();
+        for pattern in &self.exclude {
+            excludes.add(pattern.as_bytes()).map_err(Failure::new)?;
+        }
+        for file in &self.exclude_from {
+            excludes.add_file(file).map_err(Failure::new)?;
+        }
+        let mut options = SourceOptions::new()
+            .one_file_system(self.one_file_system)
+            .keep_going(self.keep_going)
+            .excludes(excludes);
+        if let Some(threads) = self.threads {
+            options = options.threads(threads.into());
+        }
+        if let Some((uid, gid)) = self.owner {
+            options = options.owner(uid, gid);
+        }
+        if let Some(change) = &self.mode {
+            options = options.mode(change.clone());
+        }
+        if let Some(file) = &self.ownership {
+            options = options.ownership(Ownership::read(file).map_err(Failure::new)?);
+        }
+        if let Some(dir) = &self.spool_dir {
+            options = options.spool_dir(dir);
+        }
+        if let Some(platform) = &self.platform {
+            options = options.platform(platform);
+        }
+        if let Some(name) = &self.image_name {
+            options = options.image_name(name);
+        }
+        // An image made before in the same place is not part of the next one.
+        let mut partial = output.file_name().unwrap_or_default().to_owned();
+        partial.push(".partial");
+        for path in [output.to_path_buf(), output.with_file_name(partial)] {
+            if let Ok(meta) = std::fs::metadata(&path)
+                && meta.is_file()
+            {
+                let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+                options = options.skip_inode(device, meta.ino());
+            }
+        }
+        Ok(options)
+    }
+
+    fn spec(&self, source: &OsString) -> SourceSpec {
+        match self.format {
+            None => SourceSpec::parse(source),
+            Some(format) => SourceSpec {
+                path: source.into(),
+                kind: Some(match format {
+                    Format::Dir => SourceKind::Directory,
+                    Format::Tar => SourceKind::Tar,
+                    Format::Oci => SourceKind::Image,
+                }),
+            },
+        }
+    }
+
+    fn answer(
+        &self,
+        output: &Path,
+        built: &Built,
+        problems: &[extant_image::SourceError],
+        started: Instant,
+    ) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let mut out = Out::new();
+        let uuid = shown::uuid(&built.uuid);
+        if self.json {
+            out.json(&Answer {
+                image: shown::encoded(output.as_os_str().as_bytes()),
+                bytes: built.bytes,
+                block_bytes: built.block_bytes,
+                inodes: built.inodes,
+                data_bytes: built.data_bytes,
+                free_bytes: built.free_bytes,
+                uuid,
+                left_out: problems.iter().map(ToString::to_string).collect(),
+            })?;
+        } else {
+            let (name, size) = (Shown::path(output), amount::shown(built.bytes));
+            let (data, free) = (amount::shown(built.data_bytes), amount::shown(built.free_bytes));
+            let (inodes, seconds) = (built.inodes, started.elapsed().as_secs_f64());
+            out.text(format_args!(
+                "{name}: {size}, {inodes} files and directories with {data} of content, {free} \
+                 free, built in {seconds:.1} s\nUUID {uuid}\n"
+            ))?;
+            if !problems.is_empty() {
+                tell(format_args!("{name}: {} entries were left out", problems.len()));
+            }
+        }
+        out.finish()
+    }
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    match text {
+        "auto" => Ok(Size::Auto),
+        _ => amount::bytes(text).map(Size::Bytes),
+    }
+}
+
+fn mode(text: &str) -> Result<ModeChange, String> {
+    ModeChange::parse(text).map_err(|error| error.to_string())
+}

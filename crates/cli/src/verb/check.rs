@@ -1,0 +1,283 @@
+//! `extant check`: is a volume in order?
+
+use crate::bar;
+use crate::failure::Failure;
+use crate::failure::tell;
+use crate::image::Image;
+use crate::out::Out;
+use crate::shown::{Shown, encoded};
+use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
+use extant::{BlockDevice, Error, FileOptions, Site};
+use extant_base::ByteOffset;
+use extant_blockdev::Slice;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+const CLEAN: u8 = 0;
+const TROUBLE: u8 = 8;
+
+/// Check a whole volume, and change nothing.
+///
+/// Tests what e2fsck's passes 1 to 5 test, and all checksums, with all processors. A volume that
+/// was not unmounted is checked as it will be after its journal has been replayed. Findings go to
+/// standard output, one a line, sorted: what is wrong and where.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant check disk.img
+  extant check --json disk.img | jq -r 'select(.ino) | .ino'
+  extant check 'sd.img?offset=1M' && echo in order
+
+Exit status: 0 in order, 4 damage was found, 8 the volume could not be checked, 2 wrong usage.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Print one JSON object a finding, then one that sums up (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Threads at work; default: one a processor
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Findings to print; the others are counted
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    max_findings: usize,
+    /// Check the volume as it stands, without replaying its journal in memory
+    #[arg(long)]
+    no_replay: bool,
+    /// Print nothing but findings
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Serialize)]
+struct FindingLine<'a> {
+    finding: &'static str,
+    severity: &'static str,
+    message: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ino: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LastLine {
+    status: &'static str,
+    image: String,
+    findings: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(flatten)]
+    counts: Option<Counts>,
+}
+
+#[derive(Serialize)]
+struct Counts {
+    errors: u64,
+    notes: u64,
+    omitted: u64,
+    replayed: bool,
+    inodes: u64,
+    inodes_used: u64,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    fragmented: u64,
+    names: u64,
+    blocks: u64,
+    blocks_used: u64,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let report = match Image::parse(&self.image) {
+            Ok(image) => self.check(&image).map_err(|error| Failure::of_image(&image.name, &error)),
+            Err(failure) => Err(failure),
+        };
+        match report {
+            Ok(report) => self.answer(&report),
+            Err(Failure::Said(text)) => {
+                tell(&text);
+                if self.json {
+                    let mut out = Out::new();
+                    out.json(&self.last_line("trouble", 0, Some(text), None))?;
+                    out.finish()?;
+                }
+                Ok(TROUBLE)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn check(&self, image: &Image) -> Result<Report, Error> {
+        let device = FileOptions::new().open(&image.path)?;
+        let mut device: Arc<dyn BlockDevice> = Arc::new(device);
+        if image.offset > 0 {
+            device = Arc::new(Slice::from_offset(device, ByteOffset(image.offset))?);
+        }
+        let mut options = Options {
+            findings_limit: self.max_findings,
+            recover: !self.no_replay,
+            ..Options::default()
+        };
+        if let Some(threads) = self.threads {
+            options.threads = threads.into();
+        }
+        if let Some(journal) = &image.journal {
+            options.journal = Some(Arc::new(FileOptions::new().open(journal)?));
+        }
+        let bar = Bar(bar::percent(self.quiet));
+        let report = check_device(device, &options, &bar);
+        bar.0.finish_and_clear();
+        report
+    }
+
+    fn answer(&self, report: &Report) -> Result<u8, Failure> {
+        let mut out = Out::new();
+        for finding in &report.findings {
+            match self.json {
+                true => out.json(&line(finding))?,
+                false => out.text(format_args!("{}\n", said(finding)))?,
+            }
+        }
+        let code = u8::try_from(report.exit_code()).unwrap_or(TROUBLE);
+        let status = match code {
+            CLEAN => "clean",
+            TROUBLE => "trouble",
+            _ => "errors",
+        };
+        if self.json {
+            let message = (!report.ran).then(|| "the volume could not be checked".to_owned());
+            let findings = report.findings.len() as u64;
+            let counts = Some(counts(report));
+            out.json(&self.last_line(status, findings, message, counts))?;
+        } else if !self.quiet {
+            let name = Shown(self.image.as_bytes()).to_string();
+            if report.recovered {
+                out.text(format_args!(
+                    "{name}: the journal was replayed in memory only: `extant replay` does it for \
+                     good\n"
+                ))?;
+            }
+            let omitted = match report.omitted {
+                0 => String::new(),
+                more => format!(" ({more} not shown: --max-findings)"),
+            };
+            match code {
+                CLEAN => out.text(format_args!("{name}: clean, {}\n", holds(&report.stats)))?,
+                TROUBLE => out.text(format_args!("{name}: could not be checked\n"))?,
+                _ => {
+                    let (errors, holds) = (report.errors, holds(&report.stats));
+                    let s = if errors == 1 { "" } else { "s" };
+                    out.text(format_args!("{name}: {errors} error{s}{omitted}, {holds}\n"))?;
+                }
+            }
+        }
+        out.finish()?;
+        Ok(code)
+    }
+
+    fn last_line(
+        &self,
+        status: &'static str,
+        findings: u64,
+        message: Option<String>,
+        counts: Option<Counts>,
+    ) -> LastLine {
+        LastLine { status, image: encoded(self.image.as_bytes()), findings, message, counts }
+    }
+}
+
+fn line(finding: &Finding) -> FindingLine<'_> {
+    let at = &finding.at;
+    FindingLine {
+        finding: finding.what.name(),
+        severity: finding.severity.name(),
+        message: finding.what.text(),
+        ino: at.ino.map(|ino| ino.get()),
+        group: at.group.map(|group| group.0),
+        block: at.block.map(|block| block.0),
+        offset: at.offset,
+        tid: at.tid.map(|tid| tid.0),
+        detail: finding.detail.as_deref(),
+    }
+}
+
+/// A finding in one line; what stems from names on the volume is escaped.
+fn said(finding: &Finding) -> String {
+    let severity = match finding.severity {
+        Severity::Note => "note",
+        Severity::Error => "error",
+    };
+    let mut text = format!("{severity}: {}", finding.what.text());
+    if finding.at != Site::NOWHERE {
+        text += &format!(" ({})", finding.at);
+    }
+    if let Some(detail) = &finding.detail {
+        text += &format!(": {}", Shown(detail.as_bytes()));
+    }
+    text
+}
+
+fn holds(stats: &Stats) -> String {
+    let Stats { files, directories, inodes, inodes_used, blocks, blocks_used, .. } = stats;
+    format!(
+        "{files} files, {directories} directories, {inodes_used} of {inodes} inodes and \
+         {blocks_used} of {blocks} blocks used"
+    )
+}
+
+fn counts(report: &Report) -> Counts {
+    let stats = report.stats;
+    Counts {
+        errors: report.errors,
+        notes: report.notes,
+        omitted: report.omitted,
+        replayed: report.recovered,
+        inodes: stats.inodes,
+        inodes_used: stats.inodes_used,
+        files: stats.files,
+        directories: stats.directories,
+        symlinks: stats.symlinks,
+        special: stats.special,
+        fragmented: stats.fragmented,
+        names: stats.names,
+        blocks: stats.blocks,
+        blocks_used: stats.blocks_used,
+    }
+}
+
+/// Draws the parts of a check.
+struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn begin(&self, pass: Pass) {
+        let (n, name) = match pass {
+            Pass::Groups => (0, "groups"),
+            Pass::Inodes => (1, "inodes"),
+            Pass::Directories => (2, "directories"),
+            Pass::Connectivity => (3, "reachability"),
+            Pass::Counts => (4, "counts"),
+            Pass::Bitmaps => (5, "bitmaps"),
+        };
+        self.0.reset();
+        self.0.set_message(format!("pass {n}: {name}"));
+    }
+
+    fn advance(&self, _pass: Pass, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
