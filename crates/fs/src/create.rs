@@ -104,7 +104,8 @@ impl Volume {
         };
         let extra_isize = self.inode_format.want_extra_isize();
         let directory = kind == FileKind::Directory;
-        let kept = InodeFlags::EXTENTS
+        // Settled here and by what the inode will hold.
+        let settled = InodeFlags::EXTENTS
             | InodeFlags::INLINE_DATA
             | InodeFlags::INDEX
             | InodeFlags::HUGE_FILE;
@@ -117,7 +118,7 @@ impl Volume {
             mtime: new.mtime,
             crtime: (extra_isize >= CRTIME_EXTRA).then_some(new.crtime),
             links: if directory { 2 } else { 1 },
-            flags: new.flags.difference(kept),
+            flags: new.flags.difference(settled),
             i_block,
             generation: new.generation.unwrap_or_else(|| self.environment.next_u32()),
             extra_isize,

@@ -2,6 +2,7 @@
 //! changed under a handle, judged by `e2fsck -fn` and debugfs.
 
 mod attributes;
+mod damage;
 mod names;
 mod pack;
 

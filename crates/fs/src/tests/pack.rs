@@ -96,3 +96,68 @@ fn order_does_not_matter_and_a_name_stands_once() {
         bench.with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
     assert!(matches!(again, Err(Error::Exists)));
 }
+
+#[test]
+fn a_third_level_is_packed_with_large_dir_only() {
+    let count = 62_000;
+    let names: Vec<Vec<u8>> = (0..count).map(|n| format!("{n:->240}").into_bytes()).collect();
+    for (wish, fits) in [("large_dir", true), ("^large_dir", false)] {
+        let bench = Bench::made(128, features(wish).block_size(block(1024)));
+        let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
+        let ino = bench.file(dir, count);
+        let entries: Vec<PackEntry<'_>> =
+            names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
+        let packed = bench
+            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+        if !fits {
+            assert!(matches!(packed, Err(Error::NoSpace)));
+            continue;
+        }
+        packed.unwrap();
+        bench.store(dir, &mut body);
+        bench.judge();
+        let view = bench.volume.dir(dir, &body).unwrap();
+        let probe = view.probe(|_| Ok(Default::default())).unwrap();
+        assert_eq!(probe.info.levels, 2);
+        for name in names.iter().step_by(101) {
+            assert_eq!(view.lookup(name).unwrap().ino, ino);
+        }
+    }
+}
+
+#[test]
+fn folded_names_are_packed_and_stand_once() {
+    let bench = Bench::made(64, features("casefold").block_size(block(1024)));
+    let (dir, mut body) = bench.mkdir("d", InodeFlags::CASEFOLD);
+    let mut names: Vec<Vec<u8>> =
+        (0..500).map(|n| format!("File-\u{c4}{n}").into_bytes()).collect();
+    let ino = bench.file(dir, 500);
+    for (last, fits) in [(None, true), (Some("fILE-\u{e4}7"), false)] {
+        names.extend(last.map(|name| name.as_bytes().to_vec()));
+        let entries: Vec<PackEntry<'_>> =
+            names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
+        let packed = bench
+            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+        assert_eq!(packed.is_ok(), fits);
+    }
+    bench.store(dir, &mut body);
+    bench.judge();
+    let view = bench.volume.dir(dir, &body).unwrap();
+    assert_eq!(view.lookup("fILE-\u{e4}7".as_bytes()).unwrap().ino, ino);
+}
+
+#[test]
+fn many_subdirectories_count_as_one_link_where_the_volume_allows() {
+    let bench = Bench::made(64, MkfsOptions::new());
+    let old = Bench::made(64, features("^dir_nlink"));
+    for (volume, indexed, subdirectories, links) in [
+        (&bench.volume, false, 0, Some(2)),
+        (&bench.volume, false, 64_998, Some(65_000)),
+        (&bench.volume, false, 64_999, None),
+        (&bench.volume, true, 64_999, Some(1)),
+        (&bench.volume, true, 5_000_000, Some(1)),
+        (&old.volume, true, 64_999, None),
+    ] {
+        assert_eq!(volume.directory_links(indexed, subdirectories).ok(), links);
+    }
+}
