@@ -193,7 +193,7 @@ mod tests {
         let mut one = [0; 3];
         overlay.read_at(ByteOffset(4198), &mut one).unwrap();
         assert_eq!(&one, b"bba");
-        assert_eq!(overlay.changed_ranges(), [0..10_000]);
+        assert!(overlay.changed_ranges().iter().eq([&(0..10_000)]));
         overlay.forget_changes();
         assert!(overlay.held_bytes() == 0 && overlay.changed_ranges().is_empty());
         overlay.read_at(ByteOffset(4198), &mut one).unwrap();

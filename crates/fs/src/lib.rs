@@ -69,7 +69,7 @@ pub use extant_ondisk::time::Timestamp;
 pub use file::{File, FileExtent};
 pub use filesystem::Filesystem;
 pub use metadata::{Metadata, system_time};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, recover};
 pub use read_dir::{DirEntry, ReadDir};
 
 pub use recovery::RecoveryReport;

@@ -220,3 +220,17 @@ impl OpenOptions {
         }
     }
 }
+
+/// Makes the volume in a file or block device whole, on the device itself: what
+/// [`OpenOptions::recover_in_place`] does with its defaults.
+///
+/// # Examples
+///
+/// ```no_run
+/// let report = extant::recover("disk.img")?;
+/// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub fn recover(path: impl AsRef<Path>) -> Result<RecoveryReport> {
+    OpenOptions::new().recover_in_place(path)
+}

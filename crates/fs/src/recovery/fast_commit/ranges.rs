@@ -11,7 +11,7 @@
 
 use super::Replay;
 use crate::inode::Inode;
-use crate::map::{LOGICAL_END, Run, Target};
+use crate::map::{Run, Target};
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::fast_commit::MappedRange;
@@ -47,7 +47,7 @@ impl Replay<'_> {
         let len = u32::from(range.len_blocks);
         let at = Site::of_ino(range.ino).block(range.start);
         let ratio = u64::from(volume.layout.cluster_ratio());
-        let end = range.first.0.checked_add(len).filter(|end| *end <= LOGICAL_END);
+        let end = range.first.0.checked_add(len);
         let end = end.ok_or(at.corrupt(What::ExtentRange))?;
         if !volume.layout.holds(range.start, u64::from(len))
             || volume.is_system(range.start, u64::from(len))
@@ -99,7 +99,7 @@ impl Replay<'_> {
     ) -> Result<()> {
         let volume = self.volume;
         let Some(inode) = self.mapped_file(n, ino)? else { return Ok(()) };
-        let end = first.0.saturating_add(len_blocks).min(LOGICAL_END);
+        let end = first.0.saturating_add(len_blocks);
         let mut body = inode.write();
         let handle = volume.journal.start(super::CREDITS)?;
         volume.unmap(ino, &mut body, &handle, first.0.min(end)..end)?;
