@@ -45,7 +45,7 @@ use view::View;
 /// How to check.
 #[derive(Clone)]
 pub struct Options {
-    /// Threads at work, at least 1.
+    /// Threads at work, 1..=64. Each takes about 3 MiB.
     pub threads: usize,
     /// Findings that are kept; the others are counted.
     pub findings_limit: usize,
@@ -71,7 +71,9 @@ impl fmt::Debug for Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // More than there are processors: most of them wait for the device.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) * 4;
+        let threads = threads.max(8);
         Options { threads, findings_limit: 10_000, recover: true, backups: true, journal: None }
     }
 }

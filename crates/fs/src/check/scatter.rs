@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Bytes of one transfer.
 pub(super) const TRANSFER: usize = 1 << 20;
 /// Bytes between two blocks that are read rather than skipped.
-const GAP: usize = 64 << 10;
+const GAP: usize = 16 << 10;
 
 /// Cuts blocks, sorted by `place`, into runs of one transfer each.
 pub(super) fn transfers<T>(

@@ -1,0 +1,279 @@
+//! Damaged volumes: one field at a time, whole collections of them, and damage by chance.
+
+use extant::check::{self, Options, Report};
+use extant::{Error, FileOptions, MemoryDevice, What};
+use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, mke2fs};
+use extant_testkit::rng::Rng;
+use extant_testkit::scratch::Scratch;
+use extant_testkit::{damaged, require};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+fn check(img: &Path) -> Report {
+    let device = FileOptions::new().open(img).unwrap();
+    check::check_device(Arc::new(device), &Options::default(), &()).unwrap()
+}
+
+fn check_bytes(bytes: &[u8]) -> Result<Report, Error> {
+    check::check_device(Arc::new(MemoryDevice::from_bytes(bytes)), &Options::default(), &())
+}
+
+/// A small volume with a few files: inode 12 is `dir`, the others are asked for by name.
+fn volume(scratch: &Scratch, options: &str) -> PathBuf {
+    let tree = scratch.file("tree");
+    if !tree.exists() {
+        std::fs::create_dir_all(tree.join("dir/sub")).unwrap();
+        std::fs::create_dir(tree.join("many")).unwrap();
+        std::fs::write(tree.join("file"), vec![1; 20_000]).unwrap();
+        std::os::unix::fs::symlink("target", tree.join("dir/link")).unwrap();
+        std::os::unix::fs::symlink("t".repeat(90), tree.join("dir/long")).unwrap();
+        let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
+        for n in 0..20 {
+            std::os::unix::fs::FileExt::write_at(&sparse, b"data", n * 8192).unwrap();
+        }
+        for n in 0..40 {
+            std::fs::write(tree.join(format!("many/name {n}")), b"").unwrap();
+        }
+    }
+    let img = scratch.file("volume.img");
+    mke2fs(&img, 8 << 20, options, Some(&tree)).unwrap();
+    img
+}
+
+/// Damages a volume with debugfs, which keeps checksums right.
+fn damage(img: &Path, requests: &str) {
+    for request in requests.split(';') {
+        let done = Command::new("debugfs").args(["-w", "-R", request.trim()]).arg(img).output();
+        assert!(done.unwrap().status.success(), "{request}");
+    }
+}
+
+fn has(report: &Report, what: What) -> bool {
+    report.findings.iter().any(|finding| finding.what == what)
+}
+
+#[test]
+fn each_damage_has_its_finding() {
+    require!(E2fsprogs);
+    let table: [(&str, What); 44] = [
+        ("ssv free_blocks_count 7", What::FreeBlocksCount),
+        ("ssv free_inodes_count 7", What::FreeInodesCount),
+        ("ssv last_orphan 5000000", What::OrphanList),
+        ("ssv usr_quota_inum 99", What::SuperblockFeatures),
+        ("ssv feature_compat 0x80000018", What::SuperblockFeatures),
+        ("ssv r_blocks_count 8000", What::SuperblockField),
+        ("ssv inode_size 100", What::SuperblockInodeSize),
+        ("ssv journal_inum 9", What::JournalInode),
+        ("set_bg 0 free_blocks_count 3; set_bg 0 checksum calc", What::FreeBlocksCount),
+        ("set_bg 0 free_inodes_count 3; set_bg 0 checksum calc", What::FreeInodesCount),
+        ("set_bg 0 used_dirs_count 9; set_bg 0 checksum calc", What::UsedDirsCount),
+        ("set_bg 0 itable_unused 6000; set_bg 0 checksum calc", What::DescriptorCount),
+        ("set_bg 0 itable_unused 2030; set_bg 0 checksum calc", What::ItableUnused),
+        ("set_bg 0 inode_bitmap 2; set_bg 0 checksum calc", What::DescriptorOverlap),
+        ("set_bg 0 checksum 0x1234", What::DescriptorChecksum),
+        ("set_bg 0 block_bitmap_csum 0x1234; set_bg 0 checksum calc", What::BitmapChecksum),
+        ("sif /file links_count 5", What::LinkCount),
+        ("sif /file mode 0", What::InodeMode),
+        ("sif /file mode 0040755", What::DirentType),
+        ("sif /file size 0", What::SizeBelowBlocks),
+        ("sif /file blocks 4", What::InodeBlocks),
+        ("sif /file dtime 5", What::DeletionTime),
+        ("sif /file flags 0x10080000", What::InodeFlags),
+        ("sif /file flags 0x40080000", What::InodeFlags),
+        ("sif /file file_acl 9999999", What::InodeFileAcl),
+        ("sif /file checksum 1", What::InodeChecksum),
+        ("sif /file flags 0", What::MapBlockRange),
+        ("sif /dir size 100", What::DirectorySize),
+        ("sif /dir size 8192", What::InodeSize),
+        ("sif /dir/link size 3", What::SymlinkTarget),
+        ("sif /dir/long size 91", What::SymlinkTarget),
+        ("sif <2> mode 0100644", What::RootDirectory),
+        ("sif <6> mode 0100644", What::InodeReserved),
+        ("sif <8> mode 0", What::JournalInode),
+        ("sif <7> block[DIND] 0", What::ResizeInode),
+        ("clri /file", What::DirentUnused),
+        ("unlink /file", What::InodeUnattached),
+        ("unlink /dir", What::DirectoryUnattached),
+        ("link /file /dir/again", What::LinkCount),
+        ("link /dir /dir2", What::DirentLink),
+        ("link /file /many/name", What::LinkCount),
+        ("freei /file", What::InodeNotMarked),
+        ("seti <200>", What::InodeLeaked),
+        ("setb 7000", What::BlockLeaked),
+    ];
+    let scratch = Scratch::new();
+    let whole = volume(&scratch, "-b 1024");
+    let report = check(&whole);
+    assert!(report.clean, "{:#?}", report.findings);
+    let copy = scratch.file("copy.img");
+    let mut bad = Vec::new();
+    for (requests, what) in table {
+        std::fs::copy(&whole, &copy).unwrap();
+        damage(&copy, requests);
+        let report = check(&copy);
+        if !has(&report, what) || report.clean || report.exit_code() == 0 {
+            let found: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+            bad.push(format!("{requests}: wanted {}, found {found:#?}", what.name()));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// The number behind `label` in what dumpe2fs or debugfs printed.
+fn number_after(text: &str, label: &str) -> usize {
+    let rest = text.split(label).nth(1).unwrap_or_else(|| panic!("no {label:?} in {text}"));
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+fn first_block(img: &Path, path: &str) -> usize {
+    let blocks = debugfs(img, &format!("blocks {path}")).unwrap();
+    blocks.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn one_flipped_bit_of_any_structure_breaks_its_checksum() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024");
+    let text = dumpe2fs(&img).unwrap();
+    let node = number_after(&debugfs(&img, "stat /sparse").unwrap(), "(ETB0):");
+    let table = [
+        // The superblock's write time.
+        (1024 + 0x30, What::SuperblockChecksum),
+        (number_after(&text, "Group descriptors at ") * 1024 + 0x34, What::DescriptorChecksum),
+        (number_after(&text, "Block bitmap at ") * 1024 + 900, What::BitmapChecksum),
+        (number_after(&text, "Inode bitmap at ") * 1024 + 200, What::BitmapChecksum),
+        // The root's access time.
+        (number_after(&text, "Inode table at ") * 1024 + 256 + 8, What::InodeChecksum),
+        (node * 1024 + 700, What::ExtentChecksum),
+        (first_block(&img, "/many") * 1024 + 990, What::DirectoryChecksum),
+    ];
+    let whole = std::fs::read(&img).unwrap();
+    for (offset, what) in table {
+        let mut bytes = whole.clone();
+        bytes[offset] ^= 0x10;
+        let report = check_bytes(&bytes).unwrap();
+        assert!(has(&report, what), "{}: {:#?}", what.name(), report.findings);
+    }
+}
+
+#[test]
+fn a_block_of_two_files_names_both() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024 -O ^extent,^64bit");
+    let block = first_block(&img, "/file");
+    damage(&img, &format!("sif /sparse block[0] {block}"));
+    let report = check(&img);
+    let shared: Vec<_> =
+        report.findings.iter().filter(|finding| finding.what == What::BlockShared).collect();
+    assert_eq!(shared.len(), 2, "{:#?}", report.findings);
+    assert!(shared.iter().all(|finding| finding.at.block.is_some_and(|b| b.0 == block as u64)));
+    assert_ne!(shared[0].at.ino, shared[1].at.ino);
+}
+
+#[test]
+fn a_bad_superblock_is_replaced_by_a_copy() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = scratch.file("a.img");
+    mke2fs(&img, 32 << 20, "-b 1024", None).unwrap();
+    let mut bytes = std::fs::read(&img).unwrap();
+    bytes[1024..2048].fill(0);
+    let report = check_bytes(&bytes).unwrap();
+    assert!(report.ran && !report.clean);
+    assert!(has(&report, What::SuperblockMagic));
+    assert!(has(&report, What::FreeBlocksCount) || report.stats.inodes > 0);
+
+    // Descriptors: the copies are right, and are gone by.
+    let mut bytes = std::fs::read(&img).unwrap();
+    bytes[2048..3072].fill(0xA5);
+    let report = check_bytes(&bytes).unwrap();
+    assert!(has(&report, What::DescriptorChecksum) && report.stats.directories == 2);
+
+    // Nothing at all.
+    let report = check_bytes(&[0; 1 << 20]).unwrap();
+    assert_eq!((report.ran, report.exit_code()), (false, 8));
+    assert_eq!(check_bytes(&[]).unwrap().exit_code(), 8);
+}
+
+/// Volumes that e2fsck 1.47.0 passes and that are damaged all the same, and why.
+const DAMAGED_ALL_THE_SAME: [(&str, &str); 6] = [
+    ("f_ea_inode_dir_ref", "a name leads to a value inode; later e2fsck finds it"),
+    ("f_extent_too_deep", "deeper than Linux walks; e2fsck calls it an optimisation"),
+    ("f_readonly_fsck", "a count is wrong; e2fsck says so and exits 0"),
+    ("f_uninit_enable", "descriptor checksums are wrong; e2fsck says so and exits 0"),
+    ("j_corrupt_revoke_rcount", "the log is damaged; e2fsck -n does not look at it"),
+    ("j_recover_csum2_32bit", "the log brings home empty bitmaps; e2fsck -n does not replay it"),
+];
+
+#[test]
+fn what_e2fsck_finds_damaged_is_found_damaged() {
+    let Some(images) = damaged::images() else { return };
+    let scratch = Scratch::new();
+    let img = scratch.file("damaged.img");
+    let mut bad = Vec::new();
+    for image in images {
+        image.unpack(&img).unwrap();
+        let device = Arc::new(FileOptions::new().open(&img).unwrap());
+        let exit = match check::check_device(device, &Options::default(), &()) {
+            Ok(report) => report.exit_code(),
+            Err(error) => {
+                println!("{}: {error}", image.name);
+                8
+            }
+        };
+        let known = DAMAGED_ALL_THE_SAME.iter().any(|(name, _)| *name == image.name);
+        let right = match image.e2fsck_exit {
+            // It never ended.
+            None => true,
+            Some(_) => (exit != 0) == (image.has_errors() || known),
+        };
+        if !right {
+            bad.push(format!(
+                "{}: {exit}, e2fsck {:?}: {}",
+                image.name, image.e2fsck_exit, image.first_finding
+            ));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn chance_does_no_harm() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    for (n, options) in ["-b 1024", "-b 1024 -O ^metadata_csum", "-t ext2", "-O inline_data -I 512"]
+        .into_iter()
+        .enumerate()
+    {
+        let img = volume(&scratch, options);
+        let whole = std::fs::read(&img).unwrap();
+        // Where something stands: zeros behind it are worth a try, wide empty land is not.
+        let live: Vec<usize> = (0..whole.len() / 64)
+            .filter(|k| whole[k * 64..k * 64 + 64].iter().any(|byte| *byte != 0 && *byte != 0xFF))
+            .collect();
+        let mut rng = Rng::new(0x5eed + n as u64);
+        for _ in 0..150 {
+            let mut bytes = whole.clone();
+            for _ in 0..1 + rng.below(24) {
+                let at = live[rng.below(live.len())] * 64 + rng.below(64);
+                bytes[at] = match rng.below(4) {
+                    0 => 0,
+                    1 => 0xFF,
+                    2 => bytes[at] ^ 1 << rng.below(8),
+                    _ => rng.next_u64() as u8,
+                };
+            }
+            if rng.below(10) == 0 {
+                bytes.truncate(rng.below(bytes.len()));
+            }
+            if let Ok(report) = check_bytes(&bytes) {
+                assert_eq!(report.clean, report.exit_code() == 0);
+                assert!(report.findings.len() <= 10_000);
+            }
+        }
+    }
+}
