@@ -67,13 +67,16 @@ pub(crate) struct Args {
     /// Give everything to one owner and group
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
-    /// Change permissions: octal, or as chmod takes them (u+rwX,go-w)
+    /// Change permissions: octal, or as chmod takes them (u+rwX,go-w); D and F before a clause mean
+    /// directories and files only (D0755,F0644)
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<ModeChange>,
-    /// File of owners and modes by path: PATTERN UID GID [MODE] a line
+    /// File of owners and modes by path, a line each: PATH UID GID [MODE]; PATH may hold * ? ** and
+    /// - keeps a value
     #[arg(long, value_name = "FILE")]
     ownership: Option<PathBuf>,
-    /// Leave out names that match, as rsync and gitignore do; may be given more than once
+    /// Leave out what matches, as .gitignore does: *.o anywhere, /var/cache from the root, !PATTERN
+    /// takes back; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
     /// File of patterns to leave out, one a line
@@ -103,6 +106,9 @@ pub(crate) struct Args {
     /// A random UUID and hash seed and the time of building: not reproducible
     #[arg(long)]
     random: bool,
+    /// UUID, hash seed and times from the content: what is done anyway
+    #[arg(long, conflicts_with = "random")]
+    reproducible: bool,
     /// Go past files that cannot be read or that vanish, and list them at the end
     #[arg(long)]
     keep_going: bool,

@@ -1,0 +1,193 @@
+//! `extant build`, judged by `e2fsck -fn`.
+
+mod common;
+
+use common::{assert_clean, built, extant, fail, run, source_tree, succeed};
+use std::fs;
+use std::process::Stdio;
+
+#[test]
+fn two_builds_are_the_same_whatever_the_threads() {
+    let dir = built();
+    let path = dir.path();
+    let args = ["build", "src", "-o", "b.img", "--free", "1M", "--owner", "7:8", "--threads", "1"];
+    let said = succeed(path, &args);
+    assert!(said.starts_with("b.img: ") && said.contains("UUID "), "{said}");
+    let read = |name: &str| fs::read(path.join(name)).unwrap();
+    assert!(read("a.img") == read("b.img"), "the two differ");
+    assert_clean(&path.join("a.img"));
+    succeed(path, &["check", "a.img"]);
+    succeed(path, &["build", "src", "-o", "c.img", "--random", "-q"]);
+    succeed(path, &["build", "src", "-o", "d.img", "--random", "-q"]);
+    assert!(read("c.img") != read("d.img"), "chance gave the same");
+}
+
+#[test]
+fn options_reach_the_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    let path = dir.path();
+    fs::write(path.join("rules"), "/etc/script 3 4 4711\n").unwrap();
+    fs::write(path.join("names"), "/sparse\n# a remark\n").unwrap();
+    let id = "3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21";
+    let args = [
+        "build",
+        "src",
+        "-o",
+        "a.img",
+        "--size",
+        "32M",
+        "-b",
+        "1k",
+        "-L",
+        "label",
+        "-U",
+        id,
+        "-O",
+        "^has_journal",
+        "-I",
+        "512",
+        "-N",
+        "4096",
+        "--owner",
+        "1:2",
+        "--mode",
+        "F0640",
+        "--ownership",
+        "rules",
+        "--exclude",
+        "big",
+        "--exclude-from",
+        "names",
+        "--source-date-epoch",
+        "1000000000",
+        "--json",
+    ];
+    let built: serde_json::Value = serde_json::from_str(&succeed(path, &args)).unwrap();
+    assert_eq!((&built["uuid"], &built["bytes"]), (&id.into(), &(32 << 20).into()));
+    assert_clean(&path.join("a.img"));
+    let info: serde_json::Value =
+        serde_json::from_str(&succeed(path, &["info", "--json", "a.img"])).unwrap();
+    let expected: [(&str, serde_json::Value); 3] =
+        [("label", "label".into()), ("block_bytes", 1024.into()), ("inode_bytes", 512.into())];
+    for (field, value) in expected {
+        assert_eq!(info[field], value, "{field}");
+    }
+    assert_eq!(info["created"], 1_000_000_000);
+    assert!(info["inodes"].as_u64().unwrap() >= 4096);
+    assert_eq!(info["journal"]["place"], "none");
+    let names = succeed(path, &["ls", "a.img"]);
+    assert!(!names.contains("big") && !names.contains("sparse"), "{names}");
+    let stat = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&succeed(path, &["stat", "--json", "a.img", name])).unwrap()
+    };
+    let (script, hostname) = (stat("/etc/script"), stat("/etc/hostname"));
+    assert_eq!((&script["uid"], &script["mode"]), (&3.into(), &"4711".into()));
+    assert_eq!((&hostname["uid"], &hostname["mode"]), (&1.into(), &"0640".into()));
+    assert_eq!(hostname["mtime"]["sec"], 1_000_000_000);
+}
+
+#[test]
+fn a_size_too_small_fails_before_writing_and_says_what_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    let line = fail(dir.path(), 1, &["build", "src", "-o", "a.img", "--size", "256k"]);
+    assert!(line.contains("needs") && line.contains("--size auto"), "{line}");
+    let need = line.split_whitespace().find_map(|word| word.parse::<u64>().ok()).unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    succeed(dir.path(), &["build", "src", "-o", "a.img", "--size", &need.to_string()]);
+    assert_clean(&dir.path().join("a.img"));
+}
+
+#[test]
+fn standard_input_is_a_source() {
+    let dir = built();
+    let path = dir.path();
+    succeed(path, &["get", "--tar", "a.img", "/", "all.tar"]);
+    let tar = fs::read(path.join("all.tar")).unwrap();
+    let mut command = extant();
+    command.current_dir(path).args(["build", "-", "-o", "b.img", "-q"]).write_stdin(tar);
+    command.assert().success();
+    assert_eq!(succeed(path, &["cat", "b.img", "/etc/hostname"]), "host\n");
+    assert_clean(&path.join("b.img"));
+}
+
+#[test]
+fn later_sources_go_over_earlier_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    let path = dir.path();
+    fs::create_dir_all(path.join("over/etc")).unwrap();
+    fs::write(path.join("over/etc/hostname"), "other\n").unwrap();
+    succeed(path, &["build", "src", "dir:over", "-o", "a.img", "--compat", "kernel-4.19"]);
+    assert_eq!(succeed(path, &["cat", "a.img", "/etc/hostname"]), "other\n");
+    assert_eq!(succeed(path, &["cat", "a.img", "/etc/alias"]), "host\n");
+    let info = succeed(path, &["info", "a.img"]);
+    assert!(info.contains("metadata_csum_seed"), "{info}");
+}
+
+#[test]
+fn what_cannot_be_built_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    let path = dir.path();
+    fs::write(path.join("text"), "no archive").unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["build", "none", "-o", "a.img"], "cannot open none: No such file or directory"),
+        (&["build", "text", "-o", "a.img"], "text"),
+        (&["build", "src", "-o", "a.img", "--compat", "dos"], "dos"),
+        (&["build", "src", "-o", "src"], "src: is neither a file nor a block device"),
+        (&["build", "src", "-o", "a.img", "--size", "8M", "--free", "1M"], "--free"),
+        (&["build", "src", "-o", "no/where/a.img"], "no/where/a.img"),
+    ];
+    for (args, part) in cases {
+        let line = fail(path, 1, args);
+        assert!(line.contains(part), "{args:?}: {line}");
+        assert!(!path.join("a.img").exists() && !path.join("a.img.partial").exists());
+    }
+}
+
+#[test]
+fn the_sets_of_features_are_listed() {
+    for verb in ["build", "mkfs"] {
+        let (code, out, _) = run(".".as_ref(), &[verb, "--compat", "help"]);
+        assert_eq!(code, 0);
+        assert!(out.contains("kernel-4.19") && out.contains("grub-2.06"), "{out}");
+    }
+}
+
+#[test]
+fn an_interrupted_build_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    // The source is large enough that the signal comes before the end; where it does not, the
+    // image is whole.
+    fs::create_dir(path.join("src")).unwrap();
+    for n in 0..64 {
+        fs::write(path.join(format!("src/{n}")), common::pattern(4 << 20)).unwrap();
+    }
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+        .current_dir(path)
+        .args(["build", "src", "-o", "a.img", "--threads", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Wait for the file that the image grows in, or for the end.
+    while !path.join("a.img.partial").exists() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.code() {
+        Some(143) => {
+            assert_eq!(said, "extant: a.img: stopped: no image was made\n");
+            assert!(!path.join("a.img").exists());
+        }
+        Some(0) => assert_clean(&path.join("a.img")),
+        other => panic!("{other:?}: {said}"),
+    }
+    assert!(!path.join("a.img.partial").exists());
+}

@@ -1,0 +1,142 @@
+//! `extant get`: into a directory, and as a tar.
+
+mod common;
+
+use common::{built, fail, pattern, run, succeed};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+/// Asserts that two trees hold the same; what only the volume has is left out.
+fn assert_same(a: &Path, b: &Path) {
+    let mut names: Vec<_> =
+        fs::read_dir(a).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let mut others: Vec<_> =
+        fs::read_dir(b).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    others.retain(|name| name != "lost+found");
+    others.sort();
+    assert_eq!(names, others, "{}", b.display());
+    for name in names {
+        let (a, b) = (a.join(&name), b.join(&name));
+        let (meta, other) = (fs::symlink_metadata(&a).unwrap(), fs::symlink_metadata(&b).unwrap());
+        assert_eq!(meta.mode(), other.mode(), "{}", b.display());
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (other.mtime(), other.mtime_nsec()));
+        if meta.is_dir() {
+            assert_same(&a, &b);
+        } else if meta.is_symlink() {
+            assert_eq!(fs::read_link(a).unwrap(), fs::read_link(b).unwrap());
+        } else {
+            assert_eq!(meta.nlink(), other.nlink(), "{}", b.display());
+            assert!(fs::read(a).unwrap() == fs::read(&b).unwrap(), "{}", b.display());
+        }
+    }
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let dir = built();
+    let path = dir.path();
+    succeed(path, &["get", "--no-owner", "a.img", "/", "out"]);
+    assert_same(&path.join("src"), &path.join("out"));
+    let (alias, hostname) = ("out/etc/alias", "out/etc/hostname");
+    let ino = |name: &str| fs::metadata(path.join(name)).unwrap().ino();
+    assert_eq!(ino(alias), ino(hostname));
+    let sparse = fs::metadata(path.join("out/sparse")).unwrap();
+    assert!(sparse.blocks() < 1024, "{} sectors", sparse.blocks());
+}
+
+#[test]
+fn things_go_where_cp_would_put_them() {
+    let dir = built();
+    let path = dir.path();
+    succeed(path, &["get", "--no-owner", "a.img", "/big", "renamed"]);
+    assert!(fs::read(path.join("renamed")).unwrap() == pattern(300_000));
+    fs::create_dir(path.join("into")).unwrap();
+    succeed(path, &["get", "--no-owner", "a.img", "/etc", "into"]);
+    assert!(path.join("into/etc/script").exists());
+    succeed(path, &["get", "--no-owner", "a.img", "etc/hostname", "into/"]);
+    assert!(path.join("into/hostname").exists());
+    succeed(path, &["get", "--no-owner", "a.img", "/link", "into"]);
+    assert!(path.join("into/link").is_symlink());
+    assert_eq!(succeed(path, &["get", "a.img", "/dir-link/hostname", "-"]), "host\n");
+}
+
+#[test]
+fn what_is_there_is_kept_unless_forced() {
+    let dir = built();
+    let path = dir.path();
+    fs::create_dir_all(path.join("out/etc")).unwrap();
+    fs::write(path.join("out/etc/script"), "mine").unwrap();
+    let (code, _, err) = run(path, &["get", "--no-owner", "a.img", "/", "out"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        err,
+        "extant: out/etc/script: cannot make the file: File exists: use --force to replace it\n"
+    );
+    assert_eq!(fs::read(path.join("out/etc/script")).unwrap(), b"mine");
+    assert!(path.join("out/sparse").exists(), "the rest is copied");
+    succeed(path, &["get", "--no-owner", "--force", "a.img", "/", "out"]);
+    assert_eq!(fs::read(path.join("out/etc/script")).unwrap(), b"#!/bin/sh\n");
+}
+
+#[test]
+fn nothing_outside_the_destination_is_written() {
+    let dir = built();
+    let path = dir.path();
+    fs::create_dir_all(path.join("elsewhere")).unwrap();
+    fs::create_dir_all(path.join("out")).unwrap();
+    symlink("../elsewhere", path.join("out/etc")).unwrap();
+    symlink("../elsewhere/new", path.join("out/big")).unwrap();
+    for force in [&[][..], &["--force"]] {
+        let args = [&["get", "--no-owner", "a.img", "/", "out"][..], force].concat();
+        let (code, _, err) = run(path, &args);
+        assert_eq!(code, 1, "{err}");
+        assert_eq!(fs::read_dir(path.join("elsewhere")).unwrap().count(), 0, "{err}");
+    }
+    // With --force a symlink is replaced, not followed.
+    assert!(path.join("out/big").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn a_tar_holds_the_same() {
+    let dir = built();
+    let path = dir.path();
+    succeed(path, &["get", "--tar", "a.img", "/", "all.tar"]);
+    succeed(path, &["build", "all.tar", "-o", "b.img", "--free", "1M"]);
+    common::assert_clean(&path.join("b.img"));
+    let tree = |image: &str| {
+        let text = succeed(path, &["tree", "--json", "--hash", image]);
+        let mut records: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        records.retain(|record| record["path"] != "/lost+found");
+        for record in &mut records {
+            for field in ["ino", "atime", "ctime", "crtime", "blocks", "generation"] {
+                record.as_object_mut().unwrap().remove(field);
+            }
+        }
+        records
+    };
+    assert_eq!(tree("a.img"), tree("b.img"));
+    let line = fail(path, 1, &["get", "--tar", "a.img", "/", "all.tar"]);
+    assert_eq!(line, "all.tar: cannot make the file: File exists: use --force to replace it");
+}
+
+#[test]
+fn a_tar_of_a_part_begins_with_its_name() {
+    let dir = built();
+    let output = common::extant()
+        .current_dir(dir.path())
+        .args(["get", "a.img", "/etc", "--tar", "-"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let mut archive = tar::Archive::new(&output.stdout[..]);
+    let mut names: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["etc/", "etc/alias", "etc/empty/", "etc/hostname", "etc/script"]);
+}

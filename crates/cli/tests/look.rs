@@ -1,0 +1,208 @@
+//! `ls`, `tree`, `cat`, `stat`, `check`, `replay` on a small image.
+
+mod common;
+
+use common::{built, fail, pattern, run, succeed};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
+}
+
+#[test]
+fn ls_sorts_names_and_follows_a_link_to_a_directory() {
+    let dir = built();
+    let path = dir.path();
+    let names = "big\ndir-link\netc\nlink\nlost+found\nname with \n line\nsparse\n";
+    assert_eq!(succeed(path, &["ls", "a.img"]), names);
+    assert_eq!(succeed(path, &["ls", "a.img", "dir-link/"]), "alias\nempty\nhostname\nscript\n");
+    assert_eq!(succeed(path, &["ls", "-d", "a.img", "/dir-link"]), "/dir-link\n");
+    assert_eq!(succeed(path, &["ls", "a.img", "/big", "/etc"]).lines().count(), 7 + 1);
+    let long = succeed(path, &["ls", "-l", "a.img", "/etc"]);
+    let script = long.lines().find(|line| line.ends_with("script")).unwrap();
+    assert!(script.starts_with("-rwxr-x--- 1 7 8 "), "{script}");
+    let link = succeed(path, &["ls", "-l", "a.img", "/link"]);
+    assert!(link.starts_with("lrwxrwxrwx ") && link.ends_with("/link -> etc/hostname\n"), "{link}");
+}
+
+#[test]
+fn tree_draws_and_counts() {
+    let dir = built();
+    let tree = succeed(dir.path(), &["tree", "a.img", "/etc"]);
+    let drawn = "/etc\n├── alias\n├── empty\n├── hostname\n└── script\n\n1 directory, 3 files\n";
+    assert_eq!(tree, drawn);
+    let top = succeed(dir.path(), &["tree", "--depth", "1", "a.img"]);
+    assert!(top.contains("├── link -> etc/hostname\n") && !top.contains("alias"), "{top}");
+}
+
+#[test]
+fn tree_prints_records_in_order_with_hashes() {
+    let dir = built();
+    let records = lines(&succeed(dir.path(), &["tree", "a.img", "--json", "--hash"]));
+    let paths: Vec<&str> = records.iter().map(|record| record["path"].as_str().unwrap()).collect();
+    let expected = [
+        "/",
+        "/big",
+        "/dir-link",
+        "/etc",
+        "/etc/alias",
+        "/etc/empty",
+        "/etc/hostname",
+        "/etc/script",
+        "/link",
+        "/lost+found",
+        "/name with \n line",
+        "/sparse",
+    ];
+    assert_eq!(paths, expected);
+    let of = |path: &str| records.iter().find(|record| record["path"] == path).unwrap();
+    assert_eq!(of("/etc/alias")["ino"], of("/etc/hostname")["ino"]);
+    assert_eq!(of("/etc/alias")["nlink"], 2);
+    assert_eq!(of("/etc/script")["mode"], "0750");
+    assert_eq!((&of("/big")["uid"], &of("/big")["gid"]), (&7.into(), &8.into()));
+    assert_eq!(of("/link")["target"], "etc/hostname");
+    let found = of("/etc/hostname")["sha256"].as_str().unwrap();
+    assert_eq!(found.len(), 64);
+    assert_eq!(of("/etc/alias")["sha256"], found);
+    assert!(of("/sparse")["blocks"].as_u64().unwrap() <= 16);
+}
+
+#[test]
+fn cat_writes_files_one_after_the_other() {
+    let dir = built();
+    let output = common::extant()
+        .current_dir(dir.path())
+        .args(["cat", "a.img", "/link", "/big"])
+        .output()
+        .unwrap();
+    assert!(output.stdout == [b"host\n", &pattern(300_000)[..]].concat());
+    let line = fail(dir.path(), 1, &["cat", "a.img", "/etc"]);
+    assert_eq!(line, "a.img: /etc: is a directory");
+    let line = fail(dir.path(), 1, &["cat", "a.img", "/etc/nothing"]);
+    assert_eq!(line, "a.img: /etc/nothing: no such file or directory");
+}
+
+#[test]
+fn stat_shows_extents_and_does_not_follow() {
+    let dir = built();
+    let records =
+        lines(&succeed(dir.path(), &["stat", "--json", "--extents", "a.img", "/sparse", "link"]));
+    let extents = records[0]["extents"].as_array().unwrap();
+    assert_eq!(extents.len(), 1);
+    assert_eq!((&extents[0]["offset"], &extents[0]["len"]), (&(2 << 20).into(), &4096.into()));
+    assert_eq!(records[1]["type"], "symlink");
+    let text = succeed(dir.path(), &["stat", "-e", "a.img", "/sparse"]);
+    for part in [
+        "   Path: /sparse\n",
+        "regular file",
+        "  Owner: 7  Group: 8",
+        "   Size: 4194304",
+        " Extent: 4096 bytes at 2097152",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn errors_name_the_image_and_what_to_do() {
+    let dir = built();
+    let path = dir.path();
+    fs::write(path.join("text"), "not a volume").unwrap();
+    fs::write(path.join("empty"), "").unwrap();
+    let whole = fs::read(path.join("a.img")).unwrap();
+    fs::write(path.join("cut.img"), &whole[..whole.len() / 2]).unwrap();
+    let cases = [
+        ("none.img", "cannot open: No such file or directory"),
+        ("text", "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"),
+        ("empty", "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"),
+        ("cut.img", "the image was cut off; get a whole copy"),
+    ];
+    for (image, why) in cases {
+        for verb in
+            [&["ls", image][..], &["tree", image], &["cat", image, "/x"], &["get", image, "/"]]
+        {
+            let line = fail(path, 1, verb);
+            assert!(line.starts_with(&format!("{image}: ")) && line.contains(why), "{line}");
+        }
+        let (code, _, _) = run(path, &["check", image]);
+        assert!(code == 8 || code == 4, "{image}: {code}");
+    }
+    for verb in ["ls", "tree", "stat", "get"] {
+        let line = fail(path, 1, &[verb, "a.img", "/etc/nothing"]);
+        assert_eq!(line, "a.img: /etc/nothing: no such file or directory", "{verb}");
+    }
+}
+
+#[test]
+fn check_finds_damage_and_says_where() {
+    let dir = built();
+    let path = dir.path();
+    assert!(succeed(path, &["check", "a.img"]).starts_with("a.img: clean, "));
+    let last = lines(&succeed(path, &["check", "--json", "a.img"]));
+    assert_eq!((&last[0]["status"], &last[0]["findings"]), (&"clean".into(), &0.into()));
+    assert_eq!(last[0]["directories"], 4);
+
+    // A directory block: the bytes of the name "script".
+    let mut bytes = fs::read(path.join("a.img")).unwrap();
+    let name = bytes.windows(6).position(|window| window == b"script").unwrap();
+    bytes[name] ^= 1;
+    fs::write(path.join("bad.img"), &bytes).unwrap();
+    let (code, out, err) = run(path, &["check", "bad.img"]);
+    assert_eq!((code, err.as_str()), (4, ""));
+    assert!(out.contains("error: ") && out.contains("checksum"), "{out}");
+    let (code, out, _) = run(path, &["check", "--json", "bad.img"]);
+    let found = lines(&out);
+    assert_eq!((code, &found.last().unwrap()["status"]), (4, &"errors".into()));
+    assert_eq!(found.last().unwrap()["findings"], found.len() - 1);
+    assert!(found[0]["finding"].is_string() && found[0]["message"].is_string());
+
+    // The other files are still shown; what is damaged is named.
+    let (code, out, err) = run(path, &["tree", "--json", "bad.img"]);
+    assert_eq!(code, 1);
+    assert!(err.starts_with("extant: bad.img: /etc: corrupt: "), "{err}");
+    assert!(lines(&out).iter().any(|record| record["path"] == "/sparse"));
+    assert!(lines(&out).iter().any(|record| record["error"].is_string()));
+}
+
+#[test]
+fn replay_leaves_a_whole_volume_alone() {
+    let dir = built();
+    let before = fs::read(dir.path().join("a.img")).unwrap();
+    let said = succeed(dir.path(), &["replay", "a.img"]);
+    assert_eq!(said, "a.img: whole, nothing to replay\n");
+    let said = lines(&succeed(dir.path(), &["replay", "--json", "a.img"]));
+    assert_eq!(said[0]["was_needed"], false);
+    assert!(fs::read(dir.path().join("a.img")).unwrap() == before);
+    let line = fail(dir.path(), 1, &["replay", "none.img"]);
+    assert_eq!(line, "none.img: cannot open: No such file or directory");
+}
+
+#[test]
+fn a_reader_who_leaves_ends_it_quietly() {
+    let dir = built();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+        .current_dir(dir.path())
+        .args(["cat", "a.img", "/sparse", "/sparse", "/big"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+}
+
+#[test]
+fn reading_never_writes() {
+    let dir = built();
+    let image = dir.path().join("a.img");
+    let before = fs::read(&image).unwrap();
+    for args in [&["ls", "a.img"][..], &["tree", "a.img"], &["check", "a.img"], &["info", "a.img"]]
+    {
+        succeed(dir.path(), args);
+    }
+    assert!(fs::read(&image).unwrap() == before);
+    assert!(!Path::new("a.img").exists());
+}

@@ -1,0 +1,143 @@
+//! `extant mkfs`, judged by `e2fsck -fn`, and `extant info`.
+
+mod common;
+
+use common::{assert_clean, fail, succeed};
+use std::fs;
+
+#[test]
+fn volumes_made_with_options_are_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let kinds: [&[&str]; 12] = [
+        &[],
+        &["-t", "ext2"],
+        &["-t", "ext3", "-b", "1k"],
+        &["-b", "64K", "-s", "512M"],
+        &["-O", "inline_data,^resize_inode", "-O", "metadata_csum_seed"],
+        &["-O", "bigalloc", "-b", "4k", "-C", "64k"],
+        &["-I", "1024", "-i", "64k", "-m", "0"],
+        &["-N", "5000", "-L", "sixteen bytes ok", "-U", "time"],
+        &["-J", "size=8", "-G", "4", "-b", "1024"],
+        &["-g", "8192", "-b", "4096", "--root-owner", "1000:1001"],
+        &["--compat", "kernel-3.10"],
+        &["--compat", "ext2"],
+    ];
+    for (n, kind) in kinds.iter().enumerate() {
+        let name = format!("{n}.img");
+        let mut args = vec!["mkfs", name.as_str()];
+        if !kind.contains(&"-s") {
+            args.extend(["--size", "64M"]);
+        }
+        args.extend(*kind);
+        succeed(dir.path(), &args);
+        assert_clean(&dir.path().join(&name));
+        fs::remove_file(dir.path().join(&name)).unwrap();
+    }
+}
+
+#[test]
+fn a_terabyte_takes_little_space() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    succeed(dir.path(), &["mkfs", "a.img", "--size", "1T", "-q"]);
+    let meta = fs::metadata(dir.path().join("a.img")).unwrap();
+    assert_eq!(meta.len(), 1 << 40);
+    assert!(meta.blocks() * 512 < 512 << 20, "{} sectors", meta.blocks());
+}
+
+#[test]
+fn one_seed_of_everything_makes_one_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.img", "b.img"] {
+        let id = "3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21";
+        let args = ["mkfs", name, "--size", "16M", "-U", id, "--hash-seed", id, "-q"];
+        let mut command = common::extant();
+        command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir(dir.path());
+        command.args(args).assert().success();
+    }
+    let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+    assert!(read("a.img") == read("b.img"), "the two differ");
+}
+
+#[test]
+fn what_is_there_is_not_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "16M", "-L", "first"]);
+    let line = fail(path, 1, &["mkfs", "a.img", "-L", "second"]);
+    assert_eq!(line, "a.img: holds an ext2, ext3 or ext4 filesystem: use --force to write over it");
+    assert!(succeed(path, &["info", "a.img"]).contains("first"));
+    succeed(path, &["mkfs", "a.img", "-L", "second", "--force"]);
+    assert!(succeed(path, &["info", "a.img"]).contains("second"));
+    assert_clean(&path.join("a.img"));
+
+    let mut disk = vec![0; 1 << 20];
+    disk[450] = 0x83;
+    disk[458] = 8;
+    disk[510..512].copy_from_slice(&[0x55, 0xAA]);
+    fs::write(path.join("disk.img"), &disk).unwrap();
+    let line = fail(path, 1, &["mkfs", "disk.img"]);
+    assert_eq!(line, "disk.img: holds an MBR partition table: use --force to write over it");
+    assert!(fs::read(path.join("disk.img")).unwrap() == disk);
+}
+
+#[test]
+fn a_failure_leaves_no_new_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = fail(dir.path(), 1, &["mkfs", "a.img", "--size", "1k"]);
+    assert!(line.starts_with("a.img: "), "{line}");
+    let line = fail(dir.path(), 1, &["mkfs", "a.img", "--size", "1M", "-O", "nonsense"]);
+    assert_eq!(line, "-O nonsense: a feature's name is not known");
+    let line = fail(dir.path(), 1, &["mkfs", "a.img"]);
+    assert_eq!(line, "a.img: no such file: say how large to make it, as in --size 10G");
+    assert!(!dir.path().join("a.img").exists());
+}
+
+#[test]
+fn a_volume_inside_a_file_is_named_by_its_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("disk"), vec![0xEE; 20 << 20]).unwrap();
+    succeed(path, &["mkfs", "disk?offset=1M", "--size", "16M", "-L", "inner"]);
+    let disk = fs::read(path.join("disk")).unwrap();
+    assert!(disk[..1 << 20].iter().chain(&disk[17 << 20..]).all(|&byte| byte == 0xEE));
+    assert!(succeed(path, &["info", "disk?offset=1M"]).contains("inner"));
+    assert_eq!(succeed(path, &["ls", "disk?offset=1048576"]), "lost+found\n");
+    succeed(path, &["check", "disk?offset=1M"]);
+    let line = fail(path, 1, &["ls", "disk"]);
+    assert_eq!(
+        line,
+        "disk: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"
+    );
+    fs::write(path.join("inner"), &disk[1 << 20..17 << 20]).unwrap();
+    assert_clean(&path.join("inner"));
+}
+
+#[test]
+fn info_tells_what_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = "3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21";
+    let args = ["mkfs", "a.img", "--size", "64M", "-b", "4k", "-U", id, "-L", "data", "--json"];
+    let made: serde_json::Value = serde_json::from_str(&succeed(dir.path(), &args)).unwrap();
+    assert_eq!((&made["blocks"], &made["uuid"]), (&16384.into(), &id.into()));
+    let info = succeed(dir.path(), &["info", "--json", "a.img"]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    for (field, value) in [("label", "data"), ("uuid", id), ("state", "clean"), ("image", "a.img")]
+    {
+        assert_eq!(info[field], value, "{field}");
+    }
+    for (field, of_mkfs) in
+        [("blocks", "blocks"), ("inodes", "inodes"), ("free_blocks", "free_blocks")]
+    {
+        assert_eq!(info[field], made[of_mkfs], "{field}");
+    }
+    assert_eq!(info["journal"]["place"], "internal");
+    assert_eq!(info["journal"]["blocks"], made["journal_blocks"]);
+    let features: Vec<&str> =
+        info["features"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
+    assert!(features.contains(&"metadata_csum") && features.contains(&"extent"), "{features:?}");
+    let text = succeed(dir.path(), &["info", "a.img"]);
+    for part in ["Label     data", "64.0 MiB (16384 blocks of 4096 bytes)", "clean"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
