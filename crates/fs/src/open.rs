@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::filesystem::Filesystem;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
-use extant_base::{ByteOffset, Error, GroupNr, Result};
+use extant_base::{ByteOffset, Error, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::CacheOptions;
 use extant_ondisk::superblock::Superblock;
@@ -133,11 +133,23 @@ impl OpenOptions {
             0 => device,
             start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
         };
-        let superblock = read_superblock(&*device, self.backup.map(GroupNr))?;
-        if self.recover && self.backup.is_none() && recovery::is_due(&superblock, self.write) {
-            if !self.write {
-                device = Arc::new(Overlay::new(device));
+        let may_recover = self.recover && self.backup.is_none();
+        let mut is_overlay = false;
+        let mut overlaid = |device: Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
+            match std::mem::replace(&mut is_overlay, true) || self.write {
+                true => device,
+                false => Arc::new(Overlay::new(device)),
             }
+        };
+        let superblock = match read_superblock(&*device, self.backup.map(GroupNr)) {
+            Err(error) if may_recover && is_torn(&error) => {
+                device = overlaid(device);
+                self.mend(&device)?
+            }
+            superblock => superblock?,
+        };
+        if may_recover && recovery::is_due(&superblock, self.write) {
+            device = overlaid(device);
             self.recover_device(&device, &superblock)?;
         } else if !self.write {
             // What is open to read cannot be written by any mistake above.
@@ -172,7 +184,10 @@ impl OpenOptions {
             0 => device,
             start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
         };
-        let superblock = read_superblock(&*device, None)?;
+        let superblock = match read_superblock(&*device, None) {
+            Err(error) if is_torn(&error) => to_write.mend(&device)?,
+            superblock => superblock?,
+        };
         to_write.recover_device(&device, &superblock)
     }
 
@@ -193,18 +208,26 @@ impl OpenOptions {
         {
             return Err(Error::Unsupported { feature });
         }
-        let external = match &self.journal_device {
-            Some(path) => {
-                let external = self.open_file(path)?;
-                Some(match self.write {
-                    true => external,
-                    false => Arc::new(Overlay::new(external)) as Arc<dyn BlockDevice>,
-                })
-            }
-            None => None,
-        };
+        let external = self.external_journal()?;
         let options = self.volume_options(!self.write);
         recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
+    }
+
+    /// Mends the superblock of `device`, whose checksum is wrong, if a power cut tore it.
+    fn mend(&self, device: &Arc<dyn BlockDevice>) -> Result<Superblock> {
+        let external = self.external_journal()?;
+        let options = self.volume_options(!self.write);
+        recovery::mend_superblock(&Wish { home: Arc::clone(device), external, options: &options })
+    }
+
+    /// The device of the external journal, if one was given: an overlay of it unless to write.
+    fn external_journal(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some(path) = &self.journal_device else { return Ok(None) };
+        let external = self.open_file(path)?;
+        Ok(Some(match self.write {
+            true => external,
+            false => Arc::new(Overlay::new(external)),
+        }))
     }
 
     fn volume_options(&self, read_only: bool) -> VolumeOptions {
@@ -219,6 +242,11 @@ impl OpenOptions {
             ..VolumeOptions::default()
         }
     }
+}
+
+/// Whether a superblock may have been torn by a power cut.
+fn is_torn(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what: What::SuperblockChecksum, .. })
 }
 
 /// Makes the volume in a file or block device whole, on the device itself: what

@@ -19,6 +19,7 @@ mod fast_commit;
 mod orphans;
 mod saved_errors;
 mod stage;
+mod torn;
 
 use crate::journal_map::JournalPlace;
 use crate::volume::{Volume, VolumeOptions, read_superblock};
@@ -30,6 +31,7 @@ use extant_ondisk::superblock::{Superblock, VolumeState};
 use saved_errors::{SavedErrors, patch_superblock};
 use stage::Stage;
 use std::sync::Arc;
+pub(crate) use torn::mend_superblock;
 
 /// What a recovery found and did.
 #[derive(Debug, Default)]
@@ -147,14 +149,18 @@ fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
     // outlives the recovery.
     let options = VolumeOptions { read_only: true, ..wish.options.clone() };
     let volume = Volume::open_parts(Arc::clone(&wish.home), &options)?;
-    let log = volume.journal_place(wish.external.as_ref()).and_then(|place| match place {
-        Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),
-        None => Ok(None),
-    });
-    match log {
+    match log_of(&volume, wish) {
         Ok(None) if needed => Err(Site::NOWHERE.corrupt(What::JournalMissing)),
         Err(Error::Corrupt { .. }) if !needed => Ok(None),
         log => log,
+    }
+}
+
+/// The log that the volume names; `None` where it has none.
+fn log_of(volume: &Volume, wish: &Wish<'_>) -> Result<Option<Log>> {
+    match volume.journal_place(wish.external.as_ref())? {
+        Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),
+        None => Ok(None),
     }
 }
 

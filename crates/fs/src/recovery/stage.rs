@@ -123,9 +123,8 @@ impl Stage {
 
     /// Settles what is left, empties the log, and marks the volume as recovered.
     pub(super) fn finish(mut self) -> Result<()> {
-        if self.over.held_bytes() > 0 || self.volume.journal.cache().stats().dirty_bytes > 0 {
-            self.settle()?;
-        }
+        // Afterwards the superblock differs from the one at home in a flag only: see `torn.rs`.
+        self.settle()?;
         if let Some((log, recovery)) = &mut self.log {
             log.finish(&self.home, recovery)?;
         }
