@@ -5,6 +5,7 @@
 //!   kernel_dirty   Linux is cut off ──► extant recovers; e2fsck and Linux agree
 //!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and stays whole
 //!   built          extant builds ──► e2fsck, debugfs, dumpe2fs and Linux accept and read the same
+//!   sets           the claims of `--compat`: each set's readers read it
 //! ```
 //! Each suite is a test program; each of its tests is a group of cases with a line for every case.
 //! `EXTANT_CASE=TEXT` runs the cases whose name holds `TEXT`.

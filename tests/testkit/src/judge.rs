@@ -21,6 +21,8 @@ pub enum Judge {
     Loop,
     /// mke2fs, e2fsck, debugfs, dumpe2fs, tune2fs.
     E2fsprogs,
+    /// grub-fstest of GRUB 2.06.
+    Grub,
     /// User-mode Linux: a real kernel as a process, for crashed and damaged volumes.
     Uml,
     /// `/dev/fuse` and the right to mount it.
@@ -38,6 +40,9 @@ pub fn available(judge: Judge) -> Result<(), String> {
         Judge::Root => root(),
         Judge::Loop => loop_mounts(),
         Judge::E2fsprogs => e2fsprogs(),
+        Judge::Grub => run_args("grub-fstest", &["--version"])
+            .map(drop)
+            .map_err(|e| format!("{e}; install the Debian package grub-common")),
         Judge::Uml => Uml::get().map(drop),
         Judge::Fuse => fuse(),
     }

@@ -12,13 +12,14 @@ use extant_crc32c::crc32c;
 use extant_journal::CacheOptions;
 use extant_ondisk::bitmap;
 use extant_ondisk::checksum::Checksums;
-use extant_ondisk::features::Incompat;
+use extant_ondisk::features::{Features, Incompat, RoCompat};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, VolumeState};
 use extant_ondisk::time::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Memory for metadata blocks while a volume is made and loaded.
 const CACHE_BYTES: usize = 16 << 20;
@@ -40,6 +41,8 @@ pub struct Made {
     pub journal_blocks: u32,
     /// The volume's UUID.
     pub uuid: [u8; 16],
+    /// The volume's features.
+    pub features: Features,
 }
 
 /// Makes a volume on `device`, over whatever was there.
@@ -130,7 +133,10 @@ impl Formatted {
     /// What was made.
     pub(crate) fn made(&self) -> Made {
         let layout = &self.volume.layout;
-        let free = self.volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed).max(0);
+        let free = self.volume.free_clusters.load(Ordering::Relaxed).max(0);
+        let mut features = self.volume.at_open.features;
+        let late = self.volume.late_ro_compat.load(Ordering::Relaxed);
+        features.ro_compat |= RoCompat::from_bits_retain(late);
         Made {
             blocks: layout.blocks_count(),
             block_bytes: layout.block_size().bytes(),
@@ -139,6 +145,7 @@ impl Formatted {
             groups: layout.groups_count(),
             journal_blocks: self.journal_blocks,
             uuid: self.volume.at_open.uuid,
+            features,
         }
     }
 

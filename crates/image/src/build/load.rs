@@ -2,7 +2,7 @@
 
 use crate::build::copy::Piece;
 use crate::build::error::BuildError;
-use crate::build::{BuildProgress, Phase};
+use crate::build::{BuildProgress, Compat, Phase};
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::tree::Tree;
 use extant::bulk::{Attributes, Loader, PackEntry};
@@ -23,6 +23,8 @@ pub(crate) struct Job<'a> {
     pub(crate) environment: &'a Environment,
     /// Later times are brought down to this one.
     pub(crate) latest: Option<Timestamp>,
+    /// Whose claim the volume's features must not break.
+    pub(crate) compat: Option<Compat>,
     pub(crate) progress: &'a dyn BuildProgress,
     pub(crate) stop: &'a AtomicBool,
 }
@@ -111,6 +113,9 @@ impl Job<'_> {
         pieces.sort_unstable_by_key(|piece| piece.physical);
 
         let made = loader.made();
+        if let Some(set) = self.compat {
+            set.check(&made.features)?;
+        }
         let free = loader.free_blocks();
         loader.finish().map_err(BuildError::Engine)?;
         Ok(Loaded {

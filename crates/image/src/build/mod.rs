@@ -86,6 +86,7 @@ pub struct ImageBuilder {
     block_size: BlockSize,
     inodes: Option<u32>,
     uuid: Option<[u8; 16]>,
+    compat: Option<Compat>,
 }
 
 /// What was built.
@@ -123,6 +124,7 @@ impl ImageBuilder {
             block_size: BlockSize::from_bytes(4096).expect("4 KiB is a block size"),
             inodes: None,
             uuid: None,
+            compat: None,
         }
     }
 
@@ -178,6 +180,13 @@ impl ImageBuilder {
         self
     }
 
+    /// Refuses, before anything is written, a volume with features that the reader of `set` does not
+    /// know. The options of [`Compat::mkfs`] go to [`ImageBuilder::mkfs`].
+    pub fn compat(mut self, set: Compat) -> Self {
+        self.compat = Some(set);
+        self
+    }
+
     fn thread_count(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(2, |n| n.get()) + 2,
@@ -229,7 +238,14 @@ impl ImageBuilder {
         if let Some(uuid) = self.uuid {
             mkfs = mkfs.uuid(uuid);
         }
-        let job = load::Job { tree, environment: &environment, latest, progress, stop };
+        let job = load::Job {
+            tree,
+            environment: &environment,
+            latest,
+            compat: self.compat,
+            progress,
+            stop,
+        };
         let sizing = size::Sizing::new(self, &job, mkfs);
         let size = sizing.settle()?;
 
