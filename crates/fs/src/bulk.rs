@@ -15,6 +15,7 @@ use crate::environment::Environment;
 use crate::inode::Body;
 use crate::map::Target;
 use crate::mkfs::{Formatted, Made, MkfsOptions, format_open};
+use crate::quota::Usage;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
 use extant_blockdev::BlockDevice;
@@ -25,6 +26,7 @@ use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags, LINK_MAX};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::NameIndex;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,6 +68,8 @@ pub struct Placed {
 /// Loads a volume that it has just made. Not to be shared between threads: order is meaning.
 pub struct Loader {
     formatted: Formatted,
+    /// What was loaded so far, where the volume keeps account of it.
+    usage: RefCell<Usage>,
 }
 
 impl Loader {
@@ -79,7 +83,7 @@ impl Loader {
     ) -> Result<Loader> {
         let formatted = format_open(device, options, environment)?;
         formatted.volume.bulk.begin();
-        Ok(Loader { formatted })
+        Ok(Loader { formatted, usage: RefCell::default() })
     }
 
     fn volume(&self) -> &Volume {
@@ -247,10 +251,25 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Settles the superblock and makes all metadata durable.
-    pub fn finish(self) -> Result<()> {
-        self.formatted.volume.bulk.end();
-        self.formatted.finish()
+    /// Accounts for what was loaded, settles the superblock and makes all metadata durable. Tells
+    /// what the volume is now.
+    ///
+    /// Errors: `NoSpace` when the quota files do not fit; `Device`.
+    pub fn finish(self) -> Result<Made> {
+        let volume = self.volume();
+        if volume.has_quota() {
+            let mut usage = self.usage.take();
+            // Not loaded, but there, if the root still names it.
+            let lost = Ino::new(volume.at_open.first_ino).filter(|_| self.formatted.lost_and_found);
+            if let Some(lost) = lost {
+                usage.charge(volume, lost, &volume.read_inode(lost)?)?;
+            }
+            volume.write_quota_files(&usage)?;
+        }
+        volume.bulk.end();
+        let made = self.formatted.made();
+        self.formatted.finish()?;
+        Ok(made)
     }
 
     fn fresh(
@@ -299,6 +318,9 @@ impl Loader {
                 })
                 .collect::<Result<_>>()?;
             volume.xattr_set_all(handle, ino, &mut body, &list)?;
+        }
+        if volume.has_quota() {
+            self.usage.borrow_mut().charge(volume, ino, &body)?;
         }
         body.store(volume, ino, handle)
     }

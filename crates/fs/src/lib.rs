@@ -45,6 +45,7 @@ mod metadata;
 pub mod mkfs;
 mod open;
 mod path;
+mod quota;
 mod read_dir;
 mod recovery;
 mod remove_inode;

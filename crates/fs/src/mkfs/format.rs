@@ -85,6 +85,8 @@ pub fn free_blocks(options: &MkfsOptions, bytes: u64) -> Result<u64> {
 /// A volume that was just laid down and is still open, journal off: for a bulk load.
 pub(crate) struct Formatted {
     pub(crate) volume: Volume,
+    /// Inode 11 is `/lost+found`.
+    pub(crate) lost_and_found: bool,
     journal_blocks: u32,
 }
 
@@ -126,7 +128,11 @@ pub(crate) fn format_open(
     let volume = Volume::with_superblock(device, plan.superblock.clone(), &volume_options)?;
     volume.recount_free()?;
     reserved::make(&volume, &plan, options)?;
-    Ok(Formatted { volume, journal_blocks: plan.journal_blocks })
+    Ok(Formatted {
+        volume,
+        lost_and_found: options.lost_and_found,
+        journal_blocks: plan.journal_blocks,
+    })
 }
 
 impl Formatted {

@@ -12,6 +12,7 @@ use crate::alloc::inodes::InodeGoal;
 use crate::inode::Body;
 use crate::mkfs::options::MkfsOptions;
 use crate::mkfs::plan::Plan;
+use crate::quota::Usage;
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, LogicalBlock, Result, Site, Tid};
 use extant_journal::{Credits, Handle};
@@ -23,7 +24,7 @@ use extant_ondisk::inode::{Inode as DiskInode, InodeFlags};
 use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
-use extant_ondisk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
+use extant_ondisk::quota::QuotaKind;
 
 /// Credits for one of these inodes: bitmaps, descriptors, table, directory and map blocks.
 const CREDITS: Credits = Credits::blocks(64);
@@ -339,9 +340,13 @@ fn reserved_file(
     body.store(volume, ino, handle)
 }
 
-/// The hidden quota files, with what the volume holds so far: lost+found and the root, which
-/// belong to the root's owner.
+/// The hidden quota files, with what the volume holds so far: lost+found and the root.
 fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
+    let mut usage = Usage::default();
+    usage.charge(volume, Ino::ROOT, &volume.read_inode(Ino::ROOT)?)?;
+    if let Some(ino) = Ino::new(volume.at_open.first_ino).filter(|_| options.lost_and_found) {
+        usage.charge(volume, ino, &volume.read_inode(ino)?)?;
+    }
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
         if kind == QuotaKind::Project && !volume.has_ro_compat(RoCompat::PROJECT) {
             continue;
@@ -354,15 +359,7 @@ fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
         };
         let mut body = fresh(volume, 0o100_600, 1);
         body.disk.flags |= InodeFlags::IMMUTABLE;
-        let owner = match kind {
-            QuotaKind::User => options.root_owner.0,
-            QuotaKind::Group => options.root_owner.1,
-            QuotaKind::Project => 0,
-        };
-        let usage = initial_usage(volume, options)?;
-        let entry =
-            QuotaEntry { id: owner, inodes: usage.0, space: usage.1, ..QuotaEntry::default() };
-        let content = QuotaInfo::build(kind, [entry]);
+        let content = usage.file(kind);
         reserved_file(volume, ino, body, &handle, &content)?;
         handle.stop()?;
         let mut sb = volume.superblock.write();
@@ -373,19 +370,6 @@ fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Inodes and bytes of the directories that mkfs made.
-fn initial_usage(volume: &Volume, options: &MkfsOptions) -> Result<(u64, u64)> {
-    let mut inodes = 1;
-    let mut bytes = volume.read_inode(Ino::ROOT)?.sectors * 512;
-    if options.lost_and_found
-        && let Some(ino) = Ino::new(volume.at_open.first_ino)
-    {
-        inodes += 1;
-        bytes += volume.read_inode(ino)?.sectors * 512;
-    }
-    Ok((inodes, bytes))
 }
 
 fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {

@@ -112,12 +112,11 @@ impl Job<'_> {
         }
         pieces.sort_unstable_by_key(|piece| piece.physical);
 
-        let made = loader.made();
+        let made = loader.finish().map_err(BuildError::Engine)?;
         if let Some(set) = self.compat {
             set.check(&made.features)?;
         }
-        let free = loader.free_blocks();
-        loader.finish().map_err(BuildError::Engine)?;
+        let free = made.free_blocks;
         Ok(Loaded {
             pieces,
             blocks: made.blocks,

@@ -1,0 +1,145 @@
+//! What each owner, group and project uses, and the hidden files that say so.
+//!
+//! ```text
+//!   inode ──► charge ──► by user    id → inodes, bytes ──► inode 3
+//!                    ├─► by group                      ──► inode 4
+//!                    └─► by project                    ──► s_prj_quota_inum
+//! ```
+//!
+//! The root and every ordinary inode count, the volume's own do not. A value in an inode of its own
+//! counts for each inode that names it: one inode, and its blocks, which are in the owner's sectors.
+//! Source: e2fsprogs' quota library, observed by e2fsck; the layout is `extant_ondisk::quota`'s.
+
+use crate::inode::Body;
+use crate::map::Target;
+use crate::volume::Volume;
+use crate::xattr::list::Stored;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
+use std::collections::BTreeMap;
+
+/// Inodes and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    inodes: u64,
+    bytes: u64,
+}
+
+/// Usage by user, group and project.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    by_user: BTreeMap<u32, Sum>,
+    by_group: BTreeMap<u32, Sum>,
+    by_project: BTreeMap<u32, Sum>,
+}
+
+impl Usage {
+    /// Counts `ino`, whose body is final. Errors: `Corrupt` for malformed attributes; `Device`.
+    pub(crate) fn charge(&mut self, volume: &Volume, ino: Ino, body: &Body) -> Result<()> {
+        let inodes = 1 + volume.count_value_inodes(ino, body)?;
+        let bytes = body.disk.sectors * 512;
+        for (sums, id) in [
+            (&mut self.by_user, body.disk.uid),
+            (&mut self.by_group, body.disk.gid),
+            (&mut self.by_project, body.disk.projid),
+        ] {
+            let sum = sums.entry(id).or_default();
+            sum.inodes += inodes;
+            sum.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// The file of one kind, without limits.
+    pub(crate) fn file(&self, kind: QuotaKind) -> Vec<u8> {
+        let sums = match kind {
+            QuotaKind::User => &self.by_user,
+            QuotaKind::Group => &self.by_group,
+            QuotaKind::Project => &self.by_project,
+        };
+        let entries = sums.iter().map(|(&id, sum)| QuotaEntry {
+            id,
+            inodes: sum.inodes,
+            space: sum.bytes,
+            ..QuotaEntry::default()
+        });
+        QuotaInfo::build(kind, entries)
+    }
+}
+
+impl Volume {
+    /// The quota files of the volume.
+    fn quota_inodes(&self) -> Vec<(QuotaKind, Ino)> {
+        if !self.has_ro_compat(RoCompat::QUOTA) {
+            return Vec::new();
+        }
+        let sb = self.superblock.read();
+        [
+            (QuotaKind::User, sb.usr_quota_inum),
+            (QuotaKind::Group, sb.grp_quota_inum),
+            (QuotaKind::Project, sb.prj_quota_inum),
+        ]
+        .into_iter()
+        .filter_map(|(kind, number)| Some((kind, Ino::new(number)?)))
+        .collect()
+    }
+
+    /// Whether usage is kept on the volume.
+    pub(crate) fn has_quota(&self) -> bool {
+        self.has_ro_compat(RoCompat::QUOTA)
+    }
+
+    /// Writes all quota files anew, for a volume that has had no limits set.
+    ///
+    /// Errors: `NoSpace`, `Corrupt`, `Device`.
+    pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {
+        for (kind, ino) in self.quota_inodes() {
+            let content = usage.file(kind);
+            let blocks = self.block_size().blocks_for(content.len() as u64);
+            let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
+            let handle = self.journal.start(Credits::blocks(64 + blocks))?;
+            let mut body = self.read_inode(ino)?;
+            self.rewrite(&handle, ino, &mut body, &content, blocks)?;
+            body.disk.size = body.disk.size.max(content.len() as u64);
+            body.store(self, ino, &handle)?;
+            handle.stop()?;
+        }
+        Ok(())
+    }
+
+    /// Puts `content` into the first `blocks` blocks of an inode whose data is metadata.
+    fn rewrite(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        content: &[u8],
+        blocks: u32,
+    ) -> Result<()> {
+        let bs = self.block_size().bytes();
+        let put = |run: crate::map::Run| {
+            let Target::Written(first) = run.target else { return Ok(()) };
+            for n in 0..run.len {
+                let bytes = content.chunks(bs).nth((run.logical.0 + n) as usize);
+                let bytes = bytes.unwrap_or_default();
+                let block = self.journal.cache().get_new(BlockNr(first.0 + u64::from(n)))?;
+                block.write(handle)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            }
+            Ok(())
+        };
+        self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut { put })
+    }
+
+    /// Attributes of an inode whose values live in inodes of their own.
+    fn count_value_inodes(&self, ino: Ino, body: &Body) -> Result<u64> {
+        if !self.has_incompat(Incompat::EA_INODE) {
+            return Ok(0);
+        }
+        let (tail, block) = (self.xattr_tail_list(ino, body)?, self.xattr_block_list(ino, body)?);
+        let values = tail.iter().chain(&block).filter(|a| matches!(a.value, Stored::InInode { .. }));
+        Ok(values.count() as u64)
+    }
+}
