@@ -101,6 +101,13 @@ impl Loader {
         clusters << self.volume().layout.log_cluster_ratio()
     }
 
+    /// Whether an attribute of any length that the calls allow could still be stored.
+    fn has_room(&self) -> bool {
+        let longest = self.volume().block_size().blocks_for(64 << 10) + 8;
+        let inodes = self.volume().free_inodes.load(Ordering::Relaxed);
+        self.free_blocks() > longest && inodes > 0
+    }
+
     /// Takes the next inode number. Every number taken must be given content.
     ///
     /// Errors: `NoSpace` when there are no more.
@@ -317,7 +324,15 @@ impl Loader {
                     Ok((index, name, value))
                 })
                 .collect::<Result<_>>()?;
-            volume.xattr_set_all(handle, ino, &mut body, &list)?;
+            volume.xattr_set_all(handle, ino, &mut body, &list).map_err(|error| {
+                // Short of space, or short of room in the inode and its block?
+                match error {
+                    Error::NoSpace if self.has_room() => Error::NotSupported(
+                        "the attributes do not fit an inode and one block: use the ea_inode feature",
+                    ),
+                    error => error,
+                }
+            })?;
         }
         if volume.has_quota() {
             self.usage.borrow_mut().charge(volume, ino, &body)?;

@@ -139,7 +139,8 @@ impl Volume {
             return Ok(0);
         }
         let (tail, block) = (self.xattr_tail_list(ino, body)?, self.xattr_block_list(ino, body)?);
-        let values = tail.iter().chain(&block).filter(|a| matches!(a.value, Stored::InInode { .. }));
+        let values =
+            tail.iter().chain(&block).filter(|a| matches!(a.value, Stored::InInode { .. }));
         Ok(values.count() as u64)
     }
 }

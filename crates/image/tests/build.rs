@@ -1,13 +1,14 @@
 //! Images built from a small tree of every kind of entry, judged by `e2fsck -fn`.
 
-use extant::Filesystem;
 use extant::mkfs::MkfsOptions;
+use extant::{Filesystem, check};
 use extant_base::BlockSize;
 use extant_image::{BuildError, ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A tree with empty, small, large, sparse and linked files, long symlinks and many names.
@@ -44,6 +45,53 @@ fn e2fsck(path: &Path) -> Option<String> {
     }
 }
 
+/// What `extant check` finds, if anything.
+fn extant_check(path: &Path) -> Option<String> {
+    let device = Arc::new(extant_blockdev::FileDevice::open(path).unwrap());
+    let report = check::check_device(device, &check::Options::default(), &()).unwrap();
+    (!report.clean).then(|| format!("{:?}", report.findings))
+}
+
+/// Compares every name below `source` with the image: kind, bytes, targets, links, owner, mode.
+fn same(image: &Path, source: &Path) -> Result<(), String> {
+    let fs = Filesystem::open(image).map_err(|error| error.to_string())?;
+    let mut left = vec![source.to_owned()];
+    let mut names = 0;
+    while let Some(path) = left.pop() {
+        let inside = Path::new("/").join(path.strip_prefix(source).unwrap());
+        let wrong = |what: &str| format!("{} differs: {what}", inside.display());
+        let there = fs.symlink_metadata(&inside).map_err(|error| wrong(&error.to_string()))?;
+        let meta = fs::symlink_metadata(&path).unwrap();
+        names += 1;
+        if u32::from(there.permissions()) != meta.mode() & 0o7777 {
+            return Err(wrong("mode"));
+        }
+        if (there.uid(), there.gid()) != (70_000, 80_000) {
+            return Err(wrong("owner"));
+        }
+        if meta.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if meta.is_symlink() {
+            if fs.read_link(&inside).ok() != fs::read_link(&path).ok() {
+                return Err(wrong("target"));
+            }
+        } else {
+            if u64::from(there.links()) != meta.nlink() {
+                return Err(wrong("links"));
+            }
+            if fs.read(&inside).ok() != fs::read(&path).ok() {
+                return Err(wrong("bytes"));
+            }
+        }
+    }
+    let listed = fs.walk("/").filter(|entry| entry.is_ok()).count();
+    // The walk may or may not show the root; lost+found is the volume's.
+    match (names..=names + 1).contains(&listed) {
+        true => Ok(()),
+        false => Err(format!("{listed} names, {names} expected")),
+    }
+}
+
 #[test]
 fn every_kind_of_volume_takes_the_tree_and_is_exactly_full() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,6 +114,55 @@ fn every_kind_of_volume_takes_the_tree_and_is_exactly_full() {
         ("noflexbg", 1024, features("^flex_bg")),
         ("orphanfile-seed", 4096, features("orphan_file,metadata_csum_seed")),
         ("nodirindex", 4096, features("^dir_index")),
+        ("8k", 8192, MkfsOptions::new()),
+        ("32k", 32_768, MkfsOptions::new()),
+        ("inode128", 4096, features("").inode_size(128)),
+        ("inode1024", 4096, features("").inode_size(1024)),
+        ("noextent", 4096, features("^extent,^64bit")),
+        ("noextent-1k", 1024, features("^extent,^64bit")),
+        ("no64bit", 4096, features("^64bit")),
+        ("inline-1k", 1024, features("inline_data")),
+        ("inline-inode1024", 4096, features("inline_data").inode_size(1024)),
+        ("bigalloc-64k", 1024, features("bigalloc").cluster_bytes(65_536)),
+        ("bigalloc-inline", 4096, features("bigalloc,inline_data").cluster_bytes(32_768)),
+        ("casefold", 4096, features("casefold")),
+        ("casefold-inline", 4096, features("casefold,inline_data")),
+        ("eainode", 4096, features("ea_inode")),
+        ("largedir", 1024, features("large_dir")),
+        ("project", 4096, features("project")),
+        ("quota", 4096, features("quota")),
+        ("quota-project", 1024, features("quota,project")),
+        ("mmp", 4096, features("mmp")),
+        ("fastcommit", 4096, features("fast_commit")),
+        ("verity", 4096, features("verity")),
+        ("encrypt", 4096, features("encrypt")),
+        ("stable", 4096, features("stable_inodes")),
+        ("metabg", 1024, features("meta_bg,^resize_inode")),
+        ("noresize", 4096, features("^resize_inode")),
+        ("sparse2", 1024, features("sparse_super2,^resize_inode")),
+        ("sparse2-one", 1024, features("sparse_super2,^resize_inode").backups(1)),
+        ("sparse2-none", 1024, features("sparse_super2,^resize_inode").backups(0)),
+        ("nosparse", 1024, features("^sparse_super,^resize_inode")),
+        ("nofiletype", 4096, features("^filetype")),
+        ("noextattr", 4096, features("^ext_attr")),
+        ("nohuge", 4096, features("^huge_file,^dir_nlink,^extra_isize")),
+        ("nolargefile", 4096, features("^large_file")),
+        ("smallgroups", 1024, features("").blocks_per_group(1024)),
+        (
+            "all",
+            4096,
+            features("inline_data,ea_inode,large_dir,casefold,metadata_csum_seed,orphan_file")
+                .features("quota,project,mmp,fast_commit,verity,encrypt,stable_inodes")
+                .unwrap(),
+        ),
+        (
+            "all-bigalloc",
+            1024,
+            features("bigalloc,inline_data,ea_inode,large_dir,casefold,metadata_csum_seed")
+                .features("orphan_file,quota,project,mmp,fast_commit,sparse_super2,^resize_inode")
+                .unwrap()
+                .cluster_bytes(16_384),
+        ),
     ];
     let mut bad = String::new();
     for (name, block, mkfs) in kinds {
@@ -81,12 +178,11 @@ fn every_kind_of_volume_takes_the_tree_and_is_exactly_full() {
                 if built.free_bytes >= 32 * built.block_bytes as u64 {
                     bad += &format!("{name}: {} bytes are left free\n", built.free_bytes);
                 }
-                let fs = Filesystem::open(&path).unwrap();
-                if fs.read("/large").unwrap() != fs::read(source.join("large")).unwrap()
-                    || fs.read("/sparse").unwrap() != fs::read(source.join("sparse")).unwrap()
-                    || fs.read_dir("/many").unwrap().count() < 700
-                {
-                    bad += &format!("{name}: content differs\n");
+                if let Err(text) = same(&path, &source) {
+                    bad += &format!("{name}: {text}\n");
+                }
+                if let Some(text) = extant_check(&path) {
+                    bad += &format!("{name}: extant check: {text}\n");
                 }
             }
         }

@@ -35,6 +35,8 @@ pub struct Made {
     pub inodes: u32,
     /// Blocks that nothing uses yet.
     pub free_blocks: u64,
+    /// Inodes that nothing uses yet.
+    pub free_inodes: u32,
     /// Block groups.
     pub groups: u32,
     /// Blocks of the journal, 0 without one.
@@ -148,6 +150,7 @@ impl Formatted {
             block_bytes: layout.block_size().bytes(),
             inodes: layout.inodes_count(),
             free_blocks: (free as u64) << layout.log_cluster_ratio(),
+            free_inodes: self.volume.free_inodes.load(Ordering::Relaxed).max(0) as u32,
             groups: layout.groups_count(),
             journal_blocks: self.journal_blocks,
             uuid: self.volume.at_open.uuid,

@@ -183,6 +183,12 @@ impl MkfsOptions {
         Ok(self)
     }
 
+    /// The features wished for so far. Making the volume may add or drop what follows from others
+    /// or from the size: [`Made`](crate::mkfs::Made) has what became of them.
+    pub fn wished(&self) -> Features {
+        self.base
+    }
+
     /// Label, at most 16 bytes.
     ///
     /// Errors: `Invalid` when it is longer.

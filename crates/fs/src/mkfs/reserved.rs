@@ -25,6 +25,7 @@ use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::QuotaKind;
+use std::sync::atomic::Ordering;
 
 /// Credits for one of these inodes: bitmaps, descriptors, table, directory and map blocks.
 const CREDITS: Credits = Credits::blocks(64);
@@ -258,6 +259,9 @@ fn resize_body(volume: &Volume) -> Body {
     body.disk.flags = InodeFlags::empty();
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
+    if body.disk.size > i32::MAX as u64 {
+        volume.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+    }
     body
 }
 

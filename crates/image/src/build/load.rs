@@ -39,6 +39,8 @@ pub(crate) struct Loaded {
     pub(crate) free_blocks: u64,
     /// Blocks that the content took, the volume's own metadata not counted.
     pub(crate) content_blocks: u64,
+    /// Inodes that hold attributes' values.
+    pub(crate) value_inodes: u64,
     pub(crate) uuid: [u8; 16],
 }
 
@@ -69,7 +71,7 @@ impl Job<'_> {
     ) -> Result<Loaded, BuildError> {
         let tree = self.tree;
         let loader = Loader::format(device, mkfs, self.environment).map_err(BuildError::Engine)?;
-        let free_at_first = loader.free_blocks();
+        let at_first = loader.made();
         self.progress.phase(Phase::Layout, tree.node_count() as u64);
 
         let mut numbers = Vec::with_capacity(tree.node_count());
@@ -117,11 +119,14 @@ impl Job<'_> {
             set.check(&made.features)?;
         }
         let free = made.free_blocks;
+        // The root and its lost+found are there at first.
+        let taken = u64::from(at_first.free_inodes.saturating_sub(made.free_inodes));
         Ok(Loaded {
             pieces,
             blocks: made.blocks,
             free_blocks: free,
-            content_blocks: free_at_first.saturating_sub(free),
+            content_blocks: at_first.free_blocks.saturating_sub(free),
+            value_inodes: (taken + 1).saturating_sub(tree.node_count() as u64),
             uuid: made.uuid,
         })
     }

@@ -18,6 +18,8 @@ use crate::entry::Kind;
 use extant::Error;
 use extant::mkfs::{self, InodeCount, MkfsOptions};
 use extant_base::BlockSize;
+use extant_ondisk::features::Incompat;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Rounds of loading after which a size that is not quite the least is taken.
@@ -35,6 +37,8 @@ pub(crate) struct Sizing<'a> {
     bs: BlockSize,
     wish: ImageSize,
     inodes: Option<u32>,
+    /// Inodes for attributes' values: at most so many, until a load has counted them.
+    value_inodes: Cell<u64>,
 }
 
 /// A size, and whether it was asked for or found.
@@ -47,7 +51,10 @@ pub(crate) struct Size {
 
 impl<'a> Sizing<'a> {
     pub(crate) fn new(builder: &ImageBuilder, job: &'a Job<'a>, mkfs: MkfsOptions) -> Sizing<'a> {
+        let ea_inode = mkfs.wished().incompat.contains(Incompat::EA_INODE);
+        let values = || job.tree.iter().map(|(id, _)| job.tree.xattrs(id).len() as u64).sum();
         Sizing {
+            value_inodes: Cell::new(if ea_inode { values() } else { 0 }),
             job,
             mkfs: job.suit(mkfs),
             bs: builder.block_size,
@@ -67,6 +74,9 @@ impl<'a> Sizing<'a> {
             }
             ImageSize::Bytes(bytes) => {
                 let blocks = bytes >> self.bs.log2();
+                if self.value_inodes.get() > 0 {
+                    self.content()?;
+                }
                 match self.job.load(trial_device(bytes), &self.sized(blocks)) {
                     Ok(_) => Ok(Size { blocks, free: None }),
                     Err(BuildError::Engine(Error::NoSpace | Error::Invalid(_))) => {
@@ -143,7 +153,8 @@ impl<'a> Sizing<'a> {
     /// Options for a volume of so many blocks: inodes for the tree, and one for every 16 KiB of
     /// what is to be left free, or of a size given by hand.
     fn sized(&self, blocks: u64) -> MkfsOptions {
-        let needed = self.job.tree.node_count() as u64 + RESERVED_INODES;
+        let nodes = self.job.tree.node_count() as u64 + self.value_inodes.get();
+        let needed = nodes + RESERVED_INODES;
         let count = match (self.inodes, self.wish) {
             (Some(count), _) => needed.max(count.into()),
             (None, ImageSize::Auto { free }) => needed + free / BYTES_PER_INODE,
@@ -159,7 +170,10 @@ impl<'a> Sizing<'a> {
         loop {
             let device = trial_device(blocks << self.bs.log2());
             match self.job.load(Arc::clone(&device), &self.sized(blocks)) {
-                Ok(loaded) => return Ok(loaded.content_blocks),
+                Ok(loaded) => {
+                    self.value_inodes.set(loaded.value_inodes);
+                    return Ok(loaded.content_blocks);
+                }
                 Err(BuildError::Engine(Error::NoSpace)) if blocks < 1 << 44 => blocks *= 2,
                 Err(other) => return Err(other),
             }

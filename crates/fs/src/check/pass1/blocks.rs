@@ -248,7 +248,9 @@ impl Scan<'_, '_> {
                 }
             }
             // The resize inode's size covers all it might name; the bad blocks have none.
-            _ if matches!(role, Role::Resize | Role::BadBlocks) => {}
+            _ if matches!(role, Role::Resize | Role::BadBlocks) => {
+                self.out.large_file |= role == Role::Resize && inode.size > 0x7FFF_FFFF;
+            }
             _ => {
                 if inode.size > inode.max_size(&view.format) {
                     view.error_with(What::InodeSize, size_at, "larger than its map can be");
