@@ -34,7 +34,7 @@ impl Extant {
         static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         let find = || match std::env::var_os("EXTANT_BIN") {
             Some(bin) => Ok(PathBuf::from(bin)),
-            None => build("extant-cli", "extant"),
+            None => build("extant"),
         };
         let bin = BIN.get_or_init(find).clone()?;
         Ok(Self { bin, limit: Duration::from_secs(120) })
@@ -50,7 +50,6 @@ impl Extant {
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished, String> {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={ADDRESS_SPACE_BYTES}")).arg("--core=0").arg(&self.bin);
-        // A fixed clock makes what a build writes the same in every run.
         command.args(args).env("RUST_BACKTRACE", "1");
         let mut done = run(&mut command, self.limit)?;
         let name = args.first().map(|s| s.as_ref().to_string_lossy().into_owned());
@@ -90,16 +89,16 @@ impl Extant {
 /// The `extant-testkit` command, built once: user-mode Linux runs it inside its guest.
 pub fn kit_binary() -> Result<PathBuf, String> {
     static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    BIN.get_or_init(|| build("extant-testkit", "extant-testkit")).clone()
+    BIN.get_or_init(|| build("extant-testkit")).clone()
 }
 
-fn build(package: &str, bin: &str) -> Result<PathBuf, String> {
+fn build(bin: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .args(["build", "--quiet", "--package", package, "--bin", bin])
-        .current_dir(workspace_dir())
-        .env_remove("RUSTFLAGS_FROM_TEST");
+        // As `cargo test --workspace` chose the features: what that built is not built again.
+        .args(["build", "--quiet", "--workspace", "--bin", bin])
+        .current_dir(workspace_dir());
     run(&mut command, Duration::from_secs(900))?.success()?;
     Ok(target_dir().join("debug").join(bin))
 }

@@ -14,6 +14,8 @@ pub struct Look {
     pub dir_shape: bool,
     /// mtime.
     pub mtime: bool,
+    /// Times of directories.
+    pub dir_times: bool,
     /// Fractions of seconds.
     pub nanoseconds: bool,
     /// atime, ctime, birth.
@@ -35,6 +37,7 @@ impl Look {
             ino: true,
             dir_shape: true,
             mtime: true,
+            dir_times: true,
             nanoseconds: true,
             other_times: true,
             blocks: true,
@@ -190,6 +193,9 @@ fn compare(a: &Entry, b: &Entry, look: Look, diff: &mut Diff) {
     }
     let mut time = |name: &str, left: Option<super::Time>, right: Option<super::Time>| {
         let (Some(left), Some(right)) = (left, right) else { return };
+        if a.kind == Kind::Dir && !look.dir_times {
+            return;
+        }
         let show = |t: super::Time| {
             if look.nanoseconds { format!("{}.{:09}", t.sec, t.nsec) } else { t.sec.to_string() }
         };

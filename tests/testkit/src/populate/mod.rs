@@ -58,12 +58,18 @@ const NOT_IN_TREE: &[&str] = &["prealloc", "flags"];
 /// Fills `dir` with the items of `profiles` (words). Returns what was skipped and why; `Err` for
 /// an unknown word.
 pub fn populate(dir: &Path, profiles: &str) -> Result<Vec<String>, String> {
-    let block_size = rustix::fs::statvfs(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let place = Place {
-        dir: dir.to_path_buf(),
-        block_size: block_size.f_bsize as usize,
-        skipped: std::cell::RefCell::default(),
-    };
+    let place = Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    fill(place, profiles)
+}
+
+/// The same for a directory that a volume with blocks of `block_size` is to be built from: nothing
+/// that such blocks cannot hold, whatever the filesystem that `dir` is on.
+pub fn populate_for(dir: &Path, profiles: &str, block_size: usize) -> Result<Vec<String>, String> {
+    let place = Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    fill(Place { block_size, ..place }, profiles)
+}
+
+fn fill(place: Place, profiles: &str) -> Result<Vec<String>, String> {
     for word in profiles.split_whitespace() {
         let names: Vec<&str> = match word {
             "common" => ITEMS[..COMMON].iter().map(|(name, _)| *name).collect(),
@@ -80,7 +86,7 @@ pub fn populate(dir: &Path, profiles: &str) -> Result<Vec<String>, String> {
             place.attempt(name, || item(&place));
         }
     }
-    if let Ok(dir) = File::open(dir) {
+    if let Ok(dir) = File::open(&place.dir) {
         // Only what is mounted here; a failure shows in what is read back.
         let _ = rustix::fs::syncfs(&dir);
     }
