@@ -129,7 +129,7 @@ pub fn check_device(
     };
     if found.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
         let detail = "inodes may wait to be freed; recover the volume";
-        findings.error_with(What::OrphanFile, Site::NOWHERE.offset(0x64), detail);
+        findings.error_with(What::VolumeState, Site::NOWHERE.offset(0x64), detail);
     }
     let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
         true => match recovered(&device, options, &findings) {

@@ -28,11 +28,9 @@ fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
             if let Some(field) = difference(&view.sb, &copy) {
                 view.note(What::Backup, at, field);
             }
-            if copy.block_group != group {
-                // Sixteen bits hold the number.
-                if copy.block_group.0 != group.0 & 0xFFFF {
-                    view.note(What::Backup, at.offset(0x5A), "names another group");
-                }
+            // Sixteen bits hold the number; beyond them writers differ.
+            if copy.block_group != group && group.0 <= u32::from(u16::MAX) {
+                view.note(What::Backup, at.offset(0x5A), "names another group");
             }
         }
         Err(error) => view.note(What::Backup, at, error.to_string()),

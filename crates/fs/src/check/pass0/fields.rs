@@ -31,6 +31,9 @@ pub(super) fn check(view: &View<'_>) {
     if journal && sb.journal_inum != 0 && sb.journal_inum != Ino::JOURNAL.get() {
         view.error(What::JournalInode, at(0xE0));
     }
+    if sb.journal_inum != 0 && sb.journal_uuid != [0; 16] {
+        view.error_with(What::JournalUuid, at(0xD0), "a journal inside and one elsewhere");
+    }
     if view.has_ro_compat(RoCompat::METADATA_CSUM) && view.has_ro_compat(RoCompat::GDT_CSUM) {
         contradiction("metadata_csum and uninit_bg are both set");
     }
@@ -76,8 +79,11 @@ pub(super) fn check(view: &View<'_>) {
     if view.has_incompat(Incompat::MMP) && !view.layout.holds(sb.mmp_block, 1) {
         view.error(What::MmpBlock, at(0x168));
     }
-    let unknown = sb.features.compat.unknown().bits() | sb.features.ro_compat.unknown().bits();
-    if unknown != 0 {
+    // Named once, and never finished by anybody.
+    let compat = sb.features.compat.unknown() | sb.features.compat & Compat::EXCLUDE_BITMAP;
+    let dead = RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA;
+    let ro_compat = sb.features.ro_compat.unknown() | sb.features.ro_compat & dead;
+    if compat.bits() | ro_compat.bits() != 0 {
         contradiction("unknown features, whose rules go unchecked");
     }
     if sb.state.contains(VolumeState::ERROR) {

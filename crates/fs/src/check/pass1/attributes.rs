@@ -94,7 +94,7 @@ fn check_entries(view: &View<'_>, area: &XattrArea<'_>, is_block: bool, at: Site
         let at = at.offset(entry.offset);
         // Only the names that an index says whole have nothing behind it.
         let whole = [NameIndex::ACL_ACCESS, NameIndex::ACL_DEFAULT, NameIndex::RICHACL];
-        if entry.name.is_empty() && !whole.contains(&entry.index) {
+        if entry.index == NameIndex(0) || (entry.name.is_empty() && !whole.contains(&entry.index)) {
             view.error_with(What::XattrEntry, at, "no name");
         }
         let right = match entry.value {
