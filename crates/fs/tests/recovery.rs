@@ -334,6 +334,61 @@ fn mutate_records(device: &MemoryDevice, area: &[u64], size: u64, rng: &mut Rng)
     }
 }
 
+/// A volume with quota, 300 files of several owners, and some of them made orphans by hand.
+#[test]
+fn quota_follows_the_orphans() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = scratch.file("quota.img");
+    for options in ["-b 1024 -O quota", "-b 4096 -O quota,project,ea_inode,orphan_file -I 256"] {
+        mke2fs(&img, 32 << 20, options, None).unwrap();
+        let content = scratch.file("content");
+        fs::write(&content, vec![7; 100_000]).unwrap();
+        let mut requests = String::new();
+        for n in 0..40 {
+            let name = format!("f{n}");
+            requests += &format!("write {} {name}\nsif {name} uid {}\n", content.display(), n % 30);
+            requests += &format!("sif {name} gid {}\n", n % 3);
+        }
+        edit(&img, &requests);
+        // e2fsck sets the usage that debugfs leaves alone.
+        let fixed = std::process::Command::new("e2fsck").args(["-fy"]).arg(&img).output().unwrap();
+        assert!(matches!(fixed.status.code(), Some(0 | 1)), "{fixed:?}");
+        // f7 is the list's head, f21 follows; f30 is to be truncated.
+        let ino = |name: &str| -> u32 {
+            let stat = debugfs(&img, &format!("stat {name}")).unwrap();
+            let number = stat.split("Inode:").nth(1).unwrap().split_whitespace().next();
+            number.unwrap().parse().unwrap()
+        };
+        let (first, second, third) = (ino("f7"), ino("f21"), ino("f30"));
+        edit(
+            &img,
+            &format!(
+                "unlink f7\nunlink f21\nsif <{first}> links_count 0\nsif <{second}> links_count 0\n\
+                 sif <{first}> dtime {second}\nsif <{second}> dtime {third}\n\
+                 sif <{third}> size 5000\nssv last_orphan {first}\n"
+            ),
+        );
+        let device = Arc::new(MemoryDevice::from_bytes(&fs::read(&img).unwrap()));
+        let report = recover(&device).unwrap();
+        assert!(report.problems.is_empty(), "{options}: {report:?}");
+        assert_eq!((report.orphans_freed, report.orphans_truncated), (2, 1), "{options}");
+        assert_clean(&device, options);
+    }
+}
+
+/// Runs debugfs requests that change an image, one a line.
+fn edit(img: &Path, requests: &str) {
+    let script = img.with_extension("debugfs");
+    fs::write(&script, requests).unwrap();
+    let done = std::process::Command::new("debugfs")
+        .args(["-w", "-f"])
+        .args([&script, &img.to_path_buf()])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
 #[test]
 fn a_clean_volume_stays_as_it_is() {
     require!(E2fsprogs);

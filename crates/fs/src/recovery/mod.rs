@@ -17,6 +17,7 @@
 
 mod fast_commit;
 mod orphans;
+mod quota;
 mod saved_errors;
 mod stage;
 mod torn;
@@ -139,6 +140,7 @@ impl Stage {
         }
         orphans::process(&mut self, report)?;
         report.was_needed |= report.orphans_freed + report.orphans_truncated > 0;
+        quota::recount(&self.volume, report)?;
         self.finish()
     }
 }
