@@ -34,6 +34,15 @@ pub(crate) fn percent(quiet: bool) -> ProgressBar {
     bar
 }
 
+/// A bar that counts bytes up to about `total`.
+pub(crate) fn copying(total: u64) -> ProgressBar {
+    let bar = hidden_or(false, ProgressBar::new(total));
+    bar.set_style(style(
+        "copying {bar:30} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+    ));
+    bar
+}
+
 /// The bar of a build: its parts draw one after the other in the same line.
 pub(crate) struct BuildBar {
     bar: ProgressBar,

@@ -180,6 +180,34 @@ fn replay_leaves_a_whole_volume_alone() {
 }
 
 #[test]
+fn replay_brings_home_what_was_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let args = ["mkfs", "a.img", "--size", "32M", "-O", "^metadata_csum", "-q"];
+    succeed(path, &args);
+    // debugfs writes a transaction into the log that replaces block 5000, and leaves it there.
+    fs::write(path.join("block"), vec![0xA5; 1024]).unwrap();
+    fs::write(path.join("commands"), "jo\njw -b 5000 block\njc\n").unwrap();
+    let mut debugfs = std::process::Command::new("debugfs");
+    match debugfs.current_dir(path).args(["-w", "-f", "commands", "a.img"]).output() {
+        Ok(output) => assert!(output.status.success()),
+        Err(_) if std::env::var_os("CI").is_none() => return eprintln!("no debugfs here"),
+        Err(error) => panic!("debugfs is needed in CI: {error}"),
+    }
+    assert!(succeed(path, &["info", "a.img"]).contains("needs recovery"));
+    assert_eq!(succeed(path, &["ls", "a.img"]), "lost+found\n");
+    let out = succeed(path, &["check", "a.img"]);
+    assert!(out.contains("replayed in memory only"), "{out}");
+    let home = |image: &[u8]| image[5000 << 10..5001 << 10].iter().all(|&byte| byte == 0xA5);
+    assert!(!home(&fs::read(path.join("a.img")).unwrap()), "looking changed the image");
+    let said = succeed(path, &["replay", "a.img"]);
+    assert_eq!(said, "a.img: replayed: 1 transaction, 1 block written\n");
+    assert!(home(&fs::read(path.join("a.img")).unwrap()));
+    assert!(succeed(path, &["info", "a.img"]).contains("clean"));
+    common::assert_clean(&path.join("a.img"));
+}
+
+#[test]
 fn a_reader_who_leaves_ends_it_quietly() {
     let dir = built();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))

@@ -74,6 +74,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
         let end = archive.to.write_all(&[0; 1024]).and_then(|()| archive.to.flush());
         end.map_err(|error| archive.output(error))
     });
+    archive.job.bar.finish_and_clear();
     if let (Err(_), Some(dest)) = (&walked, dest) {
         // Half an archive would look like a whole one.
         let _ = std::fs::remove_file(dest);
@@ -212,7 +213,7 @@ impl Archive<'_> {
             }
             FileKind::Socket => {
                 // As tar does: there is no type for it.
-                crate::failure::tell(format_args!(
+                self.job.tell(format_args!(
                     "{}: {}: a socket, which a tar cannot hold, is left out",
                     Shown::path(&self.job.image.name),
                     Shown(&visit.path)
@@ -344,6 +345,7 @@ impl Archive<'_> {
                 let wrote = self.to.write_all(&self.buffer[..n]);
                 wrote.map_err(|error| self.output(error))?;
                 at += n as u64;
+                self.job.bar.inc(n as u64);
             }
             total += len;
         }

@@ -59,7 +59,9 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
     };
     extractor.owners &= !extractor.job.args.no_owner;
     let (image, fs) = (extractor.job.image, extractor.job.fs);
-    walk(image, fs, path, usize::MAX, &mut extractor)?;
+    let walked = walk(image, fs, path, usize::MAX, &mut extractor);
+    extractor.job.bar.finish_and_clear();
+    walked?;
     extractor.tell_skipped();
     Ok(u8::from(extractor.job.failed))
 }
@@ -130,7 +132,7 @@ impl Visitor for Extractor<'_> {
                         _ => "",
                     };
                     let (place, error) = (Shown::path(&place), plain(error));
-                    tell(format_args!("{place}: cannot {action}: {error}{hint}"));
+                    self.job.tell(format_args!("{place}: cannot {action}: {error}{hint}"));
                     if visit.depth == 0 {
                         return Err(Failure::Told);
                     }
@@ -148,7 +150,11 @@ impl Visitor for Extractor<'_> {
         if let Err(error) = self.dress(dir.fd.as_fd(), &dir.path, &dir.metadata) {
             self.job.failed = true;
             let place = self.place(&dir.path);
-            tell(format_args!("{}: cannot keep metadata: {}", Shown::path(&place), plain(&error)));
+            self.job.tell(format_args!(
+                "{}: cannot keep metadata: {}",
+                Shown::path(&place),
+                plain(&error)
+            ));
         }
         Ok(())
     }
@@ -291,6 +297,7 @@ impl Extractor<'_> {
                 }
                 to.write_all_at(&self.buffer[..n], at).map_err(write)?;
                 at += n as u64;
+                self.job.bar.inc(n as u64);
             }
             if at >= size {
                 break;

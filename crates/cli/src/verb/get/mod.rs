@@ -8,10 +8,12 @@
 mod archive;
 mod extract;
 
+use crate::bar;
 use crate::failure::{Failure, tell};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
 use extant::Filesystem;
+use indicatif::ProgressBar;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -69,6 +71,8 @@ struct Job<'a> {
     fs: &'a Filesystem,
     /// Length of the part of a visit's path that is not part of the copy's.
     prefix: usize,
+    /// Counts bytes of content.
+    bar: ProgressBar,
     failed: bool,
 }
 
@@ -80,7 +84,12 @@ impl Job<'_> {
 
     fn complain(&mut self, path: &[u8], error: impl std::fmt::Display) {
         self.failed = true;
-        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        self.tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+    }
+
+    /// Says something beside the bar.
+    fn tell(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| tell(text));
     }
 }
 
@@ -93,7 +102,20 @@ impl Args {
             fs.symlink_metadata(as_path(&path)).map_err(|error| image.failure(&path, &error))?;
         let to_stdout = self.dest.as_deref().is_some_and(|dest| dest.as_os_str() == "-");
         let prefix = if path == b"/" { 1 } else { path.len() + 1 };
-        let job = Job { args: &self, image: &image, fs: &fs, prefix, failed: false };
+        let total = match path == b"/" {
+            true => {
+                let superblock = fs.superblock();
+                let used = superblock.blocks_count.saturating_sub(superblock.free_blocks);
+                used.saturating_mul(superblock.block_size.bytes() as u64)
+            }
+            // How much a directory holds is known at the end only.
+            false => meta.len(),
+        };
+        let bar = match meta.is_dir() && path != b"/" {
+            true => ProgressBar::hidden(),
+            false => bar::copying(total),
+        };
+        let job = Job { args: &self, image: &image, fs: &fs, prefix, bar, failed: false };
         if self.tar {
             return archive::run(job, &path);
         }
@@ -105,6 +127,7 @@ impl Args {
                     Shown(&path)
                 )));
             }
+            drop(job);
             drop(fs);
             return super::cat::Args::of(self.image, self.path).run();
         }
