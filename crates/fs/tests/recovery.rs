@@ -12,12 +12,16 @@ use extant_base::ByteOffset;
 use extant_blockdev::Recorder;
 use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
 use extant_testkit::kernel_images::{CrashCase, CrashState, Must, crash_cases};
+use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::manifest::base64;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
-use extant_testkit::scratch::Scratch;
+use extant_testkit::scratch::{Scratch, copy_sparse};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -334,7 +338,64 @@ fn mutate_records(device: &MemoryDevice, area: &[u64], size: u64, rng: &mut Rng)
     }
 }
 
-/// A volume with quota, 300 files of several owners, and some of them made orphans by hand.
+/// What Linux writes and cannot replay itself: a synced file without a name (it refuses the volume),
+/// and one that got its name later (it loses name and content).
+#[test]
+fn files_made_without_a_name_are_kept_or_freed() {
+    require!(Root, Loop, E2fsprogs);
+    let scratch = Scratch::new();
+    let (work, img) = (scratch.file("work.img"), scratch.file("crash.img"));
+    mke2fs(&work, 32 << 20, "-b 4096 -O fast_commit", None).unwrap();
+    let mount = LoopMount::rw(&work, "").unwrap();
+    let root = fs::File::open(mount.path()).unwrap();
+    let unnamed = |byte: u8| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let file = fs::File::from(
+            rustix::fs::open(mount.path(), flags, Mode::from_raw_mode(0o640)).unwrap(),
+        );
+        (&file).write_all(&[byte; 9000]).unwrap();
+        file
+    };
+    let write = |name: &str, byte: u8| {
+        let file = fs::File::create(mount.path().join(name)).unwrap();
+        (&file).write_all(&[byte; 3000]).unwrap();
+        file.sync_all().unwrap();
+    };
+    write("base", 1);
+    rustix::fs::syncfs(&root).unwrap();
+    write("second", 2);
+    let named = unnamed(3);
+    let from = format!("/proc/self/fd/{}", named.as_raw_fd());
+    rustix::fs::linkat(CWD, from, &root, "named", AtFlags::SYMLINK_FOLLOW).unwrap();
+    named.sync_all().unwrap();
+    // Unlinked and made anew: the number comes back with another generation.
+    write("gone", 4);
+    fs::remove_file(mount.path().join("gone")).unwrap();
+    write("again", 5);
+    let lost = unnamed(6);
+    lost.sync_all().unwrap();
+    extant_testkit::sys::shut_down(&root).unwrap();
+    copy_sparse(&work, &img).unwrap();
+    drop((root, named, lost));
+    mount.unmount().unwrap();
+
+    let device = Arc::new(MemoryDevice::from_bytes(&fs::read(&img).unwrap()));
+    let report = recover(&device).unwrap();
+    assert!(report.fast_commits > 0 && report.problems.is_empty(), "{report:?}");
+    assert_clean(&device, "unnamed files");
+    let fs = OpenOptions::new().open_device(device as Arc<dyn BlockDevice>).unwrap();
+    for (name, content) in [
+        ("base", vec![1; 3000]),
+        ("second", vec![2; 3000]),
+        ("named", vec![3; 9000]),
+        ("again", vec![5; 3000]),
+    ] {
+        assert!(fs.read(name).unwrap() == content, "{name}");
+    }
+    assert!(!fs.exists("gone").unwrap());
+}
+
+/// A volume with quota, files of several owners, and some of them made orphans by hand.
 #[test]
 fn quota_follows_the_orphans() {
     require!(E2fsprogs);

@@ -60,7 +60,7 @@ impl Replay<'_> {
             self.orphans.forget(ino);
         }
         body.disk.dtime = 0;
-        body.disk.sectors = volume.count_sectors(ino, &body)?;
+        body.disk.sectors = volume.count_sectors(ino, &body)?.saturating_add(known.charged);
         let handle = self.handle()?;
         body.store(volume, ino, &handle)?;
         handle.stop()

@@ -68,8 +68,7 @@ impl Replay<'_> {
         handle.stop()?;
         self.orphans.forget(old.ino);
         // Names that still mean this number mean its next life.
-        let known = Touched { names, subdirectories: Some(0), is_raw: false };
-        self.touched.insert(old.ino, known);
+        self.touched.insert(old.ino, Touched::fresh(names, false));
         Ok(())
     }
 
@@ -175,7 +174,7 @@ impl Replay<'_> {
         volume.inodes.insert_new(ino, body);
         let names = self.touched.get(&ino).map_or(0, |touched| touched.names);
         let is_raw = kind == FileKind::Directory;
-        self.touched.insert(ino, Touched { names, subdirectories: Some(0), is_raw });
+        self.touched.insert(ino, Touched::fresh(names, is_raw));
         Ok(())
     }
 }

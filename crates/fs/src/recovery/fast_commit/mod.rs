@@ -27,6 +27,7 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::{Credits, FastCommitLog, Handle};
 use extant_ondisk::fast_commit::Record;
+use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::FileKind;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -44,6 +45,15 @@ struct Touched {
     subdirectories: Option<i64>,
     /// A directory that was made here and has no "." yet.
     is_raw: bool,
+    /// Sectors charged to the inode for attribute values in inodes of their own.
+    charged: u64,
+}
+
+impl Touched {
+    /// A fresh inode that so many entries name.
+    fn fresh(names: i64, is_raw: bool) -> Touched {
+        Touched { names, subdirectories: Some(0), is_raw, charged: 0 }
+    }
 }
 
 /// Fast commits being applied.
@@ -56,6 +66,9 @@ struct Replay<'a> {
     /// Blocks that were marked only to keep them.
     kept: Vec<(BlockNr, u64)>,
     orphans: OrphanRecords,
+    /// Blocks that may still be mapped. Hardly any block is given out twice between two commits,
+    /// so a log that maps several times what the volume has is crafted.
+    room: u64,
     report: &'a mut RecoveryReport,
 }
 
@@ -83,6 +96,7 @@ pub(super) fn apply(
         touched: BTreeMap::new(),
         kept: Vec::new(),
         orphans: OrphanRecords::read(volume, report)?,
+        room: volume.layout.blocks_count().saturating_mul(4),
         report,
     };
     replay.keep(log.excluded())?;
@@ -95,8 +109,16 @@ pub(super) fn apply(
 impl<'a> Replay<'a> {
     /// Marks the free blocks of `ranges` as used for the time of the replay.
     fn keep(&mut self, ranges: &[(BlockNr, u32)]) -> Result<()> {
-        for (start, len) in ranges {
-            let runs = match self.volume.free_runs(*start, u64::from(*len)) {
+        // Each block once, however often the log names it.
+        let mut sorted: Vec<(u64, u64)> =
+            ranges.iter().map(|(start, len)| (start.0, start.0 + u64::from(*len))).collect();
+        sorted.sort_unstable();
+        let mut done = 0;
+        for (start, end) in sorted {
+            let start = BlockNr(start.max(done));
+            let Some(len) = end.checked_sub(start.0).filter(|len| *len > 0) else { continue };
+            done = end;
+            let runs = match self.volume.free_runs(start, len) {
                 Ok(runs) => runs,
                 // The record itself will be passed over.
                 Err(Error::Corrupt { .. }) => continue,
@@ -175,16 +197,24 @@ impl<'a> Replay<'a> {
 
     /// What is known of an inode in use.
     fn touch(&mut self, inode: &Inode) -> &mut Touched {
+        let volume = self.volume;
         self.touched.entry(inode.ino).or_insert_with(|| {
             let body = inode.read();
+            let charged = match volume.has_incompat(Incompat::EA_INODE) {
+                true => volume
+                    .count_sectors(inode.ino, &body)
+                    .map_or(0, |own| body.sectors.saturating_sub(own)),
+                false => 0,
+            };
             let links = i64::from(body.links);
             match body.file_kind() {
                 FileKind::Directory => Touched {
                     names: links.min(1),
                     subdirectories: (links != 1).then_some((links - 2).max(0)),
-                    is_raw: false,
+                    charged,
+                    ..Touched::fresh(0, false)
                 },
-                _ => Touched { names: links, subdirectories: Some(0), is_raw: false },
+                _ => Touched { charged, ..Touched::fresh(links, false) },
             }
         })
     }

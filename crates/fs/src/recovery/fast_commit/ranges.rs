@@ -79,6 +79,10 @@ impl Replay<'_> {
                 }
                 continue;
             }
+            self.room = self
+                .room
+                .checked_sub(u64::from(run.len))
+                .ok_or_else(|| at.corrupt(What::FastCommitTag))?;
             if run.target.block().is_some() {
                 volume.unmap(range.ino, &mut body, &handle, part)?;
             }
