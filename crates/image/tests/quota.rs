@@ -48,7 +48,8 @@ fn add(
         false => tar::EntryType::Regular,
     });
     header.set_mode(if directory { 0o755 } else { 0o644 });
-    (header.set_uid(owner.0), header.set_gid(owner.1));
+    header.set_uid(owner.0);
+    header.set_gid(owner.1);
     header.set_mtime(1_700_000_000);
     header.set_size(if directory { 0 } else { size as u64 });
     tar.append_data(&mut header, path, &value(if directory { 0 } else { size }, 1)[..]).unwrap();
