@@ -18,6 +18,7 @@ use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr, Result, Site, What};
 use extant_journal::MetaBlock;
+use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::{GroupDesc, bitmap_csum_agrees};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -170,7 +171,7 @@ impl Volume {
         let desc = self.descriptor(nr)?;
         if desc.inode_uninit(&self.csum) {
             let mut bytes = self.zeroed_block();
-            set_bits(&mut bytes, self.layout.inodes_per_group() as usize..self.bits_per_block());
+            bitmap::fill_padding(&mut bytes, self.layout.inodes_per_group());
             return Ok(Bitmap::Computed(bytes));
         }
         let block = self.journal.cache().get(desc.inode_bitmap)?;
@@ -192,8 +193,10 @@ impl Volume {
         self.check_bitmap(bytes, desc.block_bitmap_csum, covered, bits, at)?;
         if !self.layout.metadata_roams() {
             for run in self.own_metadata(nr, desc) {
-                if !run.clone().all(|bit| test_bit(bytes, bit)) {
-                    return Err(at.offset(run.start / 8).corrupt(What::BitmapMetadataFree));
+                if bitmap::next_zero(bytes, run.clone()).is_some() {
+                    return Err(at
+                        .offset(run.start as usize / 8)
+                        .corrupt(What::BitmapMetadataFree));
                 }
             }
         }
@@ -214,15 +217,15 @@ impl Volume {
                 return Err(at.corrupt(What::BitmapChecksum));
             }
         }
-        match first_clear(bytes, bits as usize..self.bits_per_block()) {
-            Some(bit) => Err(at.offset(bit / 8).corrupt(What::BitmapPadding)),
+        match bitmap::next_zero(bytes, bits..bytes.len() as u32 * 8) {
+            Some(bit) => Err(at.offset(bit as usize / 8).corrupt(What::BitmapPadding)),
             None => Ok(()),
         }
     }
 
     /// The bits of `nr`'s block bitmap that its own bitmaps and inode table take, as far as they
     /// lie in the group.
-    fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<usize>> {
+    fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<u32>> {
         let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
         let ratio = u64::from(self.layout.cluster_ratio());
         let itable = u64::from(self.layout.itable_blocks());
@@ -232,8 +235,9 @@ impl Volume {
                 let start = first.0.max(blocks.start);
                 let end = first.0.checked_add(len)?.min(blocks.end);
                 (start < end).then(|| {
-                    let bit = |block: u64| (block - blocks.start) / ratio;
-                    bit(start) as usize..bit(end - 1) as usize + 1
+                    // Within the group, whose bitmap has at most 8 × 65536 bits.
+                    let bit = |block: u64| ((block - blocks.start) / ratio) as u32;
+                    bit(start)..bit(end - 1) + 1
                 })
             })
     }
@@ -243,14 +247,15 @@ impl Volume {
     pub(crate) fn computed_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc) -> Box<[u8]> {
         let mut bytes = self.zeroed_block();
         let ratio = u64::from(self.layout.cluster_ratio());
+        let clusters = self.layout.clusters_in_group(nr).unwrap_or(0);
         if let Some(base) = self.layout.base_blocks(nr) {
-            set_bits(&mut bytes, 0..(base.end - base.start).div_ceil(ratio) as usize);
+            let taken = (base.end - base.start).div_ceil(ratio).min(clusters.into());
+            bitmap::set_range(&mut bytes, 0..taken as u32);
         }
         for run in self.own_metadata(nr, desc) {
-            set_bits(&mut bytes, run);
+            bitmap::set_range(&mut bytes, run);
         }
-        let clusters = self.layout.clusters_in_group(nr).unwrap_or(0) as usize;
-        set_bits(&mut bytes, clusters..self.bits_per_block());
+        bitmap::fill_padding(&mut bytes, clusters);
         bytes
     }
 
@@ -330,60 +335,11 @@ impl Volume {
     fn zeroed_block(&self) -> Box<[u8]> {
         vec![0; self.layout.block_size().bytes()].into_boxed_slice()
     }
-
-    fn bits_per_block(&self) -> usize {
-        self.layout.block_size().bytes() * 8
-    }
-}
-
-fn test_bit(bytes: &[u8], bit: usize) -> bool {
-    bytes.get(bit / 8).is_some_and(|byte| byte & 1 << (bit % 8) != 0)
-}
-
-fn set_bits(bytes: &mut [u8], bits: Range<usize>) {
-    let mut bit = bits.start;
-    while bit < bits.end.min(bytes.len() * 8) {
-        if bit.is_multiple_of(8) && bits.end - bit >= 8 {
-            let whole = (bits.end / 8).min(bytes.len());
-            bytes[bit / 8..whole].fill(0xFF);
-            bit = whole * 8;
-        } else {
-            bytes[bit / 8] |= 1 << (bit % 8);
-            bit += 1;
-        }
-    }
-}
-
-fn first_clear(bytes: &[u8], bits: Range<usize>) -> Option<usize> {
-    let mut bit = bits.start;
-    while bit < bits.end {
-        if bit.is_multiple_of(8) && bits.end - bit >= 8 && bytes[bit / 8] == 0xFF {
-            bit += 8;
-        } else if test_bit(bytes, bit) {
-            bit += 1;
-        } else {
-            return Some(bit);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn setting_bits_touches_the_range_and_nothing_else() {
-        for (start, end) in [(0, 0), (0, 1), (3, 9), (7, 33), (8, 16), (5, 64), (60, 64)] {
-            let mut bytes = [0u8; 8];
-            set_bits(&mut bytes, start..end);
-            for bit in 0..64 {
-                assert_eq!(test_bit(&bytes, bit), (start..end).contains(&bit), "{start} {end}");
-            }
-            assert_eq!(first_clear(&bytes, start..end), None);
-            assert_eq!(first_clear(&bytes, start..64), (end < 64).then_some(end));
-        }
-    }
 
     #[test]
     fn groups_are_made_when_asked_for() {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Near   the goal itself → the shortest run that holds the request in the goal's group
-//!          → the same in the groups behind it, once round → the longest run anywhere
+//!          → the same in the groups behind it, once round
+//!          → the longest run of the first group that has any
 //!   Next   the first free blocks behind the goal, whatever their number: a bulk load fills the
 //!          volume from front to back and leaves no gap
 //! ```
@@ -51,7 +52,8 @@ pub(crate) struct BlockRun {
 impl Volume {
     /// Allocates blocks and marks them used.
     ///
-    /// The run starts and ends at cluster boundaries and lies in one group. Spends 2 credits: the
+    /// The run lies in one group, starts at a cluster boundary and ends at one, or at the volume's
+    /// end. Spends 2 credits: the
     /// bitmap and its descriptor. A group whose maps are damaged is noted and passed over. Errors:
     /// `NoSpace`, `Device`. Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
@@ -70,7 +72,8 @@ impl Volume {
                     GroupNr((u64::from(first.0) + u64::from(n)).rem_euclid(groups.into()) as u32);
                 let goal = if n == 0 { bit } else { 0 };
                 let pick = Pick { goal, want, whole, search: request.search };
-                if self.layout.first_block(nr).is_none_or(|start| start.0 >= request.below) {
+                // A group that crosses the limit is left out whole.
+                if self.layout.blocks_of_group(nr).is_none_or(|blocks| blocks.end > request.below) {
                     continue;
                 }
                 match self.allocate_in(handle, nr, pick) {
@@ -95,7 +98,9 @@ impl Volume {
             .layout
             .block_of_bit(nr, span.start)
             .expect("a cluster of a group's bitmap has a block");
-        BlockRun { start, len: span.len * self.layout.cluster_ratio() }
+        // A volume may end inside its last cluster.
+        let most = u32::try_from(self.layout.blocks_count() - start.0).unwrap_or(u32::MAX);
+        BlockRun { start, len: (span.len * self.layout.cluster_ratio()).min(most) }
     }
 
     fn allocate_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
@@ -118,7 +123,8 @@ impl Volume {
         Ok(Some(span))
     }
 
-    /// Gives blocks back: `len` blocks from `start`, whole clusters.
+    /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
+    /// volume's end.
     ///
     /// Metadata at fixed places is never freed, and a bit that is clear already marks the group's
     /// map bad and changes no counter. Spends 2 credits a group. Errors: `Corrupt`, `Device`.
@@ -127,6 +133,11 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
+        let ratio = u64::from(self.layout.cluster_ratio());
+        let len = match self.layout.blocks_count().checked_sub(start.0) {
+            Some(left) if left < len && len - left < ratio => left,
+            _ => len,
+        };
         if !self.layout.holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
@@ -145,8 +156,7 @@ impl Volume {
             if let Some(free) = edit.state.free.as_mut() {
                 free.release(span);
             }
-            edit.desc.free_clusters += span.len;
-            self.free_clusters.fetch_add(i64::from(span.len), Ordering::Relaxed);
+            edit.count_free(span.len);
             edit.finish(&blocks, handle)?;
         }
         Ok(())
@@ -176,8 +186,7 @@ impl Volume {
                 edit.desc.free_clusters = edit.desc.free_clusters.saturating_sub(flipped);
                 self.free_clusters.fetch_sub(i64::from(flipped), Ordering::Relaxed);
             } else {
-                edit.desc.free_clusters += flipped;
-                self.free_clusters.fetch_add(i64::from(flipped), Ordering::Relaxed);
+                edit.count_free(flipped);
             }
             edit.finish(&blocks, handle)?;
         }

@@ -109,6 +109,14 @@ impl<'a> GroupEdit<'a> {
         Ok(self.state.free.as_mut().expect("just built"))
     }
 
+    /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
+    /// comes to say more than the group has, which no reader would take.
+    pub(crate) fn count_free(&mut self, clusters: u32) {
+        let all = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
+        self.volume.free_clusters.fetch_add(i64::from(clusters), Ordering::Relaxed);
+    }
+
     /// Whether every bit of `span` has the value `used`.
     pub(crate) fn all(&self, span: Span, used: bool) -> bool {
         let bytes = self.bitmap.read();

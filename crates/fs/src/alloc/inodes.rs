@@ -149,7 +149,7 @@ impl Volume {
             desc.itable_unused = inodes - (slot + 1);
         }
         if directory {
-            desc.used_dirs += 1;
+            desc.used_dirs = desc.used_dirs.saturating_add(1).min(inodes);
             self.used_dirs.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -171,7 +171,8 @@ impl Volume {
         }
         edit.flip(span, false, handle)?;
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
-        edit.desc.free_inodes += 1;
+        let inodes = self.layout.inodes_per_group();
+        edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         if directory {
             edit.desc.used_dirs = edit.desc.used_dirs.saturating_sub(1);

@@ -14,7 +14,7 @@ use crate::alloc::blocks::{Request, Search};
 use crate::inode::Body;
 use crate::map::{Run, Target, block_map, extent};
 use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result};
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState, MAX_LEN};
 use std::ops::Range;
@@ -93,7 +93,7 @@ impl Volume {
             && let Some(cluster) = self.cluster_of(ino, body, logical)?
         {
             // The file owns this cluster through a neighbour: no allocation.
-            let len = hole.len.min(ratio - skip);
+            let len = hole.len.min(ratio - skip).min(limit);
             let physical = BlockNr(cluster.0 + u64::from(skip));
             self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
             return Ok(Run { logical, len, target: target(physical, state) });
@@ -101,10 +101,15 @@ impl Volume {
         let goal = self.goal(ino, body, logical)?;
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // A last cluster that a right-hand neighbour owns is left to its own turn.
-        let want = hole.len.min(limit - skip);
+        let want = hole.len.min(limit);
         let wish = Request { goal, want: want + skip, below, search: self.search() };
         let got = self.allocate(handle, wish)?;
-        let mut len = want.min(got.len - skip);
+        let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
+            // The volume ends inside its last cluster, before the place of this block.
+            self.free(handle, got.start, got.len.into())?;
+            return Err(Error::NoSpace);
+        };
+        let mut len = want.min(usable);
         if ratio > 1 && !(logical.0 + len).is_multiple_of(ratio) && len > ratio - skip {
             let tail = LogicalBlock((logical.0 + len) / ratio * ratio);
             if self.cluster_of(ino, body, tail)?.is_some() {
@@ -175,7 +180,8 @@ impl Volume {
 
     /// Changes whether the mapped blocks of `range` read as zeros.
     ///
-    /// The caller stores the inode. Errors and locks as [`Volume::unmap`].
+    /// The caller stores the inode. Errors: `NotSupported` for a block map, which knows no unwritten
+    /// blocks; else, and locks, as [`Volume::unmap`].
     pub(crate) fn convert(
         &self,
         ino: Ino,
@@ -184,6 +190,9 @@ impl Volume {
         range: Range<u32>,
         state: ExtentState,
     ) -> Result<()> {
+        if !body.disk.has_extents() {
+            return Err(Error::NotSupported("unwritten blocks in a block map"));
+        }
         extent::truncate::convert(self, ino, body, handle, range, state)
     }
 
@@ -196,29 +205,29 @@ impl Volume {
         handle: &Handle<'_>,
         gone: Extent,
     ) -> Result<()> {
-        let ratio = self.layout.cluster_ratio();
-        let (mut start, mut end) = (gone.logical.0, gone.logical.0 + gone.len);
+        let ratio = u64::from(self.layout.cluster_ratio());
+        let logical = u64::from(gone.logical.0);
+        let (mut start, mut end) = (logical, logical + u64::from(gone.len));
+        if gone.physical.0 % ratio != logical % ratio {
+            return Err(Site::of_ino(ino).block(gone.physical).corrupt(What::ExtentCluster));
+        }
         if ratio > 1 {
             // Whole clusters, less the ones at the ends that are still in use.
             let first = start / ratio * ratio;
-            let last = end.div_ceil(ratio).saturating_mul(ratio);
-            start = first;
-            end = last;
-            if self.cluster_of(ino, body, LogicalBlock(first))?.is_some() {
-                start = first + ratio;
-            }
-            if last - ratio > first
-                && self.cluster_of(ino, body, LogicalBlock(last - ratio))?.is_some()
-            {
-                end = last - ratio;
-            }
+            let last = (end - 1) / ratio * ratio;
+            let in_use = |cluster: u64, body: &Body| {
+                // Not over 2^32 - 2: it begins at or before a block of the file.
+                Ok::<_, Error>(self.cluster_of(ino, body, LogicalBlock(cluster as u32))?.is_some())
+            };
+            start = if in_use(first, body)? { first + ratio } else { first };
+            end = if last > first && in_use(last, body)? { last } else { last + ratio };
             if start >= end {
                 return Ok(());
             }
         }
-        let physical = gone.physical.0 + u64::from(start) - u64::from(gone.logical.0);
-        let len = u64::from(end - start);
-        self.free(handle, BlockNr(physical), len)?;
+        let physical = BlockNr(gone.physical.0 + start - logical);
+        let len = end - start;
+        self.free(handle, physical, len)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(len));
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod damage;
+mod maps;
 mod names;
 mod pack;
 

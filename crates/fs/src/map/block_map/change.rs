@@ -11,7 +11,7 @@
 
 use crate::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::block_map::{self, Path};
 use extant_ondisk::extent::{Extent, ExtentState};
@@ -35,7 +35,9 @@ pub(crate) fn insert(
         let logical = LogicalBlock(new.logical.0 + n);
         let physical = BlockNr(new.physical.0 + u64::from(n));
         if let Err(error) = point(volume, ino, body, handle, logical, physical, new) {
-            clear(volume, ino, body, handle, new.logical.0..logical.0, &mut |_, _| Ok(()))?;
+            // The block that failed may have left pointer blocks without a pointer.
+            let done = new.logical.0..logical.0.saturating_add(1);
+            clear(volume, ino, body, handle, done, &mut |_, _| Ok(()))?;
             return Err(error);
         }
     }
@@ -86,6 +88,9 @@ fn pointer(
     match parent {
         None => block_map::check_pointer(&body.disk.i_block, slot, &valid, at),
         Some(parent) => {
+            if volume.guards_system(ino) && volume.is_system(parent, 1) {
+                return Err(at.block(parent).corrupt(What::MapBlockRange));
+            }
             let block = volume.journal.cache().get(parent)?;
             block_map::check_pointer(&block.read(), slot, &valid, at.block(parent))
         }

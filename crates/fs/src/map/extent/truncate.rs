@@ -18,7 +18,7 @@ use crate::map::extent::insert::{free_node, insert};
 use crate::map::extent::node::{self, Entry};
 use crate::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, LogicalBlock, Result};
+use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState};
 use std::ops::Range;
@@ -27,6 +27,8 @@ use std::ops::Range;
 enum Step {
     /// Nothing (more) of the range is mapped.
     Done,
+    /// A leaf without entries left the tree; there may be more to the left.
+    Pruned,
     /// These blocks left the tree; there may be more to the left.
     Freed(Extent),
 }
@@ -49,6 +51,8 @@ pub(crate) fn remove(
     while range.start < end {
         match remove_last(volume, ino, body, handle, range.start..end)? {
             Step::Done => break,
+            // The tree has a leaf less, so this ends.
+            Step::Pruned => {}
             Step::Freed(extent) => {
                 end = extent.logical.0;
                 freed(body, extent)?;
@@ -68,7 +72,14 @@ fn remove_last(
 ) -> Result<Step> {
     let path = Path::to(volume, ino, body, LogicalBlock(range.end - 1))?;
     let leaf = path.leaf();
-    let Some(slot) = leaf.slot.checked_sub(1) else { return Ok(Step::Done) };
+    let Some(slot) = leaf.slot.checked_sub(1) else {
+        let empty = with_bytes(&leaf.place, body, |bytes| node::entries(bytes) == 0);
+        if path.depth() == 0 || !empty {
+            return Ok(Step::Done);
+        }
+        remove_node(&path, path.depth(), volume, ino, body, handle)?;
+        return Ok(Step::Pruned);
+    };
     let old = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
     let old_end = old.logical.0 + old.len;
     if old_end <= range.start {
@@ -118,33 +129,52 @@ pub(crate) fn piece(extent: Extent, range: Range<u32>) -> Extent {
 /// Removes entry `slot` of the leaf, and every node that becomes empty.
 fn remove_entry(
     path: &Path,
-    mut slot: usize,
+    slot: usize,
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
-    for level in (0..path.steps.len()).rev() {
-        let step = &path.steps[level];
-        let left = edit(&step.place, volume, ino, body, handle, |bytes| {
-            node::remove(bytes, slot);
+    let left = edit(&path.leaf().place, volume, ino, body, handle, |bytes| {
+        node::remove(bytes, slot);
+        node::entries(bytes)
+    })?;
+    if left == 0 {
+        remove_node(path, path.depth(), volume, ino, body, handle)
+    } else if slot == 0 {
+        fix_keys(path, volume, ino, body, handle)
+    } else {
+        Ok(())
+    }
+}
+
+/// Removes the node at `level` of `path`, which is empty, and those above that become so.
+fn remove_node(
+    path: &Path,
+    level: usize,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+) -> Result<()> {
+    for level in (1..=level).rev() {
+        let Place::Block(block) = &path.steps[level].place else { break };
+        let above = &path.steps[level - 1];
+        let left = edit(&above.place, volume, ino, body, handle, |bytes| {
+            node::remove(bytes, above.slot);
             node::entries(bytes)
         })?;
+        free_node(volume, ino, body, handle, block)?;
         if left > 0 {
-            if slot == 0 {
-                let above = Path { steps: path.steps[..=level].to_vec() };
+            if above.slot == 0 {
+                let above = Path { steps: path.steps[..level].to_vec() };
                 fix_keys(&above, volume, ino, body, handle)?;
             }
             return Ok(());
         }
-        match &step.place {
-            Place::Root => node::init(&mut body.disk.i_block, 0),
-            Place::Block(block) => {
-                free_node(volume, ino, body, handle, block)?;
-                slot = path.steps[level - 1].slot;
-            }
-        }
     }
+    // Nothing is left: a tree without levels.
+    node::init(&mut body.disk.i_block, 0);
     Ok(())
 }
 
@@ -169,7 +199,8 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
 /// Changes the state of the mapped blocks of `range` to `state`, splitting and joining extents.
 ///
 /// Blocks that are in that state already, and holes, stay as they are. Errors: `NoSpace` when a
-/// split needs a block (what was done so far stays; the tree is legal). Locks: the inode's is held.
+/// split needs a block (what was done so far stays; the tree is legal and maps the same blocks).
+/// Locks: the inode's is held.
 pub(crate) fn convert(
     volume: &Volume,
     ino: Ino,
@@ -190,21 +221,74 @@ pub(crate) fn convert(
             at = volume.map(ino, body, LogicalBlock(at), range.end - at)?.end().0;
             continue;
         };
-        let end = range.end.min(old.logical.0 + old.len).min(at.saturating_add(limit));
-        if old.state != state {
-            let mut taken = None;
-            remove(volume, ino, body, handle, at..end, &mut |_, extent| {
-                taken = Some(extent);
-                Ok(())
-            })?;
-            let taken = taken.expect("the extent was just found");
-            if let Err(error) = insert(volume, ino, body, handle, Extent { state, ..taken }) {
-                // In its old state the piece joins its neighbours again and needs no block.
-                insert(volume, ino, body, handle, taken)?;
-                return Err(error);
-            }
+        let old_end = old.logical.0 + old.len;
+        let end = range.end.min(old_end).min(at.saturating_add(limit));
+        if old.state == state {
+            // Nothing to do.
+        } else if (at, end) == (old.logical.0, old_end) {
+            convert_whole(&path, volume, ino, body, handle, Extent { state, ..old })?;
+        } else {
+            convert_part(volume, ino, body, handle, piece(old, at..end), state)?;
         }
         at = end;
     }
-    Ok(())
+    fold(volume, ino, body, handle)
+}
+
+/// Writes `new` over the entry of the same blocks that `path` leads to, joined with the neighbours
+/// in its leaf that meet it. Needs no block.
+fn convert_whole(
+    path: &Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let leaf = path.leaf();
+    let slot = leaf.slot - 1;
+    edit(&leaf.place, volume, ino, body, handle, |bytes| {
+        let mut joined = new;
+        if slot + 1 < node::entries(bytes) {
+            let right = node::extent(bytes, slot + 1);
+            if joined.can_merge(&right) {
+                joined.len += right.len;
+                node::remove(bytes, slot + 1);
+            }
+        }
+        node::set(bytes, slot, Entry::leaf(joined));
+        if let Some(before) = slot.checked_sub(1) {
+            let left = node::extent(bytes, before);
+            if left.can_merge(&joined) {
+                node::set(
+                    bytes,
+                    before,
+                    Entry::leaf(Extent { len: left.len + joined.len, ..left }),
+                );
+                node::remove(bytes, slot);
+            }
+        }
+    })
+}
+
+/// Gives `part`, a piece of one extent but not all of it, the state `state`.
+fn convert_part(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    part: Extent,
+    state: ExtentState,
+) -> Result<()> {
+    let range = part.logical.0..part.end();
+    let Step::Freed(taken) = remove_last(volume, ino, body, handle, range)? else {
+        return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
+    };
+    let Err(error) = insert(volume, ino, body, handle, Extent { state, ..taken }) else {
+        return Ok(());
+    };
+    // What is left of the extent, before or behind, stands in the leaf where the piece belongs:
+    // in its old state it joins that again and needs no block.
+    insert(volume, ino, body, handle, taken)?;
+    Err(error)
 }
