@@ -132,10 +132,14 @@ fn what_cannot_be_built_is_named() {
     source_tree(&dir);
     let path = dir.path();
     fs::write(path.join("text"), "no archive").unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["build", "none", "-o", "a.img"], "cannot open none: No such file or directory"),
         (&["build", "text", "-o", "a.img"], "text"),
         (&["build", "src", "-o", "a.img", "--compat", "dos"], "dos"),
+        (
+            &["build", "src", "-o", "a.img", "--compat", "kernel-4.19", "-O", "casefold"],
+            "kernel-4.19 excludes casefold",
+        ),
         (&["build", "src", "-o", "src"], "src: is neither a file nor a block device"),
         (&["build", "src", "-o", "a.img", "--size", "8M", "--free", "1M"], "--free"),
         (&["build", "src", "-o", "no/where/a.img"], "no/where/a.img"),

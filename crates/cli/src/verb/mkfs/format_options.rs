@@ -58,14 +58,13 @@ impl FormatOptions {
     /// The engine's options, the UUID left out. `reserved` is the percentage of reserved blocks
     /// unless the user says one.
     pub(crate) fn options(&self, reserved: Option<f64>) -> Result<MkfsOptions, Failure> {
-        let mut options = match (&self.of_type, &self.compat) {
+        let set = match (&self.of_type, &self.compat) {
+            (None, Some(name)) => Some(Compat::by_name(name).map_err(Failure::new)?),
+            _ => None,
+        };
+        let mut options = match (&self.of_type, &set) {
             (Some(name), _) => MkfsOptions::of_type(name).map_err(|e| of_option("-t", &e))?,
-            (None, Some(name)) => {
-                let set = Compat::by_name(name).map_err(Failure::new)?;
-                let of_set = |error| of_option("--compat", &error);
-                let base = MkfsOptions::of_type(set.of_type).map_err(of_set)?;
-                base.features(set.features).map_err(of_set)?
-            }
+            (None, Some(set)) => set.mkfs(),
             (None, None) => MkfsOptions::new(),
         };
         for wish in &self.features {
@@ -74,6 +73,10 @@ impl FormatOptions {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
                 options = options.features(word).map_err(|e| of_option(&option(), &e))?;
             }
+        }
+        // The name of the set is a claim that -O must not make untrue.
+        if let Some(set) = &set {
+            set.check(&options.wished()).map_err(Failure::new)?;
         }
         if let Some(size) = self.block_size {
             options = options.block_size(size);
