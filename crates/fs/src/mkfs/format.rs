@@ -238,10 +238,15 @@ fn lay_down(
             desc.write(&mut table[start..start + layout.desc_size()], nr, &csum);
         }
     }
-    for (k, block) in table.chunks_exact(bs.bytes()).enumerate() {
-        if let Some(nr) = layout.desc_block(k as u32) {
-            device.write_at(bs.start_of(nr), block)?;
+    let mut k = 0;
+    while let Some(first) = layout.desc_block(k).filter(|_| k < layout.desc_blocks()) {
+        let start = k as usize * bs.bytes();
+        let mut next = BlockNr(first.0 + 1);
+        k += 1;
+        while k < layout.desc_blocks() && layout.desc_block(k) == Some(next) {
+            (k, next) = (k + 1, BlockNr(next.0 + 1));
         }
+        device.write_at(bs.start_of(first), &table[start..k as usize * bs.bytes()])?;
     }
     sb.free_blocks = free_blocks;
     sb.free_inodes = sb.inodes_count;
@@ -301,6 +306,9 @@ fn superblock_bytes(sb: &Superblock) -> [u8; SUPERBLOCK_SIZE] {
     sb.to_raw().to_bytes()
 }
 
+/// Descriptor blocks copied at once.
+const BACKUP_RUN: u64 = 256;
+
 /// Copies the superblock and the descriptor blocks to every group that keeps a copy.
 fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
     let (layout, device) = (&volume.layout, &volume.device);
@@ -314,11 +322,24 @@ fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
             device.write_at(at, &superblock_bytes(&copy))?;
         }
     }
-    for k in 0..layout.desc_blocks() {
-        let Some(primary) = layout.desc_block(k) else { continue };
-        let block = volume.journal.cache().get(primary)?;
-        for (_, nr) in layout.desc_block_backups(k) {
-            device.write_at(bs.start_of(nr), &block.read())?;
+    let places = |k: u32| layout.desc_block_backups(k).map(|(_, nr)| nr.0);
+    let mut k = 0;
+    while k < layout.desc_blocks() {
+        // As many as stand one behind the other in every copy go in one write.
+        let first: Vec<u64> = places(k).collect();
+        let mut bytes = Vec::new();
+        let mut run = 0;
+        while k < layout.desc_blocks()
+            && run < BACKUP_RUN
+            && places(k).eq(first.iter().map(|nr| nr + run))
+        {
+            if let Some(primary) = layout.desc_block(k) {
+                bytes.extend_from_slice(&volume.journal.cache().get(primary)?.read());
+            }
+            (k, run) = (k + 1, run + 1);
+        }
+        for nr in first {
+            device.write_at(bs.start_of(BlockNr(nr)), &bytes)?;
         }
     }
     Ok(())
