@@ -8,6 +8,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Docstrings of options are their help texts, where [MODE] is no link.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod amount;
 mod bar;

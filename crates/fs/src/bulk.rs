@@ -75,7 +75,7 @@ pub struct Loader {
 impl Loader {
     /// Makes a volume on `device` and opens it for loading.
     ///
-    /// Errors: as [`crate::mkfs::format`].
+    /// Errors: as [`crate::mkfs::format()`].
     pub fn format(
         device: Arc<dyn BlockDevice>,
         options: &MkfsOptions,

@@ -1,9 +1,11 @@
 //! Reading files' bytes by position, by as many threads as there are readers.
 //!
+//! ```text
 //!   read_at(node, offset) ──► data map ─┬─ hole ─────────────► zeros
 //!                                       └─ data ─► Content ─┬─ Host ────► open, check, pread
 //!                                                           ├─ Archive ─► pread
 //!                                                           └─ Inline ──► copy
+//! ```
 //!
 //! A source file is opened relative to its source's root, never through a symbolic link, and must
 //! still be the file that was listed: same inode, size and time of change.

@@ -1,7 +1,9 @@
 //! A tree's digest: SHA-256 over everything that an image shows of it but the files' bytes.
 //!
+//! ```text
 //!   node   type │ mode uid gid │ mtime │ atime? ctime? │ attributes │ size, target or device
 //!   names  count, then per name: length, name, and the node, or the number of one seen before
+//! ```
 //!
 //! All integers are little-endian, all strings carry their length, so that no two trees give one
 //! stream. Paths on this machine, inode numbers and archives' places are not part of it. Nodes are

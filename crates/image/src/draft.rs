@@ -1,8 +1,10 @@
 //! From a draft in any order to a tree in the one order.
 //!
+//! ```text
 //!   walk ──┐
 //!   tar  ──┼── Draft: root, sorted children, node, identity ──► assemble ──► Tree
 //!   merge ─┘
+//! ```
 //!
 //! A draft knows its nodes by keys of its own. `assemble` visits them parents first, numbers
 //! them, joins names of one identity into hard links, and leaves behind what nothing names.

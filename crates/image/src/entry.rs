@@ -1,5 +1,6 @@
 //! One entry of a tree: what it is, who owns it, where its bytes come from.
 //!
+//! ```text
 //!   Node
 //!   ┌───────────────┬───────────────────────────┬────────┬───────┬────────┐
 //!   │ Kind          │ Meta                      │ xattrs │ times │ parent │   about 90 bytes
@@ -8,6 +9,7 @@
 //!   │  ├ Content ──► nothing | host file | span of an archive | bytes in memory
 //!   │  └ map ──────► which ranges hold data, when not all do
 //!   └───────────────┘
+//! ```
 //!
 //! A node has one or more names (hard links); names live in the tree's entries, not here.
 

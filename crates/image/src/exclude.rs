@@ -1,8 +1,10 @@
 //! What is left out: a list of patterns of which the last that matches decides.
 //!
+//! ```text
 //!   *.o          leave out every name that ends in .o
 //!   !keep.o      but not this one
 //!   # remark     and empty lines: nothing
+//! ```
 //!
 //! What is left out is left out whole: nothing below an excluded directory can come back. For
 //! patterns see [`crate::glob`].

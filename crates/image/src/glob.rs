@@ -1,10 +1,12 @@
 //! Patterns for paths, as in `.gitignore`, on bytes.
 //!
+//! ```text
 //!   *.o            a name, at any depth             ?       one byte but /
 //!   /boot/*.img    from the root of the image       *       any bytes but /
 //!   var/cache/     has a slash: from the root too   [a-z]   one of these; [!a-z] none of these
 //!   docs/**/*.png  ** any number of directories     \*      the byte itself
 //!   cache/         slash at the end: directories only
+//! ```
 //!
 //! Matching walks the path once, keeping the set of places in the pattern that can be reached:
 //! no pattern is slow.

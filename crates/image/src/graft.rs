@@ -1,7 +1,9 @@
 //! Taking nodes over from one tree into another.
 //!
+//! ```text
 //!   from ── node: text, attributes, map, times, content ──► to
 //!           └── every index is translated; archives and source roots are shared, not copied
+//! ```
 
 use crate::draft::Assembly;
 use crate::entry::{ArchiveId, Content, Entries, HostFileId, Kind, MapId, Node};

@@ -1,8 +1,10 @@
 //! Real ext4 images from directories, tars and container images, without root.
 //!
+//! ```text
 //!   SourceSpec ──► Tree::read ──► Tree ──► (build) ──► image
 //!   directory, tar,               names, inodes,
 //!   OCI layout, docker save       and where the bytes are
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,12 @@
 //! Several trees in order, later over earlier.
 //!
+//! ```text
 //!   below     over       result
 //!   dir    +  dir    ──► dir: metadata of the upper, names of both
 //!   any    +  other  ──► the upper alone
 //!   any    +  none   ──► the lower
 //!   dir    +  dir that only paths below it imply ──► metadata of the lower
+//! ```
 //!
 //! The same as unpacking the later source over the earlier.
 

@@ -1,11 +1,13 @@
 //! A tree that grows one archive entry at a time, layer over layer.
 //!
+//! ```text
 //!   put  a/b/c ──► a, b made if missing ──► c: new, or over what had the name
 //!   link a/d c ──► a second name of a node
 //!   whiteout a/x, opaque a ──► names of lower layers go
 //!
 //!   links   (directory, name) ─hash─► link ──► node        one link for each name ever seen;
 //!           directory ─chain─► its links                   a removed name has no node
+//! ```
 //!
 //! Paths are relative, without `.` and `..`; they never pass through a symbolic link.
 

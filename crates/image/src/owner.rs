@@ -1,10 +1,12 @@
 //! Owners and modes as told, whoever runs the build.
 //!
+//! ```text
 //!   --owner 0:0            all
 //!   --mode D0755,F=u=rw…   clauses, in order
 //!   ownership file         PATH UID GID [MODE]     a line a rule; later lines win
 //!                          /etc/shadow  0    42   0640
 //!                          /home/*      1000 1000 -
+//! ```
 //!
 //! They apply in this order, so that the file has the last word.
 

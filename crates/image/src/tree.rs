@@ -1,9 +1,11 @@
 //! The tree that an image is made of: every source ends here, and the builder starts here.
 //!
+//! ```text
 //!   entries   ┌ etc │ lib │ usr ┬ passwd │ shadow ┬ …      one run per directory,
 //!             └──┬──┴──┬──┴──┬──┴────┬───┴────────┘        names sorted by bytes
 //!   nodes     ┌──▼──┬──▼──┬──▼──┬────▼───┬────────┬ …      two entries may lead to
 //!             └─────┴─────┴─────┴────────┴────────┘        one node: a hard link
+//! ```
 //!
 //! Nodes are numbered directory by directory, parents first, children of one directory side by
 //! side in the order of their names. The numbering depends on the content alone, never on the

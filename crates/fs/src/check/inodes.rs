@@ -22,7 +22,7 @@ pub(super) const VALUE: u64 = 1 << 53;
 pub(super) const HIDDEN: u64 = 1 << 54;
 /// On an orphan record: without links, and still in use.
 pub(super) const ORPHAN: u64 = 1 << 55;
-/// Names the mode's type; see [`State::kind`].
+/// Names the mode's type; see `State::kind`.
 const KIND_SHIFT: u32 = 48;
 
 /// The state of one inode.

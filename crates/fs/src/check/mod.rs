@@ -11,7 +11,7 @@
 //!   pass 5   bitmaps and counts against what was found
 //! ```
 //!
-//! Every rule is one [`What`](crate::What). Nothing read from the device is believed before it is
+//! Every rule is one [`What`]. Nothing read from the device is believed before it is
 //! checked, and a damaged structure ends only the walk of what hangs on it. Memory: two bits per
 //! cluster and 8 bytes per inode of the parts of the volume that are in use, 16 bytes per directory
 //! block, 16 bytes per name of the directories being looked at.

@@ -76,7 +76,7 @@ pub fn format(
 
 /// Blocks that a volume made with `options` on a device of `bytes` would leave free.
 ///
-/// Lays the volume down in memory. Errors: `Invalid`, as [`format`].
+/// Lays the volume down in memory. Errors: `Invalid`, as [`format()`].
 pub fn free_blocks(options: &MkfsOptions, bytes: u64) -> Result<u64> {
     let device = Arc::new(MemoryDevice::new(bytes));
     let environment = Environment::fixed(Timestamp::default(), 0);

@@ -27,7 +27,7 @@ pub enum InodeCount {
     AtLeast(u32),
 }
 
-/// Options of [`crate::mkfs::format`]: mke2fs's defaults, unless changed.
+/// Options of [`crate::mkfs::format()`]: mke2fs's defaults, unless changed.
 ///
 /// ```
 /// use extant::mkfs::MkfsOptions;

@@ -1,7 +1,9 @@
 //! Opening a path below a directory, never through a symbolic link.
 //!
+//! ```text
 //!   root fd ── "usr/share/doc" ──► openat2(BENEATH | NO_SYMLINKS), one call
 //!                                  or, where that is refused, one openat(O_NOFOLLOW) a name
+//! ```
 //!
 //! Paths of any length work: they are walked in pieces that the kernel takes.
 

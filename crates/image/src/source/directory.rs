@@ -1,11 +1,13 @@
 //! A directory of this machine as a source: listed in parallel, read later.
 //!
+//! ```text
 //!   queue of directories            one part a thread                       assemble
 //!   ┌─────┬─────┬───┐  open,       ┌───────────────────────────────┐
 //!   │ /usr│ /etc│ … │  getdents,   │ found: name, kind, meta, …    │
 //!   └─────┴─────┴───┘  statx,  ──► │ lists: directory → found[a..b]│  ──►  Tree
 //!      ▲               xattrs      │ text, attribute sets, ranges  │
 //!      └── directories found ──────└───────────────────────────────┘
+//! ```
 //!
 //! Threads take directories as they come; each directory is sorted by name, and the assembly
 //! visits them in order, so timing leaves no trace in the tree.

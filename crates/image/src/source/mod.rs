@@ -1,8 +1,10 @@
 //! Sources of an image: what they are, and how they are read into one [`Tree`].
 //!
+//! ```text
 //!   directory ─┐
 //!   tar, tgz ──┼─► one tree each ──► merged, later over earlier ──► excludes ──► owners, modes
 //!   OCI image ─┘
+//! ```
 
 mod beneath;
 mod directory;

@@ -1,8 +1,10 @@
 //! Compressed or not: told by the first bytes, never by the name.
 //!
+//! ```text
 //!   1f 8b           gzip, one member or many
 //!   28 b5 2f fd     zstd, one frame or many; 5? 2a 4d 18: a frame to skip
 //!   else            as it is; known formats that are not read are named
+//! ```
 
 use std::io::{self, BufReader, Cursor, Read};
 

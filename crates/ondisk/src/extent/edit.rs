@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// A node whose entries are being changed. The checksum is the caller's to set at the end.
 ///
-/// The bytes must have passed [`ExtentNode::check`], or come from [`ExtentNodeMut::init`]. Entries
+/// The bytes must have passed `ExtentNode::check`, or come from [`ExtentNodeMut::init`]. Entries
 /// that fall out of use become zero, so that equal trees are equal to the byte.
 pub struct ExtentNodeMut<'a> {
     bytes: &'a mut [u8],

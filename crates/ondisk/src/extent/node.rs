@@ -103,7 +103,7 @@ impl<'a> ExtentNode<'a> {
     }
 
     /// A view of a node that passed [`ExtentNode::check`] before and is unchanged since, or was
-    /// changed by [`ExtentNodeMut`] only: looks at the header alone.
+    /// changed by `ExtentNodeMut` only: looks at the header alone.
     ///
     /// Errors: `ExtentHeader`, for bytes that never passed.
     pub fn trusted(bytes: &'a [u8], at: Site) -> Result<ExtentNode<'a>, Error> {

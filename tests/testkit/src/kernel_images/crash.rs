@@ -1,7 +1,7 @@
 //! Crash states made by this machine's kernel: what is on the device when the power goes after a
 //! persistence call.
 //!
-//! Never mounted again here: see [`LoopMount`](crate::loop_mount::LoopMount).
+//! Never mounted again here: see [`LoopMount`].
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

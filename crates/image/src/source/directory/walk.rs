@@ -1,7 +1,9 @@
 //! What the threads listed, put into the one order.
 //!
+//! ```text
 //!   lists: directory → (part, first, count) ──► found ──► node, with its text, attributes and
 //!                                                         ranges taken over from the part
+//! ```
 
 use super::{Found, FoundKind, Part};
 use crate::draft::{Assembly, Draft, Each};

@@ -1,8 +1,10 @@
 //! The JSON of images: which manifest, which layers, in which order.
 //!
+//! ```text
 //!   index.json ──► index ──► manifest ──► config (diff ids)
 //!                  (nested)      └──────► layers: digest, size, media type
 //!   manifest.json ─────────────► Config, Layers: paths              docker save
+//! ```
 //!
 //! Source: OCI Image Format Specification 1.1, "Image Layout", "Image Index", "Image Manifest";
 //! Docker Image Specification 1.2.

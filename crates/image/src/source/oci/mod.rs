@@ -1,8 +1,10 @@
 //! Container images: layers put over each other as a runtime would see them.
 //!
+//! ```text
 //!   layer 1   etc/{a,b}  usr/…            ─┐
 //!   layer 2   etc/.wh.a  etc/c             ├─► Overlay ──► etc/{b,c}  usr/…
 //!   layer 3   usr/.wh..wh..opq  usr/x     ─┘              usr/x alone
+//! ```
 //!
 //! Layers may be plain, gzip or zstd; each is verified against its digest while it is read, and
 //! none is unpacked to files. Source: OCI Image Format Specification 1.1, "Image Layer Filesystem

@@ -1,7 +1,9 @@
 //! Where an image's blobs lie, and the reading that proves each is what its digest says.
 //!
+//! ```text
 //!   blobs/sha256/9f86d0…  in a directory ───┐
 //!                         in a tar's tree ──┴─► Region ──► read + SHA-256 ──► equal to the name?
+//! ```
 //!
 //! A digest is parsed before it becomes part of a path: hexadecimal digits lead nowhere else.
 

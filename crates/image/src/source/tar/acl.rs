@@ -1,9 +1,11 @@
 //! Access control lists as tars write them, in text, to the value of the attribute.
 //!
+//! ```text
 //!   "user::rw-,user:1000:r--,group::r--,mask::r--,other::---"
 //!
 //!   value   version 2 u32 │ tag u16 │ perm u16 │ id u32 │ tag …     little-endian, as the
 //!                         └──────── one entry ──────────┘           system calls take it
+//! ```
 //!
 //! A name of a user cannot be turned into a number here; star and GNU tar append the number.
 

@@ -1,8 +1,10 @@
 //! Unpacking and taking entries at the same time, in two threads.
 //!
+//! ```text
 //!   unpack ──► [chunk] [chunk] [chunk] [chunk] ──► entries, spool
 //!      ▲                                              │
 //!      └───────────── used chunks ◄───────────────────┘
+//! ```
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

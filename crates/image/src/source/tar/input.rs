@@ -1,10 +1,12 @@
 //! Where a tar's blocks come from: a file read in place, or a stream whose contents are spooled.
 //!
+//! ```text
 //!   plain, seekable   ┌──hdr──┬──data──┬──hdr──┬ …      headers read, data skipped: a span of
 //!                     └───────┴────────┴───────┴ …      the archive itself
 //!
 //!   pipe, gzip, zstd  ──► hdr, data, hdr, data, …       read once, in order
 //!                              └──► spool: an unlinked temporary file; a span of that
+//! ```
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

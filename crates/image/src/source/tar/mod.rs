@@ -1,10 +1,12 @@
 //! A tar archive, entry by entry, into an [`Overlay`].
 //!
+//! ```text
 //!   ┌─────────┬────────┬─────────┬────────┬───┬─────────┬─────────┐
 //!   │ x: PAX  │records │ header  │ data   │ … │ zeros   │ zeros   │
 //!   └─────────┴────────┴─────────┴────────┴───┴─────────┴─────────┘
 //!    g: for all after    '0' '1' … 'S'          end: two blocks
 //!    L, K: GNU long name, long link target
+//! ```
 //!
 //! Every rule broken is an error with the entry's name and the place of its first header.
 //! Nothing is ever unpacked: names go to the tree, contents stay where they are or in a spool.

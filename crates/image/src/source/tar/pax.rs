@@ -1,9 +1,11 @@
 //! PAX extended headers: `len key=value\n` records that overrule fields of the next header, or of
 //! all that follow.
 //!
+//! ```text
 //!   "30 mtime=1700000000.123456789\n"    len counts the whole record, itself included
 //!    ▲                             ▲
 //!    └──────────── 30 ─────────────┘
+//! ```
 //!
 //! Source: POSIX pax, "pax Extended Header"; the GNU tar manual, "Storing Sparse Files";
 //! attributes as star (`SCHILY.xattr.`) and libarchive (`LIBARCHIVE.xattr.`) write them.

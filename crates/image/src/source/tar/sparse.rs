@@ -1,5 +1,6 @@
 //! Sparse files in tars: which bytes of the file the stored bytes are.
 //!
+//! ```text
 //!   stored   ┌─ A ─┬─ B ─┐
 //!            └──┬──┴──┬──┘
 //!   file     ┌──▼──┬··▼··┬─────┬·······┐      ranges (0, A) (x, B), real size
@@ -7,6 +8,7 @@
 //!   old GNU   in the header and blocks behind it, type S
 //!   0.0, 0.1  in extended records: GNU.sparse.offset and .numbytes in turn, or GNU.sparse.map
 //!   1.0       decimal lines at the start of the data, padded to a block
+//! ```
 
 use super::Fault;
 use super::input::{BLOCK, Short, TarInput};
