@@ -11,7 +11,7 @@ setup:
 	tests/setup-rust
 
 build: setup
-	cargo build --release
+	cargo build --release --package extant-cli
 
 # Builds an image from a real tree, checks, lists and extracts it; as root, mounts and compares it.
 demo: build
