@@ -93,8 +93,14 @@ impl Volume {
             && let Some(cluster) = self.cluster_of(ino, body, logical)?
         {
             // The file owns this cluster through a neighbour: no allocation.
-            let len = hole.len.min(ratio - skip).min(limit);
             let physical = BlockNr(cluster.0 + u64::from(skip));
+            // The volume may end inside its last cluster.
+            let most = self.layout.blocks_count().saturating_sub(physical.0);
+            let most = u32::try_from(most).unwrap_or(u32::MAX);
+            let len = hole.len.min(ratio - skip).min(limit).min(most);
+            if len == 0 {
+                return Err(Error::NoSpace);
+            }
             self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
             return Ok(Run { logical, len, target: target(physical, state) });
         }

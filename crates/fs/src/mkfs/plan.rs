@@ -80,7 +80,8 @@ impl Plan {
         let mut plan = Plan {
             superblock: Superblock {
                 inodes_count: 0,
-                blocks_count: blocks,
+                // Whole clusters: a part of one at the end is of no use to anybody.
+                blocks_count: blocks >> log_cluster_ratio << log_cluster_ratio,
                 reserved_blocks: 0,
                 free_blocks: 0,
                 free_inodes: 0,

@@ -8,7 +8,11 @@
 //! ```
 //!
 //! How many tree nodes a long file needs depends on where groups begin, so the content is taken
-//! again from the load that is kept, and the size adjusted until load and size agree.
+//! again from each load, and the size adjusted until load and size agree:
+//!
+//! ```text
+//!   too small ───── short ◄── halved ──► holds ───── no smaller one is asked for
+//! ```
 
 use crate::build::error::BuildError;
 use crate::build::load::{Job, Loaded};
@@ -20,10 +24,12 @@ use extant::mkfs::{self, InodeCount, MkfsOptions};
 use extant_base::BlockSize;
 use extant_ondisk::features::Incompat;
 use std::cell::Cell;
-use std::sync::Arc;
 
-/// Rounds of loading after which a size that is not quite the least is taken.
-const ROUNDS: u32 = 8;
+/// Rounds of loading after which a size that is not quite the least is taken: more than halving any
+/// distance takes.
+const ROUNDS: u32 = 40;
+/// The largest volume there is, in blocks.
+const MOST_BLOCKS: u64 = 1 << 48;
 
 /// Room for one inode in so many bytes, as mke2fs reckons.
 const BYTES_PER_INODE: u64 = 16_384;
@@ -65,54 +71,31 @@ impl<'a> Sizing<'a> {
 
     /// The size to try: asked for and known to be enough, or computed.
     ///
-    /// Errors: `TooSmall` with the size that would do.
+    /// Errors: `TooSmall` with the least larger size that would do.
     pub(crate) fn settle(&self) -> Result<Size, BuildError> {
         match self.wish {
             ImageSize::Auto { free } => {
                 let free = self.bs.blocks_for(free);
-                Ok(Size { blocks: self.least(self.content()?, free)?, free: Some(free) })
+                Ok(Size { blocks: self.least(self.content()?, free, 0)?, free: Some(free) })
             }
             ImageSize::Bytes(bytes) => {
                 let blocks = bytes >> self.bs.log2();
                 if self.value_inodes.get() > 0 {
                     self.content()?;
                 }
-                match self.job.load(trial_device(bytes), &self.sized(blocks)) {
+                match self.try_load(blocks) {
                     Ok(_) => Ok(Size { blocks, free: None }),
-                    Err(BuildError::Engine(Error::NoSpace | Error::Invalid(_))) => {
-                        let need = self.smallest()? << self.bs.log2();
-                        if need <= bytes {
-                            return Err(BuildError::Engine(Error::NoSpace));
-                        }
-                        Err(BuildError::TooSmall { need, given: bytes })
+                    Err(error) if is_too_small(&error) => {
+                        // Sizes a little larger may hold less: from some on there is a journal.
+                        let start = self.least(self.content()?, 0, blocks + 1)?;
+                        let load = &mut |blocks| self.try_load(blocks);
+                        let (need, _) = self.search(blocks, start, 0, load)?;
+                        Err(BuildError::TooSmall { need: need << self.bs.log2(), given: bytes })
                     }
                     Err(other) => Err(other),
                 }
             }
         }
-    }
-
-    /// Blocks of the smallest image, with nothing left free.
-    fn smallest(&self) -> Result<u64, BuildError> {
-        let mut blocks = self.least(self.content()?, 0)?;
-        let mut holds = None;
-        for _ in 0..ROUNDS {
-            match self.job.load(trial_device(blocks << self.bs.log2()), &self.sized(blocks)) {
-                Ok(loaded) => {
-                    holds = Some(blocks);
-                    let better = self.least(loaded.content_blocks, 0)?;
-                    blocks = better.min(blocks - 1);
-                }
-                Err(BuildError::Engine(Error::NoSpace | Error::Invalid(_))) => {
-                    if let Some(holds) = holds {
-                        return Ok(holds);
-                    }
-                    blocks += 1;
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(holds.unwrap_or(blocks))
     }
 
     /// Loads into the output, changing the size until content and size agree.
@@ -121,33 +104,76 @@ impl<'a> Sizing<'a> {
         output: Output,
         size: Size,
     ) -> Result<(Output, Loaded), BuildError> {
-        let mut blocks = size.blocks;
-        // The largest size that did not hold the content.
-        let mut short = 0;
-        for round in 0.. {
-            let mkfs = self.sized(blocks).zeroed(output.is_fresh());
-            match self.job.load(output.device(), &mkfs) {
-                Ok(loaded) => {
-                    let Some(free) = size.free else { return Ok((output, loaded)) };
-                    let better = self.least(loaded.content_blocks, free)?;
-                    if loaded.free_blocks >= free
-                        && (better >= blocks || better <= short || round >= ROUNDS)
-                    {
-                        // A last group too small to use is not part of the volume.
-                        output.cut(loaded.blocks << self.bs.log2())?;
-                        return Ok((output, loaded));
-                    }
-                    blocks = better.max(short + 1);
-                }
-                Err(BuildError::Engine(Error::NoSpace)) if size.free.is_some() && round < 64 => {
-                    short = blocks;
-                    blocks += 1 << round.min(16);
-                }
-                Err(other) => return Err(other),
-            }
+        let mut load = |blocks: u64| {
             output.restart(blocks << self.bs.log2())?;
+            self.job.load(output.device(), &self.sized(blocks).zeroed(output.is_fresh()))
+        };
+        let Some(free) = size.free else {
+            let loaded = load(size.blocks)?;
+            return Ok((output, loaded));
+        };
+        let (_, loaded) = self.search(0, size.blocks, free, &mut load)?;
+        // A last group too small to use is not part of the volume.
+        output.cut(loaded.blocks << self.bs.log2())?;
+        Ok((output, loaded))
+    }
+
+    /// The least size over `short`, looked for around `start`, at which `load` succeeds and leaves
+    /// `free` blocks; what was loaded last is what comes back.
+    fn search(
+        &self,
+        mut short: u64,
+        start: u64,
+        free: u64,
+        load: &mut dyn FnMut(u64) -> Result<Loaded, BuildError>,
+    ) -> Result<(u64, Loaded), BuildError> {
+        let mut blocks = start;
+        // The least size known to hold everything; those up to `short` do not.
+        let mut holds: Option<u64> = None;
+        for round in 0.. {
+            let enough = match load(blocks) {
+                Ok(loaded) if loaded.free_blocks >= free => Ok(loaded),
+                Ok(loaded) => {
+                    Err((BuildError::Engine(Error::NoSpace), Some(loaded.content_blocks)))
+                }
+                Err(error) if is_too_small(&error) => Err((error, None)),
+                Err(error) => return Err(error),
+            };
+            let guess = match enough {
+                Ok(loaded) if blocks <= short + 1 || round >= ROUNDS => {
+                    return Ok((blocks, loaded));
+                }
+                Ok(loaded) => {
+                    let better = self.least(loaded.content_blocks, free, short + 1)?;
+                    if better >= blocks {
+                        return Ok((blocks, loaded));
+                    }
+                    holds = Some(blocks);
+                    better
+                }
+                Err((error, content)) => {
+                    short = short.max(blocks);
+                    match (holds, content) {
+                        (None, _) if round >= 64 => return Err(error),
+                        (None, Some(content)) => self.least(content, free, short + 1)?,
+                        (None, None) => short + (1 << round.min(16)),
+                        // Seldom far away.
+                        (Some(holds), _) => short + (holds - short).div_ceil(2),
+                    }
+                }
+            };
+            // Where nothing lies between any more, the size that holds is loaded once more.
+            blocks = match holds {
+                Some(holds) if round >= ROUNDS => holds,
+                Some(holds) => guess.clamp(short + 1, holds),
+                None => guess,
+            };
         }
         unreachable!("the rounds end by returning")
+    }
+
+    fn try_load(&self, blocks: u64) -> Result<Loaded, BuildError> {
+        self.job.load(trial_device(blocks << self.bs.log2()), &self.sized(blocks))
     }
 
     /// Options for a volume of so many blocks: inodes for the tree, and one for every 16 KiB of
@@ -168,19 +194,18 @@ impl<'a> Sizing<'a> {
     fn content(&self) -> Result<u64, BuildError> {
         let mut blocks = self.roomy();
         loop {
-            let device = trial_device(blocks << self.bs.log2());
-            match self.job.load(Arc::clone(&device), &self.sized(blocks)) {
+            match self.try_load(blocks) {
                 Ok(loaded) => {
                     self.value_inodes.set(loaded.value_inodes);
                     return Ok(loaded.content_blocks);
                 }
-                Err(BuildError::Engine(Error::NoSpace)) if blocks < 1 << 44 => blocks *= 2,
+                Err(error) if is_too_small(&error) && blocks < 1 << 40 => blocks *= 2,
                 Err(other) => return Err(other),
             }
         }
     }
 
-    /// A size that surely holds the tree.
+    /// A size that most likely holds the tree.
     fn roomy(&self) -> u64 {
         let tree = self.job.tree;
         let blocks: u64 = tree
@@ -189,7 +214,6 @@ impl<'a> Sizing<'a> {
                 Kind::File { .. } => {
                     tree.data_map(id).ranges().map(|(_, len)| self.bs.blocks_for(len) + 1).sum()
                 }
-                Kind::Symlink(_) => 1,
                 _ => 1u64,
             })
             .sum();
@@ -198,21 +222,46 @@ impl<'a> Sizing<'a> {
         (blocks + self.bs.blocks_for(names + inodes)) * 5 / 4 + 65_536
     }
 
-    /// The least number of blocks that leaves `content + free` to use.
-    fn least(&self, content: u64, free: u64) -> Result<u64, BuildError> {
-        let want = content + free;
-        let mut blocks = want + 8;
+    /// The least number of blocks, `from` or more, that leaves `content + free` to use.
+    fn least(&self, content: u64, free: u64, from: u64) -> Result<u64, BuildError> {
+        let want = content.saturating_add(free);
+        let mut blocks = from.max(want.saturating_add(1));
+        // Not enough: known, or taken for granted.
+        let (mut low, mut step) = (blocks - 1, 1);
         loop {
-            let bytes = blocks << self.bs.log2();
-            let options = self.sized(blocks).zeroed(true);
-            match mkfs::free_blocks(&options, bytes) {
-                Ok(have) if have >= want => return Ok(blocks),
-                Ok(have) => blocks += want - have,
-                Err(Error::Invalid(_) | Error::NoSpace) if blocks < want + (1 << 24) => {
-                    blocks += 1 + blocks / 64;
+            match self.left_free(blocks) {
+                Ok(have) if have >= want => break,
+                Ok(have) => (low, blocks) = (blocks, blocks + (want - have)),
+                // Too small for its own metadata.
+                Err(Error::Invalid(_) | Error::NoSpace) if step < 1 << 32 => {
+                    (low, blocks) = (blocks, blocks.saturating_add(step));
+                    step *= 2;
                 }
                 Err(error) => return Err(BuildError::Engine(error)),
             }
         }
+        // What there is to use grows by leaps where a group begins: something may lie between.
+        let mut middle = blocks - 1;
+        while blocks - low > 1 {
+            match self.left_free(middle) {
+                Ok(have) if have >= want => blocks = middle,
+                _ => low = middle,
+            }
+            middle = low + (blocks - low) / 2;
+        }
+        Ok(blocks)
     }
+
+    /// Blocks that an empty volume of so many blocks leaves to use.
+    fn left_free(&self, blocks: u64) -> Result<u64, Error> {
+        if blocks > MOST_BLOCKS {
+            return Err(Error::FileTooLarge);
+        }
+        mkfs::free_blocks(&self.sized(blocks), blocks << self.bs.log2())
+    }
+}
+
+/// Whether a larger volume may do. An option that no size helps ends the search later.
+fn is_too_small(error: &BuildError) -> bool {
+    matches!(error, BuildError::Engine(Error::NoSpace | Error::Invalid(_)))
 }
