@@ -12,7 +12,7 @@ use extant_blockdev::AlignedBuf;
 use std::ops::Range;
 
 /// Bytes of one transfer.
-pub(super) const TRANSFER: usize = 1 << 20;
+pub(super) const TRANSFER: usize = 256 << 10;
 /// Bytes between two blocks that are read rather than skipped.
 const GAP: usize = 16 << 10;
 

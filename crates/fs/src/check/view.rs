@@ -47,6 +47,8 @@ pub(super) struct View<'a> {
     pub(super) backups: bool,
     /// The journal was just replayed: the superblock's counters are as old as they like.
     pub(super) recovered: bool,
+    /// The device of an external journal.
+    pub(super) journal: Option<Arc<dyn BlockDevice>>,
 }
 
 impl Deref for View<'_> {
@@ -91,6 +93,7 @@ impl<'a> View<'a> {
             threads: options.threads.clamp(1, 64),
             backups: options.backups,
             recovered,
+            journal: options.journal.clone(),
         })
     }
 

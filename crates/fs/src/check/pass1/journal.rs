@@ -1,18 +1,28 @@
-//! The journal's inode and superblock.
+//! The journal: its inode, or its device, and its superblock.
+//!
+//! ```text
+//!   journal_inum ──► inode: regular, whole ──► first block ─┐
+//!   journal_uuid ──► device: names itself, and this volume ─┴─► superblock: fields, checksum
+//! ```
 
 use super::own;
 use crate::check::view::View;
-use extant_base::{Ino, Site, What};
+use extant_base::{BlockNr, ByteOffset, Ino, Site, What};
+use extant_ondisk::features::Incompat;
 use extant_ondisk::jbd2::JournalSuperblock;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use zerocopy::FromBytes;
 
-/// Checks the journal inside the volume; one on another device is not here to be looked at.
+/// Blocks of a journal that Linux insists on.
+const LOG_BLOCKS_MIN: u32 = 1024;
+
+/// Checks the journal, inside the volume or on the device that was given.
 pub(super) fn check(view: &View<'_>) {
     if !view.sb.has_journal() {
         return;
     }
     let Some(ino) = Ino::new(view.sb.journal_inum) else {
-        let detail = "the journal is on another device and was not checked";
-        return view.note(What::JournalMissing, Site::NOWHERE, detail);
+        return check_external(view);
     };
     let at = Site::of_ino(ino);
     let Some((inode, runs)) = own::open(view, ino) else {
@@ -36,27 +46,64 @@ pub(super) fn check(view: &View<'_>) {
     if !view.read_blocks(first, &mut bytes, at) {
         return;
     }
-    let at = at.block(first);
-    match JournalSuperblock::read(&bytes, view.layout.block_size(), u64::from(blocks), at) {
+    check_superblock(view, &bytes, u64::from(blocks), at.block(first));
+    if is_v1_with_more(&bytes) {
+        view.error_with(What::JournalSuperblock, at.offset(0x24), "version 1 with fields of 2");
+    }
+}
+
+/// A superblock of the first version ends where the second one's features begin.
+fn is_v1_with_more(bytes: &[u8]) -> bool {
+    bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 3]
+        && bytes[0x24..0x100].iter().any(|byte| *byte != 0)
+}
+
+/// The journal on a device of its own, where it was given.
+fn check_external(view: &View<'_>) {
+    let Some(device) = &view.journal else {
+        let detail = "the journal is on another device and was not checked";
+        return view.note(What::JournalMissing, Site::NOWHERE, detail);
+    };
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let wrong = |detail: &str| view.error_with(What::JournalUuid, Site::NOWHERE, detail);
+    if device.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes).is_err() {
+        return wrong("the journal's device cannot be read");
+    }
+    let raw = RawSuperblock::read_from_bytes(&bytes).ok();
+    let Some(Ok(superblock)) = raw.map(|raw| raw.parse(Site::NOWHERE)) else {
+        return wrong("the journal's device holds none");
+    };
+    let is_journal = superblock.features.incompat.contains(Incompat::JOURNAL_DEV);
+    if !is_journal || superblock.uuid != view.sb.journal_uuid {
+        return wrong("the journal's device is not this volume's");
+    }
+    if superblock.block_size != view.layout.block_size() {
+        return wrong("the journal's blocks are of another size");
+    }
+    // The journal's superblock follows the block that holds the device's.
+    let size = view.layout.block_size();
+    let first = BlockNr(SUPERBLOCK_OFFSET / size.bytes() as u64 + 1);
+    let mut block = vec![0; size.bytes()];
+    if device.read_at(size.start_of(first), &mut block).is_err() {
+        return wrong("the journal's superblock cannot be read");
+    }
+    check_superblock(view, &block, superblock.blocks_count, Site::of_block(first));
+    let users = block[0x100..].chunks_exact(16).take(48);
+    if !users.into_iter().any(|uuid| uuid == view.sb.uuid) {
+        wrong("the journal does not name this volume");
+    }
+}
+
+fn check_superblock(view: &View<'_>, bytes: &[u8], blocks: u64, at: Site) {
+    match JournalSuperblock::read(bytes, view.layout.block_size(), blocks, at) {
         Ok(journal) => {
-            if journal.is_v1 && bytes[0x24..0x100].iter().any(|byte| *byte != 0) {
-                view.error_with(
-                    What::JournalSuperblock,
-                    at.offset(0x24),
-                    "version 1 with fields of 2",
-                );
-            }
-            if journal.nr_users > 1 {
+            if journal.nr_users > 1 && view.sb.journal_inum != 0 {
                 view.error_with(What::JournalSuperblock, at.offset(0x40), "many users of one file");
             }
-            if journal.maxlen < 1024 {
-                view.error_with(
-                    What::JournalSuperblock,
-                    at.offset(0x10),
-                    "shorter than 1024 blocks",
-                );
+            if journal.maxlen < LOG_BLOCKS_MIN {
+                view.error_with(What::JournalSuperblock, at.offset(0x10), "too short");
             }
-            if journal.start.is_some() && !view.sb.needs_recovery() {
+            if journal.start.is_some() && !view.sb.needs_recovery() && !view.recovered {
                 let detail = "the log is not empty, and the volume needs no recovery";
                 view.error_with(What::JournalSuperblock, at.offset(0x1C), detail);
             }

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of directory blocks in memory, per thread.
-const WINDOW: usize = 2 << 20;
+const WINDOW: usize = 512 << 10;
 
 /// Runs the pass.
 pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
