@@ -163,7 +163,10 @@ impl Reader<'_, '_> {
         let fault = match stop {
             Stop::Fault(fault) => fault,
             Stop::Short(Short::End) => {
-                format!("truncated: the archive ends at byte {}", self.input.position())
+                format!(
+                    "truncated: more is announced at byte {} than the archive holds",
+                    self.input.position()
+                )
             }
             Stop::Short(Short::Io(e)) => format!("cannot be read: {e}"),
         };
@@ -296,9 +299,7 @@ impl Reader<'_, '_> {
                 if self.whiteout(&path)? {
                     return Ok(());
                 }
-                if target != path || path.is_empty() {
-                    self.overlay.link(&path, &target)?;
-                }
+                self.overlay.link(&path, &target)?;
                 return Ok(());
             }
             b'2' => match link.len() {

@@ -353,6 +353,11 @@ fn what_leads_out_or_makes_no_sense_is_refused_in_one_line() {
             "hard link to y, which no earlier entry made",
         ),
         (
+            "link to itself",
+            good().entry(b'1', "x", "x", b"").end(),
+            "hard link to x, which no earlier entry made",
+        ),
+        (
             "link to dir",
             good().dir("d").entry(b'1', "x", "d", b"").end(),
             "hard link to d, which is a directory",
