@@ -10,8 +10,8 @@
 //! that are claimed already, so that no map can make the walk long.
 
 use super::view::View;
-use extant_base::{BlockNr, Error, Ino, LogicalBlock, Site, What};
-use extant_ondisk::block_map::{DIRECT, pointers, pointers_per_block};
+use extant_base::{BlockNr, Error, Ino, Site, What};
+use extant_ondisk::block_map::{DIRECT, pointers};
 use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 
@@ -180,10 +180,6 @@ impl Walk<'_, '_> {
             }
         }
         self.buffers.0.push(bytes);
-        debug_assert!(
-            pointers_per_block(self.view.layout.block_size()) as usize * 4
-                == self.view.block_bytes()
-        );
         go_on
     }
 }
@@ -244,9 +240,4 @@ impl Sink for Gather {
         self.whole = false;
         true
     }
-}
-
-/// The logical block of a run's end.
-pub(super) fn end_of(run: &Run) -> LogicalBlock {
-    LogicalBlock(run.logical.saturating_add(run.len))
 }

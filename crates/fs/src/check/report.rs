@@ -164,11 +164,6 @@ impl Findings {
         self.add(Severity::Error, what, at, detail);
     }
 
-    /// Errors so far.
-    pub(super) fn errors(&self) -> u64 {
-        self.kept.lock().errors
-    }
-
     /// The end: `None` when the volume could not be checked.
     pub(super) fn into_report(self, stats: Option<Stats>) -> Report {
         let Kept { mut findings, errors, notes, omitted } = self.kept.into_inner();

@@ -26,7 +26,6 @@ use super::report::Stats;
 use super::view::View;
 use extant_base::{BlockNr, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
-use hashbrown::HashSet;
 use std::sync::atomic::AtomicU32;
 
 /// What pass 1 leaves to the others.
@@ -41,7 +40,6 @@ pub(super) struct Tables {
     pub(super) parents: Vec<AtomicU32>,
     /// What ".." of each of `dirs` says.
     pub(super) dotdots: Vec<AtomicU32>,
-    pub(super) orphans: HashSet<u32>,
     pub(super) stats: Stats,
 }
 
@@ -110,7 +108,6 @@ pub(super) fn run(view: &View<'_>) -> Tables {
         dotdots: atomics(),
         dirs: out.dirs,
         dir_blocks: out.dir_blocks,
-        orphans,
         stats,
     }
 }
