@@ -27,8 +27,6 @@ pub(crate) struct JournalPlace {
     pub(crate) device: Arc<dyn BlockDevice>,
     /// Where the log's blocks lie on it.
     pub(crate) map: LogMap,
-    /// The log is a file of the volume.
-    pub(crate) on_volume: bool,
 }
 
 impl Volume {
@@ -49,13 +47,13 @@ impl Volume {
             Some(ino) => {
                 let map = self.log_map(ino)?;
                 let device = Arc::clone(&self.device);
-                Ok(Some(JournalPlace { device, map, on_volume: true }))
+                Ok(Some(JournalPlace { device, map }))
             }
             None => {
                 let missing = || Site::NOWHERE.corrupt(What::JournalMissing);
                 let device = Arc::clone(external.ok_or_else(missing)?);
                 let map = external_log(&*device, self.block_size(), &superblock.journal_uuid)?;
-                Ok(Some(JournalPlace { device, map, on_volume: false }))
+                Ok(Some(JournalPlace { device, map }))
             }
         }
     }

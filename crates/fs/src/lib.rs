@@ -23,8 +23,6 @@
 //! ```
 
 #![forbid(unsafe_code)]
-// Parts that nobody calls yet: the writing side stands on them.
-#![allow(dead_code)]
 
 mod alloc;
 pub mod bulk;

@@ -24,7 +24,7 @@ use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, S
 use extant_blockdev::BlockDevice;
 use extant_journal::{CacheOptions, Journal, MetaBlock};
 use extant_ondisk::checksum::Checksums;
-use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -178,11 +178,6 @@ impl Volume {
         })
     }
 
-    /// The features of the volume as it was opened.
-    pub(crate) fn features(&self) -> &Features {
-        &self.at_open.features
-    }
-
     /// Whether a compatible feature is on.
     pub(crate) fn has_compat(&self, feature: Compat) -> bool {
         self.at_open.features.compat.contains(feature)
@@ -210,6 +205,7 @@ impl Volume {
     }
 
     /// `ReadOnly` unless the volume may be changed.
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }

@@ -57,11 +57,6 @@ impl FreeExtents {
         self.free
     }
 
-    /// Length of the longest run, 0 when the group is full.
-    pub fn largest(&self) -> u32 {
-        self.by_length.last().map_or(0, |&(len, _)| len)
-    }
-
     /// The first free clusters at or behind `place`, up to `want` of them.
     pub fn next_from(&self, place: u32, want: u32) -> Option<Span> {
         if let Some((&start, &len)) = self.by_place.range(..=place).next_back()
@@ -88,11 +83,6 @@ impl FreeExtents {
     pub fn longest(&self, want: u32) -> Option<Span> {
         let &(len, start) = self.by_length.last()?;
         Some(Span { start, len: len.min(want) })
-    }
-
-    /// Whether every cluster of `span` is free.
-    pub fn covers(&self, span: Span) -> bool {
-        self.at(span.start, span.len).is_some_and(|found| found.len == span.len)
     }
 
     /// Takes `span` out; all of it must be free.
@@ -159,7 +149,7 @@ mod tests {
         // bits 2-4, 6, 10-11 free, and everything from 13 on, of which 16 clusters count
         let free = FreeExtents::from_bitmap(&[0b1010_0011, 0b0001_0011, 0, 0], 16);
         assert_eq!(spans(&free), [(2, 3), (6, 1), (10, 2), (13, 3)]);
-        assert_eq!((free.free(), free.largest()), (9, 3));
+        assert_eq!((free.free(), free.longest(9)), (9, Some(Span { start: 13, len: 3 })));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Volume {
     ///
     /// The caller fills the block whole. Errors: `NoSpace`, also where a directory may not be
     /// larger (body unchanged); `Corrupt`; `Device`.
-    pub(super) fn dir_append(
+    pub(crate) fn dir_append(
         &self,
         handle: &Handle<'_>,
         ino: Ino,

@@ -58,6 +58,22 @@ impl Volume {
         state: ExtentState,
         found: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
+        let goal = self.group_start(ino);
+        self.fill_from(goal, ino, body, handle, range, state, found)
+    }
+
+    /// As [`Volume::fill`], near `first_goal` where no block of the file stands before the range.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn fill_from(
+        &self,
+        first_goal: BlockNr,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        range: Range<u32>,
+        state: ExtentState,
+        found: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
         if !body.disk.has_extents() && state != ExtentState::Written {
             return Err(Error::Invalid(
                 "blocks beyond what a file can have, or unwritten in a map",
@@ -67,7 +83,7 @@ impl Volume {
         while at < range.end {
             let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
             let run = match run.target {
-                Target::Hole => self.fill_hole(ino, body, handle, run, state)?,
+                Target::Hole => self.fill_hole(first_goal, ino, body, handle, run, state)?,
                 _ => run,
             };
             found(run)?;
@@ -79,6 +95,7 @@ impl Volume {
     /// Allocates for the start of a hole and records it.
     fn fill_hole(
         &self,
+        first_goal: BlockNr,
         ino: Ino,
         body: &mut Body,
         handle: &Handle<'_>,
@@ -104,7 +121,7 @@ impl Volume {
             self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
             return Ok(Run { logical, len, target: target(physical, state) });
         }
-        let goal = self.goal(ino, body, logical)?;
+        let goal = self.goal(first_goal, ino, body, logical)?;
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
@@ -136,9 +153,15 @@ impl Volume {
         Ok(Run { logical, len, target: target(physical, state) })
     }
 
-    /// Where the next blocks of a file would be best: behind the blocks before them, else the
-    /// inode's group; in a bulk load wherever the load stands.
-    fn goal(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<BlockNr> {
+    /// Where the next blocks of a file would be best: behind the blocks before them, else at
+    /// `first_goal`; in a bulk load wherever the load stands.
+    fn goal(
+        &self,
+        first_goal: BlockNr,
+        ino: Ino,
+        body: &Body,
+        logical: LogicalBlock,
+    ) -> Result<BlockNr> {
         if self.search() == Search::Next {
             return Ok(self.bulk.goal());
         }
@@ -147,7 +170,7 @@ impl Volume {
         {
             return Ok(BlockNr(block.0 + 1));
         }
-        Ok(self.group_start(ino))
+        Ok(first_goal)
     }
 
     /// The first block of the cluster that the file owns for `logical`, if any block of that

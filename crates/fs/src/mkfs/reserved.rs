@@ -9,16 +9,18 @@
 
 use crate::alloc::blocks::{Request, Search};
 use crate::alloc::inodes::InodeGoal;
+use crate::create::NewInode;
 use crate::inode::Body;
+use crate::map::Run;
 use crate::mkfs::options::MkfsOptions;
 use crate::mkfs::plan::Plan;
 use crate::quota::Usage;
 use crate::volume::Volume;
-use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, LogicalBlock, Result, Site, Tid};
+use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, Result, Site, Tid};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::block_map::pointers_per_block;
 use extant_ondisk::dirent::{DirBlockMut, EntryKind};
-use extant_ondisk::extent::{Extent, ExtentNodeMut, ExtentState, MAX_LEN};
+use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::{Inode as DiskInode, InodeFlags};
 use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
@@ -70,63 +72,20 @@ fn number_reserved(volume: &Volume) -> Result<()> {
 }
 
 /// An inode as mkfs makes it: links, times and flags set, no blocks.
-fn fresh(volume: &Volume, mode: u16, links: u16) -> Body {
-    let now = volume.environment.now();
-    let mut disk = DiskInode {
-        mode,
-        links,
-        atime: now,
-        ctime: now,
-        mtime: now,
-        crtime: Some(now),
-        extra_isize: volume.inode_format.want_extra_isize(),
-        generation: 0,
-        ..DiskInode::default()
+fn fresh(volume: &Volume, mode: u16, links: u16) -> Result<Body> {
+    let new = NewInode {
+        generation: Some(0),
+        ..NewInode::at(InodeGoal::InOrder, mode, volume.environment.now())
     };
-    if volume.has_incompat(Incompat::EXTENTS) {
-        disk.flags |= InodeFlags::EXTENTS;
-        ExtentNodeMut::init(&mut disk.i_block, 0);
-    }
-    Body::fresh(volume, disk)
-}
-
-/// Gives `body` one run of `blocks` new blocks from logical block `at` on, near `goal`, and calls
-/// `each` for every run.
-fn grow(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    range: std::ops::Range<u32>,
-    goal: BlockNr,
-    each: &mut dyn FnMut(LogicalBlock, BlockNr, u32) -> Result<()>,
-) -> Result<()> {
-    let ratio = volume.layout.cluster_ratio();
-    let limit = match body.disk.has_extents() {
-        true => (u64::MAX, MAX_LEN),
-        false => (1 << 32, u32::MAX / 2),
-    };
-    let (mut at, mut goal) = (range.start, goal);
-    while at < range.end {
-        let want = (range.end - at).min(limit.1);
-        let wish = Request { goal, want, below: limit.0, search: Search::Near };
-        let run = volume.allocate(handle, wish)?;
-        let len = run.len.min(range.end - at);
-        let logical = LogicalBlock(at);
-        let extent = Extent { logical, len, physical: run.start, state: ExtentState::Written };
-        volume.map_insert(ino, body, handle, extent)?;
-        body.disk.sectors += volume.sectors(u64::from(run.len.next_multiple_of(ratio)));
-        each(logical, run.start, len)?;
-        at += len;
-        goal = BlockNr(run.start.0 + u64::from(run.len));
-    }
-    Ok(())
+    let mut body = volume.new_body(&new)?;
+    body.disk.links = links;
+    Ok(body)
 }
 
 fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let links = if options.lost_and_found { 3 } else { 2 };
-    let mut body = fresh(volume, 0o040_000 | options.root_mode, links);
+    let mut body = fresh(volume, 0o040_000 | options.root_mode, links)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     directory(volume, Ino::ROOT, &mut body, &handle, Ino::ROOT, 1)?;
     body.store(volume, Ino::ROOT, &handle)?;
@@ -144,20 +103,14 @@ fn directory(
 ) -> Result<()> {
     let format = volume.dir_format(body);
     let seed = body.seed(volume, ino).unwrap_or(0);
-    let goal = volume.group_start(ino);
-    grow(volume, ino, body, handle, 0..blocks, goal, &mut |logical, physical, len| {
-        for n in 0..len {
-            let nr = BlockNr(physical.0 + u64::from(n));
-            let block = volume.journal.cache().get_new(nr)?;
-            let block = block.write(handle)?;
-            let mut bytes = block.bytes_mut();
-            let at = Site::of_ino(ino).block(nr);
-            let mut dir = DirBlockMut::new(&mut bytes, format, seed, at);
-            if logical.0 + n == 0 { dir.init_first(ino, parent) } else { dir.init_empty() }
-        }
-        Ok(())
-    })?;
-    body.disk.size = u64::from(blocks) << volume.block_size().log2();
+    for n in 0..blocks {
+        let (_, block) = volume.dir_append(handle, ino, body)?;
+        let at = Site::of_ino(ino).block(block.nr());
+        let block = block.write(handle)?;
+        let mut bytes = block.bytes_mut();
+        let mut dir = DirBlockMut::new(&mut bytes, format, seed, at);
+        if n == 0 { dir.init_first(ino, parent) } else { dir.init_empty() }
+    }
     Ok(())
 }
 
@@ -165,23 +118,16 @@ fn directory(
 fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, true)?;
-    let mut body = fresh(volume, 0o040_700, 2);
+    let mut body = fresh(volume, 0o040_700, 2)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
     directory(volume, ino, &mut body, &handle, Ino::ROOT, blocks)?;
     body.store(volume, ino, &handle)?;
 
-    let root = volume.read_inode(Ino::ROOT)?;
-    let run = volume.map(Ino::ROOT, &root, LogicalBlock(0), 1)?;
-    let nr = run.target.block().ok_or(Error::NotFound)?;
-    let block = volume.journal.cache().get(nr)?;
-    let seed = root.seed(volume, Ino::ROOT).unwrap_or(0);
-    let block = block.write(&handle)?;
-    let mut bytes = block.bytes_mut();
-    let at = Site::of_ino(Ino::ROOT).block(nr);
-    let mut dir = DirBlockMut::new(&mut bytes, volume.dir_format(&root), seed, at);
-    dir.insert(b"lost+found", ino, EntryKind::Directory, None)?;
-    drop(bytes);
+    let mut root = volume.read_inode(Ino::ROOT)?;
+    let kind = EntryKind::Directory;
+    volume.dir_insert(&handle, Ino::ROOT, &mut root, b"lost+found", ino, kind)?;
+    root.store(volume, Ino::ROOT, &handle)?;
     handle.stop()
 }
 
@@ -191,7 +137,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let layout = &volume.layout;
     let per_block = pointers_per_block(volume.block_size());
-    let mut body = resize_body(volume);
+    let mut body = resize_body(volume)?;
     let wish = Request {
         goal: volume.group_start(Ino::RESIZE),
         want: 1,
@@ -237,7 +183,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
 
 fn empty_resize_inode(volume: &Volume) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
-    let mut body = resize_body(volume);
+    let mut body = resize_body(volume)?;
     let wish = Request {
         goal: volume.group_start(Ino::RESIZE),
         want: 1,
@@ -253,16 +199,16 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
     handle.stop()
 }
 
-fn resize_body(volume: &Volume) -> Body {
+fn resize_body(volume: &Volume) -> Result<Body> {
     let p = u64::from(pointers_per_block(volume.block_size()));
-    let mut body = fresh(volume, 0o100_600, 1);
+    let mut body = fresh(volume, 0o100_600, 1)?;
     body.disk.flags = InodeFlags::empty();
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
     if body.disk.size > i32::MAX as u64 {
         volume.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
     }
-    body
+    Ok(body)
 }
 
 fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
@@ -273,19 +219,29 @@ fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
 fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let bs = volume.block_size();
-    let mut body = fresh(volume, 0o100_600, 1);
+    let mut body = fresh(volume, 0o100_600, 1)?;
     let middle = volume.layout.groups_count() / 2;
     let goal = volume.layout.first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
     let blocks = 0..plan.journal_blocks;
-    grow(volume, Ino::JOURNAL, &mut body, &handle, blocks, goal, &mut |_, physical, len| {
+    let found = &mut |run: Run| {
+        let Some(physical) = run.target.block() else { return Ok(()) };
         first.get_or_insert(physical);
         if !options.zeroed {
-            let bytes = u64::from(len) << bs.log2();
+            let bytes = u64::from(run.len) << bs.log2();
             volume.device.zero(bs.start_of(physical), bytes)?;
         }
         Ok(())
-    })?;
+    };
+    volume.fill_from(
+        goal,
+        Ino::JOURNAL,
+        &mut body,
+        &handle,
+        blocks,
+        ExtentState::Written,
+        found,
+    )?;
     body.disk.size = u64::from(plan.journal_blocks) << bs.log2();
     body.store(volume, Ino::JOURNAL, &handle)?;
     handle.stop()?;
@@ -320,30 +276,6 @@ fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
     Ok(())
 }
 
-/// Writes `content` into a new reserved file that starts out with no blocks.
-fn reserved_file(
-    volume: &Volume,
-    ino: Ino,
-    mut body: Body,
-    handle: &Handle<'_>,
-    content: &[u8],
-) -> Result<()> {
-    let bs = volume.block_size();
-    let blocks = bs.blocks_for(content.len() as u64) as u32;
-    let goal = volume.group_start(ino);
-    grow(volume, ino, &mut body, handle, 0..blocks, goal, &mut |logical, physical, len| {
-        for n in 0..len {
-            let start = (logical.0 + n) as usize * bs.bytes();
-            let end = (start + bs.bytes()).min(content.len());
-            let block = volume.journal.cache().get_new(BlockNr(physical.0 + u64::from(n)))?;
-            block.write(handle)?.bytes_mut()[..end - start].copy_from_slice(&content[start..end]);
-        }
-        Ok(())
-    })?;
-    body.disk.size = content.len() as u64;
-    body.store(volume, ino, handle)
-}
-
 /// The hidden quota files, with what the volume holds so far: lost+found and the root.
 fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut usage = Usage::default();
@@ -361,10 +293,12 @@ fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
             QuotaKind::Group => Ino::GROUP_QUOTA,
             QuotaKind::Project => volume.allocate_inode(&handle, InodeGoal::InOrder, false)?,
         };
-        let mut body = fresh(volume, 0o100_600, 1);
+        let mut body = fresh(volume, 0o100_600, 1)?;
         body.disk.flags |= InodeFlags::IMMUTABLE;
         let content = usage.file(kind);
-        reserved_file(volume, ino, body, &handle, &content)?;
+        volume.write_content(&handle, ino, &mut body, &content)?;
+        body.disk.size = content.len() as u64;
+        body.store(volume, ino, &handle)?;
         handle.stop()?;
         let mut sb = volume.superblock.write();
         match kind {
@@ -380,12 +314,12 @@ fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
     let handle = volume.journal.start(Credits::blocks(64 + blocks))?;
     let bs = volume.block_size();
     let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, false)?;
-    let mut body = fresh(volume, 0o100_600, 1);
+    let mut body = fresh(volume, 0o100_600, 1)?;
     let seed = body.seed(volume, ino);
-    let goal = volume.group_start(ino);
-    grow(volume, ino, &mut body, &handle, 0..blocks, goal, &mut |_, physical, len| {
-        for n in 0..len {
-            let nr = BlockNr(physical.0 + u64::from(n));
+    volume.fill(ino, &mut body, &handle, 0..blocks, ExtentState::Written, &mut |run| {
+        let Some(first) = run.target.block() else { return Ok(()) };
+        for n in 0..u64::from(run.len) {
+            let nr = BlockNr(first.0 + n);
             let block = volume.journal.cache().get_new(nr)?;
             let block = block.write(&handle)?;
             orphan_file::init(&mut block.bytes_mut(), nr, seed);

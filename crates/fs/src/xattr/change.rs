@@ -31,6 +31,7 @@ const EMPTY_ACL: [u8; 4] = [2, 0, 0, 0];
 
 /// What must be so before an attribute is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the doors that change a volume will call it")]
 pub(crate) enum SetMode {
     /// Whatever is there.
     Any,
@@ -63,6 +64,7 @@ impl Volume {
     /// none; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
     /// `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn xattr_set(
         &self,
         handle: &Handle<'_>,
@@ -270,6 +272,7 @@ impl Volume {
 }
 
 impl Homes {
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     fn has(&self, index: NameIndex, name: &[u8]) -> bool {
         self.tail.iter().chain(&self.block).any(|attribute| attribute.is(index, name))
     }
