@@ -24,7 +24,6 @@ pub(super) struct Blocks<'u> {
     ino: Ino,
     role: Role,
     kind: Option<FileKind>,
-    extents: bool,
     usage: &'u Usage,
     /// Clusters of data and map.
     clusters: u64,
@@ -51,14 +50,12 @@ impl<'u> Blocks<'u> {
         ino: Ino,
         role: Role,
         kind: Option<FileKind>,
-        inode: &DiskInode,
         usage: &'u Usage,
     ) -> Blocks<'u> {
         Blocks {
             ino,
             role,
             kind,
-            extents: inode.has_extents(),
             usage,
             clusters: 0,
             end: 0,

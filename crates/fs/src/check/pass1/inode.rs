@@ -147,7 +147,7 @@ impl Scan<'_, '_> {
             return;
         }
         let attributes = self.attributes(ino, role, &inode, bytes);
-        let mut blocks = Blocks::new(ino, role, kind, &inode, self.usage);
+        let mut blocks = Blocks::new(ino, role, kind, self.usage);
         let fast_link = inode.is_symlink() && self.is_fast_link(&inode);
         let special = matches!(
             kind,
@@ -344,7 +344,6 @@ impl Scan<'_, '_> {
             areas.extend_from_slice(attributes.inline_value.as_deref().unwrap_or_default());
             areas.into_boxed_slice()
         });
-        let blocks = inode.size >> view.layout.block_size().log2();
         self.out.dirs.push(Dir {
             ino: ino.get(),
             seed: inode.seed(ino, &view.format).unwrap_or(0),
@@ -354,10 +353,6 @@ impl Scan<'_, '_> {
             casefold: inode.flags.contains(InodeFlags::CASEFOLD)
                 && view.has_incompat(Incompat::CASEFOLD),
             encrypted: inode.flags.contains(InodeFlags::ENCRYPT),
-            blocks: match inline {
-                Some(_) => 0,
-                None => u32::try_from(blocks).unwrap_or(u32::MAX),
-            },
             inline,
             first: 0,
             count: 0,

@@ -54,8 +54,6 @@ pub(super) struct Dir {
     pub(super) encrypted: bool,
     /// Both areas of an inline directory, one after the other.
     pub(super) inline: Option<Box<[u8]>>,
-    /// Blocks that its size covers.
-    pub(super) blocks: u32,
     /// Its part of `dir_blocks`.
     pub(super) first: usize,
     pub(super) count: usize,
