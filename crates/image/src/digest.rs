@@ -17,7 +17,13 @@ impl Tree {
     /// The digest of names, types, modes, owners, sizes, times, attributes, targets, holes and
     /// hard links, from which an image's UUID and hash seed are derived.
     pub fn digest(&self) -> [u8; 32] {
-        let mut out = Stream { hash: Sha256::new(), buffer: Vec::with_capacity(64 << 10) };
+        self.digest_until(None)
+    }
+
+    /// The digest where times after `latest` count as `latest`, as an image keeps them.
+    pub(crate) fn digest_until(&self, latest: Option<Time>) -> [u8; 32] {
+        let buffer = Vec::with_capacity(64 << 10);
+        let mut out = Stream { hash: Sha256::new(), buffer, latest };
         out.bytes(b"extant tree 1");
         let sets: Vec<[u8; 32]> = self
             .xattr_sets
@@ -88,6 +94,7 @@ impl Tree {
 struct Stream {
     hash: Sha256,
     buffer: Vec<u8>,
+    latest: Option<Time>,
 }
 
 impl Stream {
@@ -104,6 +111,7 @@ impl Stream {
         match time {
             None => self.buffer.push(0),
             Some(time) => {
+                let time = self.latest.map_or(time, |latest| time.min(latest));
                 self.buffer.push(1);
                 self.buffer.extend_from_slice(&time.sec.to_le_bytes());
                 self.buffer.extend_from_slice(&time.nsec.to_le_bytes());

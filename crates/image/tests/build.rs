@@ -202,6 +202,24 @@ fn two_builds_are_the_same_to_the_byte_whatever_the_threads() {
 }
 
 #[test]
+fn times_after_the_epoch_asked_for_leave_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = [3_000_000_000, 3_000_000_007].map(|sec| {
+        let source = dir.path().join(format!("source-{sec}"));
+        fs::create_dir_all(source.join("dir")).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(sec);
+        for name in ["dir", "."] {
+            fs::File::open(source.join(name)).unwrap().set_modified(time).unwrap();
+        }
+        let tree = Tree::read(&[SourceSpec::new(&source)], &SourceOptions::new(), &Quiet).unwrap();
+        let path = dir.path().join(format!("image-{sec}"));
+        build(&ImageBuilder::new().source_date_epoch(1000), &tree, &path).unwrap();
+        fs::read(path).unwrap()
+    });
+    assert!(images[0] == images[1]);
+}
+
+#[test]
 fn a_size_that_is_too_small_says_what_is_needed_and_that_is_enough() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(&dir.path().join("source"));

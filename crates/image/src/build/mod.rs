@@ -21,6 +21,7 @@ mod size;
 pub use compat::{COMPAT_SETS, Compat};
 pub use error::BuildError;
 
+use crate::entry::Time;
 use crate::progress::Progress;
 use crate::tree::Tree;
 use extant::mkfs::MkfsOptions;
@@ -214,7 +215,7 @@ impl ImageBuilder {
             }
         };
         let latest = self.source_date_epoch.map(|sec| Timestamp { sec, nsec: 0 });
-        let digest = tree.digest();
+        let digest = tree.digest_until(latest.map(|time| Time { sec: time.sec, nsec: 0 }));
         let seeded = |at: usize| {
             let mut id = [0; 16];
             id.copy_from_slice(&digest[at..at + 16]);

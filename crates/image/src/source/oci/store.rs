@@ -11,9 +11,11 @@ use crate::entry::{Content, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::source::tar::Region;
 use crate::tree::Tree;
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256, Sha512};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A layout in a directory or in a tar that was listed.
@@ -53,7 +55,13 @@ impl Store<'_> {
             Store::Directory(path) => {
                 let path = path.join(file);
                 let broken = |e| SourceError::io("open", &path, e);
-                let opened = File::open(&path).map_err(broken)?;
+                // A pipe of that name must not keep the build waiting for a writer.
+                let waiting = OFlags::NONBLOCK.bits() as i32;
+                let opened = OpenOptions::new()
+                    .read(true)
+                    .custom_flags(waiting)
+                    .open(&path)
+                    .map_err(broken)?;
                 if !opened.metadata().map_err(broken)?.is_file() {
                     return Err(missing("is not a file"));
                 }

@@ -233,6 +233,27 @@ fn docker_save_of_old_is_read() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_blob_is_refused_at_once() {
+    let mut layout = Layout::default();
+    let image = layout.image(&layers()) + "}";
+    layout.finish(&[image]);
+    let blobs: Vec<_> = layout.files.keys().filter(|n| n.starts_with("blobs/")).collect();
+    for name in blobs {
+        let dir = tempfile::tempdir().unwrap();
+        layout.write(dir.path());
+        let blob = dir.path().join(name);
+        if layout.files[name] == b"{}" {
+            continue;
+        }
+        std::fs::remove_file(&blob).unwrap();
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &blob, fifo, mode, 0).unwrap();
+        let error = read_default(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with("is not a file") && error.contains(name.as_str()), "{error}");
+    }
+}
+
+#[test]
 fn a_damaged_image_is_refused_naming_the_blob() {
     let mut layout = Layout::default();
     let image = layout.image(&layers()) + "}";
