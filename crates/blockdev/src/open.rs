@@ -75,7 +75,7 @@ impl FileOptions {
         }
         let file = options.open(path).map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
-        self.take_lock(&file, kind)?;
+        self.take_lock(&file)?;
         self.finish(file, kind)
     }
 
@@ -111,7 +111,7 @@ impl FileOptions {
             return Err(Error::Invalid(OWN_LEN));
         }
         // Emptied only now: before the lock the old content may be in use.
-        options.take_lock(&file, kind)?;
+        options.take_lock(&file)?;
         file.set_len(0).and_then(|()| file.set_len(len)).map_err(|source| Error::Device {
             op: IoOp::Resize,
             at: ByteOffset(len),
@@ -128,12 +128,13 @@ impl FileOptions {
         Ok(FileDevice::new(file, direct, len, !self.write, kind == Kind::BlockDevice))
     }
 
-    fn take_lock(&self, file: &File, kind: Kind) -> Result<()> {
+    fn take_lock(&self, file: &File) -> Result<()> {
         if !self.lock {
             return Ok(());
         }
-        // Device managers hold a shared lock on a block device for the moment they probe it.
-        let mut patience = if kind == Kind::BlockDevice { 20 } else { 0 };
+        // Locks that pass: a device manager probes a block device, or a thread of a program that
+        // has just closed its image starts another one, which shares the lock until it executes.
+        let mut patience = 20;
         loop {
             let tried = if self.write { file.try_lock() } else { file.try_lock_shared() };
             match tried {
