@@ -3,7 +3,8 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Inode → Invalidate → Handle → Shared → Folio → ExtentMap → Group → JournalState → Leaf
+//!   Mount → Inode → Invalidate → Handle → Shared → Folio → ExtentMap → Superblock → Group
+//!         → JournalState → Leaf
 //! ```
 //!
 //! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
@@ -15,7 +16,7 @@ use std::panic::Location;
 /// The order in which locks are taken: later ones inside earlier ones, never the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// Opening, closing and changing the state of a whole volume.
+    /// Closing a volume.
     Mount,
     /// One inode: its fields and what its names mean.
     Inode,
@@ -29,6 +30,8 @@ pub enum Rank {
     Folio,
     /// The mapping of one inode.
     ExtentMap,
+    /// The superblock's fields that change while a volume is open.
+    Superblock,
     /// One block group: its bitmaps, descriptor and free extents.
     Group,
     /// The journal's lists of transactions and buffers.

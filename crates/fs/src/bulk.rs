@@ -197,7 +197,7 @@ impl Loader {
             })?;
         }
         if size > i32::MAX as u64 {
-            volume.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+            volume.add_ro_compat(&handle, RoCompat::LARGE_FILE)?;
         }
         self.finish_inode(&handle, ino, body, attributes)
     }

@@ -49,16 +49,60 @@ const READ_WHOLE_MAX: u64 = 1 << 30;
 /// ```
 #[derive(Clone)]
 pub struct Filesystem {
-    volume: Arc<Volume>,
+    opened: Arc<Opened>,
+}
+
+/// The volume behind all clones; the last one closes it.
+struct Opened {
+    volume: Volume,
+    /// Dropped without a word, it leaves the volume as it was.
+    one_transaction: bool,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.one_transaction && !std::thread::panicking() {
+            // Nobody is left to be told. A volume that could not be closed is recovered when it is
+            // opened again.
+            let _ = self.volume.close();
+        }
+    }
 }
 
 impl Filesystem {
-    pub(crate) fn new(volume: Volume) -> Filesystem {
-        Filesystem { volume: Arc::new(volume) }
+    pub(crate) fn new(volume: Volume, one_transaction: bool) -> Filesystem {
+        Filesystem { opened: Arc::new(Opened { volume, one_transaction }) }
     }
 
     pub(crate) fn volume(&self) -> &Volume {
-        &self.volume
+        &self.opened.volume
+    }
+
+    /// Everything that was changed before the call, by any thread, is durable after it.
+    ///
+    /// Errors: `Device`; `Aborted` after an earlier failed write.
+    pub fn sync(&self) -> Result<()> {
+        self.volume().sync()
+    }
+
+    /// Makes everything durable and leaves a volume that needs no recovery. Other clones, and files
+    /// open on the volume, can only read from now on.
+    ///
+    /// The last clone does the same when it is dropped, but has nobody to tell about errors. With
+    /// [`OpenOptions::one_transaction`] only this keeps what was changed.
+    ///
+    /// Errors: `Device`; `Aborted` after an earlier failed write. The volume is recovered when it
+    /// is opened again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
+    /// fs.close()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn close(self) -> Result<()> {
+        self.volume().close()
     }
 
     /// Opens the volume in a file or block device, to read. See [`OpenOptions`] for more.
@@ -85,12 +129,12 @@ impl Filesystem {
 
     /// The superblock as it was when the volume was opened, after any recovery.
     pub fn superblock(&self) -> &Superblock {
-        &self.volume.at_open
+        &self.volume().at_open
     }
 
     /// How full the volume is.
     pub fn space(&self) -> Space {
-        self.volume.space()
+        self.volume().space()
     }
 
     /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is
@@ -98,16 +142,16 @@ impl Filesystem {
     ///
     /// Errors: `Device`; `Corrupt` when journal inode or journal are damaged.
     pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
-        if !self.volume.at_open.has_journal() || self.volume.at_open.journal_inum == 0 {
+        if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
             return Ok(None);
         }
-        let Some(place) = self.volume.journal_place(None)? else { return Ok(None) };
+        let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
         Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
     }
 
-    /// Whether nothing can be changed.
+    /// Whether nothing can be changed: opened so, closed, or fenced after an error.
     pub fn is_read_only(&self) -> bool {
-        self.volume.read_only
+        self.volume().check_writable().is_err()
     }
 
     /// The content of a file, all of it. Symlinks are followed.
@@ -119,7 +163,7 @@ impl Filesystem {
         let body = inode.read();
         let size = body.disk.size;
         if body.file_kind() == FileKind::Regular
-            && size > READ_WHOLE_MAX.max(self.volume.device.len())
+            && size > READ_WHOLE_MAX.max(self.volume().device.len())
         {
             return Err(Error::FileTooLarge);
         }
@@ -130,7 +174,7 @@ impl Filesystem {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
         bytes.resize(len, 0);
-        let n = self.volume.read_file(inode.ino, &body, 0, &mut bytes)?;
+        let n = self.volume().read_file(inode.ino, &body, 0, &mut bytes)?;
         bytes.truncate(n);
         Ok(bytes)
     }
@@ -156,9 +200,9 @@ impl Filesystem {
     ///
     /// Errors: `Corrupt` naming the inode when it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        let inode = self.volume.inode(ino)?;
+        let inode = self.volume().inode(ino)?;
         let body = inode.read();
-        Ok(Metadata::of(&self.volume, ino, &body))
+        Ok(Metadata::of(self.volume(), ino, &body))
     }
 
     /// Whether the path names something; symlinks are followed. Errors other than a missing name
@@ -176,7 +220,7 @@ impl Filesystem {
     /// Errors: `Invalid` when the path names something else; `Encrypted`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let target = self.volume.symlink_target(inode.ino, &inode.read())?;
+        let target = self.volume().symlink_target(inode.ino, &inode.read())?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -191,7 +235,7 @@ impl Filesystem {
     ///
     /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        self.open_inode(self.volume.inode(ino)?)
+        self.open_inode(self.volume().inode(ino)?)
     }
 
     fn open_inode(&self, inode: Arc<Inode>) -> Result<File> {
@@ -216,15 +260,15 @@ impl Filesystem {
     ///
     /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
-        ReadDir::new(self.clone(), self.volume.inode(ino)?, PathBuf::new())
+        ReadDir::new(self.clone(), self.volume().inode(ino)?, PathBuf::new())
     }
 
     /// The target of the symlink with this inode number.
     ///
     /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        let inode = self.volume.inode(ino)?;
-        let target = self.volume.symlink_target(ino, &inode.read())?;
+        let inode = self.volume().inode(ino)?;
+        let target = self.volume().symlink_target(ino, &inode.read())?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -246,7 +290,7 @@ impl Filesystem {
     /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let names = self.volume.xattr_names(inode.ino, &inode.read())?;
+        let names = self.volume().xattr_names(inode.ino, &inode.read())?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -258,16 +302,16 @@ impl Filesystem {
         let inode = self.resolve(path.as_ref(), Last::Keep)?;
         let name = name.as_ref().as_bytes();
         let body = inode.read();
-        self.volume.xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
+        self.volume().xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
     }
 
     /// All extended attributes of the inode `ino`, names with their prefixes and values.
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let inode = self.volume.inode(ino)?;
+        let inode = self.volume().inode(ino)?;
         let body = inode.read();
         let mut all = Vec::new();
-        for name in self.volume.xattr_names(ino, &body)? {
-            if let Some(value) = self.volume.xattr(ino, &body, &name)? {
+        for name in self.volume().xattr_names(ino, &body)? {
+            if let Some(value) = self.volume().xattr(ino, &body, &name)? {
                 all.push((name, value));
             }
         }
@@ -277,10 +321,10 @@ impl Filesystem {
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
         let inode = self.resolve(path, last)?;
         let body = inode.read();
-        Ok(Metadata::of(&self.volume, inode.ino, &body))
+        Ok(Metadata::of(self.volume(), inode.ino, &body))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Arc<Inode>> {
-        self.volume.resolve(path.as_os_str().as_bytes(), last)
+        self.volume().resolve(path.as_os_str().as_bytes(), last)
     }
 }

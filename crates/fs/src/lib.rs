@@ -41,6 +41,7 @@ mod journal_map;
 mod map;
 mod metadata;
 pub mod mkfs;
+mod mount;
 mod open;
 mod path;
 mod quota;

@@ -17,6 +17,7 @@ use extant_journal::CacheOptions;
 use extant_ondisk::superblock::Superblock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Options of an opening: read-only, recovered in memory where needed, unless said otherwise.
 ///
@@ -36,6 +37,8 @@ pub struct OpenOptions {
     recover: bool,
     cache_bytes: usize,
     journal_device: Option<PathBuf>,
+    one_transaction: bool,
+    commit_interval: Duration,
     environment: Environment,
 }
 
@@ -57,6 +60,8 @@ impl OpenOptions {
             recover: true,
             cache_bytes: 64 << 20,
             journal_device: None,
+            one_transaction: false,
+            commit_interval: Duration::from_secs(5),
             environment: Environment::default(),
         }
     }
@@ -112,6 +117,21 @@ impl OpenOptions {
         self
     }
 
+    /// Whether everything that is changed until [`Filesystem::close`] is one transaction: whole, or
+    /// absent when the program ends or the power goes before. A change larger than the journal then
+    /// fails with `TransactionTooLarge`. Without a journal nothing can promise that.
+    pub fn one_transaction(&mut self, one_transaction: bool) -> &mut OpenOptions {
+        self.one_transaction = one_transaction;
+        self
+    }
+
+    /// How long a change may wait until it is made durable without being asked for: 5 seconds
+    /// unless said otherwise.
+    pub fn commit_interval(&mut self, interval: Duration) -> &mut OpenOptions {
+        self.commit_interval = interval;
+        self
+    }
+
     /// Where time and chance come from; the system unless said otherwise.
     pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
         self.environment = environment;
@@ -156,7 +176,10 @@ impl OpenOptions {
             device = Arc::new(ReadOnly::new(device));
         }
         let volume = Volume::open_parts(device, &self.volume_options(!self.write))?;
-        Ok(Filesystem::new(volume))
+        if self.write {
+            volume.begin_writing(self.one_transaction)?;
+        }
+        Ok(Filesystem::new(volume, self.one_transaction))
     }
 
     /// Makes the volume in a file or block device whole: its log is replayed, what fsync left

@@ -15,7 +15,6 @@ use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, W
 use extant_journal::Handle;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
-use std::sync::atomic::Ordering;
 
 /// From this size on a volume has the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
@@ -131,8 +130,8 @@ impl Volume {
             self.zero_behind(ino, body, new_size.min(old_size))?;
         }
         body.disk.size = new_size;
-        if new_size >= LARGE_FILE && !self.has_ro_compat(RoCompat::LARGE_FILE) {
-            self.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+        if new_size >= LARGE_FILE {
+            self.add_ro_compat(handle, RoCompat::LARGE_FILE)?;
         }
         Ok(())
     }

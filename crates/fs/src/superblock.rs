@@ -1,44 +1,125 @@
-//! The superblock while the volume is open: settling its counters and writing it back.
+//! The superblock while the volume is open.
 //!
 //! ```text
-//!   counters of groups ─┐
-//!   features come up    ├─► Superblock (Rank::Mount) ─► bytes 1024.. of the device, summed
-//!   errors met          ┘
+//!   change under a handle ──► Superblock (Rank::Superblock) ──► cached block ──► journal ──► home
+//!   counters of groups, late features, errors met ──settle────┘
 //! ```
 //!
-//! Free counters are only hints while the volume is open; they are settled when it is written.
+//! Free counters are only hints while the volume is open; they are settled when it is closed.
+//! Everything else goes into the cached block at once, under the handle of the change that wants it.
 
-use crate::volume::Volume;
-use extant_base::Result;
-use extant_journal::Credits;
+use crate::volume::{Volume, raw_superblock};
+use extant_base::{ByteOffset, Result, Site};
+use extant_blockdev::BlockDevice;
+use extant_journal::{Credits, Handle};
 use extant_ondisk::features::{Compat, RoCompat};
-use extant_ondisk::superblock::{RawSuperblock, VolumeState};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, VolumeState};
 use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
+
+/// Blocks that a change of the superblock dirties.
+pub(crate) const SUPERBLOCK_CREDITS: u32 = 1;
 
 impl Volume {
-    /// Brings counters, late features and the error state into the superblock and writes it.
+    /// Changes fields of the superblock under `handle`, checksum included.
     ///
-    /// Errors: `Device`, `Aborted`. Locks: takes `Mount`, then a handle.
-    pub(crate) fn settle_superblock(&self) -> Result<()> {
-        let mut sb = self.superblock.write();
-        let free = self.free_clusters.load(Ordering::Relaxed).max(0) as u64;
-        sb.free_blocks = free << self.layout.log_cluster_ratio();
-        sb.free_inodes = self.free_inodes.load(Ordering::Relaxed).max(0) as u32;
-        sb.features.compat |= Compat::from_bits_retain(self.late_compat.load(Ordering::Relaxed));
-        sb.features.ro_compat |=
-            RoCompat::from_bits_retain(self.late_ro_compat.load(Ordering::Relaxed));
-        if self.errors_seen.load(Ordering::Relaxed) > 0 {
-            sb.state.insert(VolumeState::ERROR);
-        }
-        let handle = self.journal.start(Credits::blocks(1))?;
+    /// Spends [`SUPERBLOCK_CREDITS`]. Errors: `Device`, `Aborted`. Locks: takes `Superblock`.
+    pub(crate) fn change_superblock(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
         let (block, at) = self.superblock_block()?;
-        {
-            let block = block.write(&handle)?;
-            let mut bytes = block.bytes_mut();
-            if let Some(raw) = RawSuperblock::from_prefix_mut(&mut bytes[at..]) {
-                sb.update_raw(raw);
-            }
+        let block = block.write(handle)?;
+        let mut sb = self.superblock.write();
+        change(&mut sb);
+        let mut bytes = block.bytes_mut();
+        if let Some(raw) = RawSuperblock::from_prefix_mut(&mut bytes[at..]) {
+            sb.update_raw(raw);
         }
+        Ok(())
+    }
+
+    /// Turns a compatible feature on with the change that first needs it.
+    ///
+    /// Spends [`SUPERBLOCK_CREDITS`] the first time. Locks: takes `Superblock`.
+    pub(crate) fn add_compat(&self, handle: &Handle<'_>, feature: Compat) -> Result<()> {
+        if self.has_compat(feature) {
+            return Ok(());
+        }
+        let before = self.late_compat.fetch_or(feature.bits(), Ordering::Relaxed);
+        if Compat::from_bits_retain(before).contains(feature) {
+            return Ok(());
+        }
+        self.change_superblock(handle, |sb| sb.features.compat.insert(feature))
+    }
+
+    /// Turns a read-only compatible feature on with the change that first needs it.
+    ///
+    /// Spends [`SUPERBLOCK_CREDITS`] the first time. Locks: takes `Superblock`.
+    pub(crate) fn add_ro_compat(&self, handle: &Handle<'_>, feature: RoCompat) -> Result<()> {
+        if self.has_ro_compat(feature) {
+            return Ok(());
+        }
+        let before = self.late_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
+        if RoCompat::from_bits_retain(before).contains(feature) {
+            return Ok(());
+        }
+        self.change_superblock(handle, |sb| sb.features.ro_compat.insert(feature))
+    }
+
+    /// Brings counters and the error state into the superblock.
+    ///
+    /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
+    pub(crate) fn settle_superblock(&self) -> Result<()> {
+        self.settle_superblock_with(|_| {})
+    }
+
+    /// As [`Volume::settle_superblock`], with one more change in the same step.
+    pub(crate) fn settle_superblock_with(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let handle = self.journal.start(Credits::blocks(SUPERBLOCK_CREDITS))?;
+        self.change_superblock(&handle, |sb| {
+            let free = self.free_clusters.load(Ordering::Relaxed).max(0) as u64;
+            sb.free_blocks = free << self.layout.log_cluster_ratio();
+            sb.free_inodes = self.free_inodes.load(Ordering::Relaxed).max(0) as u32;
+            sb.features.compat |=
+                Compat::from_bits_retain(self.late_compat.load(Ordering::Relaxed));
+            sb.features.ro_compat |=
+                RoCompat::from_bits_retain(self.late_ro_compat.load(Ordering::Relaxed));
+            if self.errors_seen.load(Ordering::Relaxed) > 0 {
+                sb.state.insert(VolumeState::ERROR);
+            }
+            change(sb);
+        })?;
         handle.stop()
     }
+}
+
+/// Changes fields of the primary superblock on `home`, durably.
+pub(crate) fn patch_superblock(
+    home: &dyn BlockDevice,
+    change: impl FnOnce(&mut Superblock),
+) -> Result<()> {
+    write_changed_superblock(home, raw_superblock(home, SUPERBLOCK_OFFSET)?, change)
+}
+
+/// As [`patch_superblock`], from the superblock `raw`, which is written when that differs from the
+/// one on `home`.
+pub(crate) fn write_changed_superblock(
+    home: &dyn BlockDevice,
+    mut raw: RawSuperblock,
+    change: impl FnOnce(&mut Superblock),
+) -> Result<()> {
+    let before = raw_superblock(home, SUPERBLOCK_OFFSET)?;
+    // Other fields than the changed ones are checked when the volume is opened.
+    let mut superblock = raw.parse(Site::NOWHERE)?;
+    change(&mut superblock);
+    superblock.update_raw(&mut raw);
+    if raw.as_bytes() == before.as_bytes() {
+        return Ok(());
+    }
+    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), raw.as_bytes())
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Volume ─┬─ device ──── journal ── cache of metadata blocks
 //!           ├─ layout, csum, at_open       facts that do not change while it is open
-//!           ├─ superblock  (Rank::Mount)   fields that do
+//!           ├─ superblock  (Rank::Superblock)   fields that do
 //!           ├─ groups      table of groups, filled as they are asked for
 //!           ├─ inodes      inodes in use
 //!           └─ free counters, late features, error note     atomics
@@ -17,6 +17,7 @@ use crate::alloc::bulk::BulkCursor;
 use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
+use crate::mount::Mode;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
@@ -27,7 +28,9 @@ use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_ondisk::superblock::{
+    ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use zerocopy::FromBytes;
@@ -79,7 +82,7 @@ pub(crate) struct Volume {
     /// The superblock as it was at open: features, seeds, reserved inodes. Fields that change
     /// while the volume is open are stale here.
     pub(crate) at_open: Superblock,
-    /// The superblock as it shall be written. `Rank::Mount`: not to be had under an inode's lock.
+    /// The superblock as it shall be written; changed by [`Volume::change_superblock`].
     pub(crate) superblock: RwLock<Superblock>,
     /// All block groups; see [`Volume::group`].
     pub(crate) groups: GroupTable,
@@ -108,8 +111,12 @@ pub(crate) struct Volume {
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
     pub(crate) environment: Environment,
-    /// Nothing is changed on the device.
+    /// Nothing is changed on the device, from the start.
     pub(crate) read_only: bool,
+    /// Whether changes are taken now.
+    pub(crate) mode: Mode,
+    /// The disk says that the volume is being written.
+    pub(crate) announced: Mutex<bool>,
     /// The group whose descriptor copies are read, when the primary ones are not.
     pub(crate) descriptors_from: Option<GroupNr>,
 }
@@ -158,7 +165,7 @@ impl Volume {
             csum: at_open.checksums(),
             csum_seed: at_open.csum_seed(),
             inode_format: InodeFormat::new(&at_open),
-            superblock: RwLock::new(Rank::Mount, at_open.clone()),
+            superblock: RwLock::new(Rank::Superblock, at_open.clone()),
             groups: GroupTable::new(layout.groups_count()),
             inodes: InodeTable::new(options.inodes),
             free_clusters: AtomicI64::new(i64::try_from(free_clusters).unwrap_or(i64::MAX)),
@@ -173,6 +180,8 @@ impl Volume {
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,
+            mode: Mode::new(options.read_only),
+            announced: Mutex::new(Rank::Mount, false),
             descriptors_from: options.backup,
             at_open,
         })
@@ -202,12 +211,6 @@ impl Volume {
     /// Size of a block.
     pub(crate) fn block_size(&self) -> BlockSize {
         self.layout.block_size()
-    }
-
-    /// `ReadOnly` unless the volume may be changed.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The block that holds the primary superblock, and the byte where it starts there.
@@ -247,10 +250,13 @@ impl Volume {
     }
 
     /// Notes that a corruption was met: the volume is marked as having errors when it is next
-    /// written.
+    /// written, and takes no more changes if it says so itself (`errors=remount-ro`).
     pub(crate) fn note_error(&self, error: &Error) {
         if matches!(error, Error::Corrupt { .. }) {
             self.errors_seen.fetch_add(1, Ordering::Relaxed);
+            if self.at_open.errors != ErrorPolicy::CONTINUE {
+                self.mode.fence();
+            }
         }
     }
 }

@@ -58,6 +58,18 @@ impl Journal {
         self.cache.flush()
     }
 
+    /// Whether there is no log: what was changed is durable only after [`Journal::sync`].
+    pub fn is_off(&self) -> bool {
+        true
+    }
+
+    /// Makes everything durable at home.
+    ///
+    /// Errors: `Device`, `Aborted`.
+    pub fn close(&self) -> Result<()> {
+        self.sync()
+    }
+
     /// Writes dirty blocks home, in device order, until at most `down_to_bytes` are left dirty.
     /// Nothing is flushed.
     pub fn write_back(&self, down_to_bytes: usize) -> Result<()> {

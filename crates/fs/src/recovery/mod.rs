@@ -23,13 +23,14 @@ mod stage;
 mod torn;
 
 use crate::journal_map::JournalPlace;
+use crate::superblock::patch_superblock;
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
-use saved_errors::{SavedErrors, patch_superblock};
+use saved_errors::SavedErrors;
 use stage::Stage;
 use std::sync::Arc;
 pub(crate) use torn::mend_superblock;

@@ -10,8 +10,9 @@
 //! the primary superblock directly, and its errno into the journal's superblock.
 
 use crate::recovery::mark_errors;
+use crate::superblock::write_changed_superblock;
 use crate::volume::raw_superblock;
-use extant_base::{ByteOffset, Result, Site};
+use extant_base::Result;
 use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::ops::Range;
@@ -43,35 +44,10 @@ impl SavedErrors {
         bytes.copy_from_slice(raw.as_bytes());
         bytes[ERROR_BYTES].copy_from_slice(&self.block);
         let Ok(raw) = RawSuperblock::read_from_bytes(&bytes) else { return Ok(()) };
-        write_changed(home, raw, |superblock| {
+        write_changed_superblock(home, raw, |superblock| {
             if self.has_errors || errno != 0 {
                 mark_errors(superblock);
             }
         })
     }
-}
-
-/// Changes fields of the primary superblock on `home`, durably.
-pub(super) fn patch_superblock(
-    home: &dyn BlockDevice,
-    change: impl FnOnce(&mut Superblock),
-) -> Result<()> {
-    write_changed(home, raw_superblock(home, SUPERBLOCK_OFFSET)?, change)
-}
-
-fn write_changed(
-    home: &dyn BlockDevice,
-    mut raw: RawSuperblock,
-    change: impl FnOnce(&mut Superblock),
-) -> Result<()> {
-    let before = raw_superblock(home, SUPERBLOCK_OFFSET)?;
-    // Other fields than those of the error block are as the log left them; they are checked when
-    // the volume is opened.
-    let mut superblock = raw.parse(Site::NOWHERE)?;
-    change(&mut superblock);
-    superblock.update_raw(&mut raw);
-    if raw.as_bytes() == before.as_bytes() {
-        return Ok(());
-    }
-    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), raw.as_bytes())
 }

@@ -5,24 +5,25 @@
 //!   sector 1   …, checksum                           old   or    new        sum is wrong either way
 //! ```
 //!
-//! Recovery writes it at three moments. At the start and in the end only a flag changes: with the
-//! flag turned back, the sum is right again, and that superblock is the one before or after the
-//! write. In between the log holds it whole, and its replay writes it again. Anything else is
-//! damage.
+//! Recovery writes it at three moments. At the start and in the end only a flag changes, as when a
+//! volume is opened to write and closed: with the flag turned back, the sum is right again, and that
+//! superblock is the one before or after the write. In between the log holds it whole, and its
+//! replay writes it again. Anything else is damage.
 
 use crate::recovery::{Wish, limits, log_of};
 use crate::volume::{Volume, VolumeOptions, raw_superblock, read_superblock};
 use extant_base::{ByteOffset, Result, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, VolumeState};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Flags that recovery turns on or off by a write of their own.
-const FLAGS: [(Incompat, RoCompat); 3] = [
-    (Incompat::RECOVER, RoCompat::empty()),
-    (Incompat::empty(), RoCompat::ORPHAN_PRESENT),
-    (Incompat::RECOVER, RoCompat::ORPHAN_PRESENT),
+/// Flags that are turned on or off by a write of their own.
+const FLAGS: [(Incompat, RoCompat, VolumeState); 4] = [
+    (Incompat::RECOVER, RoCompat::empty(), VolumeState::empty()),
+    (Incompat::empty(), RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
+    (Incompat::RECOVER, RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
+    (Incompat::empty(), RoCompat::empty(), VolumeState::VALID),
 ];
 
 /// Writes the superblock anew that a cut tore, or says that it is damaged.
@@ -55,10 +56,11 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
 /// The superblock with flags turned over, if that makes its checksum right.
 fn with_flags_turned(
     raw: &RawSuperblock,
-    (incompat, ro_compat): (Incompat, RoCompat),
+    (incompat, ro_compat, state): (Incompat, RoCompat, VolumeState),
 ) -> Option<RawSuperblock> {
     let mut turned = raw.clone();
     turned.s_feature_incompat = (raw.s_feature_incompat.get() ^ incompat.bits()).into();
     turned.s_feature_ro_compat = (raw.s_feature_ro_compat.get() ^ ro_compat.bits()).into();
+    turned.s_state = (raw.s_state.get() ^ state.bits()).into();
     turned.checksum_is_right().then_some(turned)
 }

@@ -22,7 +22,6 @@ use extant_ondisk::features::Compat;
 use extant_ondisk::xattr::{BLOCK_HEADER_LEN, BlockHeader, REFCOUNT_MAX, encode_block};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 /// Memory for blocks that may be shared, in bytes.
 const KNOWN_BYTES: usize = 4 << 20;
@@ -123,10 +122,7 @@ impl Volume {
         }
         body.disk.file_acl = Some(nr);
         self.note_block(hash, block);
-        if !self.has_compat(Compat::EXT_ATTR) {
-            self.late_compat.fetch_or(Compat::EXT_ATTR.bits(), Ordering::Relaxed);
-        }
-        Ok(())
+        self.add_compat(handle, Compat::EXT_ATTR)
     }
 
     /// Takes a share in a known block with this content (`own` needs none); `None` when there is no

@@ -1,0 +1,129 @@
+//! A volume that is open to write: what it says of itself on disk, and how it is closed.
+//!
+//! ```text
+//!              with a journal                                without one
+//!   open       nothing                                       VALID off, flush
+//!   first log  RECOVER on, flush                             -
+//!   close      counters into the log ─► log empty, flush     counters home, flush
+//!              RECOVER off, flush                            VALID on, flush
+//! ```
+//!
+//! Rule: the writes that turn RECOVER or VALID change nothing else, so that one that a power cut tears
+//! between two sectors can be told and mended (`recovery/torn.rs`). RECOVER goes on before the log
+//! says that there is something to replay, and off after it says that there is not.
+
+use crate::superblock::patch_superblock;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::superblock::{Superblock, VolumeState};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Whether a volume may be changed, now.
+#[derive(Debug)]
+pub(crate) struct Mode(AtomicU8);
+
+const READ_ONLY: u8 = 0;
+const WRITABLE: u8 = 1;
+/// Was writable until an error was met, with `errors=remount-ro`.
+const FENCED: u8 = 2;
+/// Was writable until it was closed.
+const CLOSED: u8 = 3;
+
+impl Mode {
+    pub(crate) fn new(read_only: bool) -> Mode {
+        Mode(AtomicU8::new(if read_only { READ_ONLY } else { WRITABLE }))
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.0.load(Ordering::Acquire) == WRITABLE
+    }
+
+    /// No change from now on: an error was met.
+    pub(crate) fn fence(&self) {
+        let _ = self.0.compare_exchange(WRITABLE, FENCED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    fn is_open_to_write(&self) -> bool {
+        matches!(self.0.load(Ordering::Acquire), WRITABLE | FENCED)
+    }
+
+    /// No change from now on; whether this call closed it.
+    fn close(&self) -> bool {
+        matches!(self.0.swap(CLOSED, Ordering::AcqRel), WRITABLE | FENCED)
+    }
+}
+
+impl Volume {
+    /// `ReadOnly` unless the volume may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.mode.is_writable() { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Everything that was changed before the call is durable after it.
+    ///
+    /// Errors: `Device`, `Aborted`. Locks: takes `Mount`; none may be held.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.mode.is_open_to_write() {
+            self.announce()?;
+        }
+        self.journal.sync()
+    }
+
+    /// The volume was just opened to write. With `one_transaction` nothing is said on disk before
+    /// the first [`Volume::sync`].
+    ///
+    /// Errors: `Device`. Locks: takes `Mount`.
+    pub(crate) fn begin_writing(&self, one_transaction: bool) -> Result<()> {
+        self.recount_free()?;
+        // What goes through the journal says the same as what is announced.
+        self.mark_written(&mut self.superblock.write());
+        if one_transaction {
+            return Ok(());
+        }
+        self.announce()
+    }
+
+    /// Says on disk that the volume is being written, once.
+    fn announce(&self) -> Result<()> {
+        let mut announced = self.announced.lock();
+        if !*announced {
+            patch_superblock(&*self.device, |sb| self.mark_written(sb))?;
+            *announced = true;
+        }
+        Ok(())
+    }
+
+    fn mark_written(&self, sb: &mut Superblock) {
+        match self.journal.is_off() {
+            true => sb.state.remove(VolumeState::VALID),
+            false => sb.features.incompat.insert(Incompat::RECOVER),
+        }
+    }
+
+    /// Makes everything durable and the volume one that needs no recovery. No change is possible
+    /// afterwards; closing again does nothing.
+    ///
+    /// Errors: `Device`, `Aborted`: then the volume needs recovery. Locks: takes `Mount`; none may
+    /// be held.
+    pub(crate) fn close(&self) -> Result<()> {
+        if !self.mode.is_open_to_write() {
+            return Ok(());
+        }
+        self.announce()?;
+        if !self.mode.close() {
+            return Ok(());
+        }
+        let now = u64::try_from(self.environment.now().sec).unwrap_or(0);
+        self.settle_superblock_with(|sb| sb.wtime = now)?;
+        let was_valid = self.at_open.state.contains(VolumeState::VALID);
+        if self.journal.is_off() {
+            self.journal.sync()?;
+            return patch_superblock(&*self.device, |sb| {
+                sb.state.set(VolumeState::VALID, was_valid)
+            });
+        }
+        self.journal.close()?;
+        patch_superblock(&*self.device, |sb| sb.features.incompat.remove(Incompat::RECOVER))
+    }
+}
