@@ -5,14 +5,16 @@
 //!   ┌────────┬────────┬────────┐
 //!   │ ●      │        │ ●      │      a 64 TiB volume opens without touching its 524,288 groups
 //!   └─┼──────┴────────┴─┼──────┘
-//!     └ Group ┬ state   (Rank::Group)  free extents, what was found unusable
-//!             └ flags   descriptor checked, table parts prefetched
+//!     └ Group ┬ state   (Rank::Group)  free extents, freed clusters that wait for a commit
+//!             └ flags   descriptor checked, maps found unusable, table parts prefetched
 //! ```
 //!
 //! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
 //! makes only its own group unusable. Source: ext4 documentation, "Block Group Descriptors".
 
 use crate::alloc::free_extents::FreeExtents;
+use crate::alloc::group_edit::Map;
+use crate::alloc::pending::Pending;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
@@ -50,6 +52,10 @@ pub(crate) struct Group {
     /// What allocation knows; the lock that makes bits, counters and checksums one unit.
     pub(crate) state: Mutex<GroupState>,
     desc_checked: AtomicBool,
+    /// The block bitmap was found unusable: nothing is allocated or freed here. Set under the lock.
+    bad_block_map: AtomicBool,
+    /// The inode bitmap was found unusable. Set under the lock.
+    bad_inode_map: AtomicBool,
     /// Which 64ths of the inode table were prefetched.
     prefetched: AtomicU64,
     /// Runs of this group that hold metadata at fixed places, sorted.
@@ -59,12 +65,11 @@ pub(crate) struct Group {
 /// What allocation knows of a group. Guarded by `Rank::Group`.
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
-    /// The block bitmap was found unusable: nothing is allocated or freed here.
-    pub(crate) block_map_bad: bool,
-    /// The inode bitmap was found unusable.
-    pub(crate) inode_map_bad: bool,
-    /// The free clusters as runs, from the first allocation on.
+    /// The free clusters as runs, from the first allocation on: what is clear in the bitmap, less
+    /// what waits.
     pub(crate) free: Option<FreeExtents>,
+    /// Clear in the bitmap, but not to be handed out before a commit.
+    pub(crate) pending: Pending,
     /// No inode below this slot is free.
     pub(crate) inode_hint: u32,
 }
@@ -74,9 +79,28 @@ impl Group {
         Group {
             state: Mutex::new(Rank::Group, GroupState::default()),
             desc_checked: AtomicBool::new(false),
+            bad_block_map: AtomicBool::new(false),
+            bad_inode_map: AtomicBool::new(false),
             prefetched: AtomicU64::new(0),
             system: OnceLock::new(),
         }
+    }
+
+    fn bad_flag(&self, map: Map) -> &AtomicBool {
+        match map {
+            Map::Blocks => &self.bad_block_map,
+            Map::Inodes => &self.bad_inode_map,
+        }
+    }
+
+    /// Whether a bitmap of the group was found unusable.
+    pub(crate) fn is_bad(&self, map: Map) -> bool {
+        self.bad_flag(map).load(Ordering::Relaxed)
+    }
+
+    /// Remembers that a bitmap is unusable; whether that is new. The caller holds the lock.
+    pub(crate) fn set_bad(&self, map: Map) -> bool {
+        !self.bad_flag(map).swap(true, Ordering::Relaxed)
     }
 
     /// Whether part `part` (0..64) of the inode table is asked for the first time.

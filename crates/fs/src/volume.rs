@@ -14,6 +14,8 @@
 //! it before and opens the volume again.
 
 use crate::alloc::bulk::BulkCursor;
+use crate::alloc::group_index::GroupIndex;
+use crate::alloc::pending::PendingGroups;
 use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
@@ -50,6 +52,9 @@ pub(crate) struct VolumeOptions {
     pub(crate) environment: Environment,
     /// Freed blocks are only noted, see [`Volume::freed_later`].
     pub(crate) free_later: bool,
+    /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
+    /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.
+    pub(crate) short_cuts: bool,
 }
 
 impl Default for VolumeOptions {
@@ -61,6 +66,7 @@ impl Default for VolumeOptions {
             inodes: 16 << 10,
             environment: Environment::default(),
             free_later: false,
+            short_cuts: true,
         }
     }
 }
@@ -86,6 +92,10 @@ pub(crate) struct Volume {
     pub(crate) superblock: RwLock<Superblock>,
     /// All block groups; see [`Volume::group`].
     pub(crate) groups: GroupTable,
+    /// The longest free run of each group, by size.
+    pub(crate) group_index: GroupIndex,
+    /// Groups with freed clusters that wait for a commit.
+    pub(crate) pending_groups: PendingGroups,
     /// Inodes in use; see [`Volume::inode`].
     pub(crate) inodes: InodeTable,
     /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
@@ -107,6 +117,8 @@ pub(crate) struct Volume {
     /// Blocks freed so far that stay marked as used, as (first, how many): while fast commits are
     /// applied, nothing that was in use before may be handed out.
     pub(crate) freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
+    /// See [`VolumeOptions::short_cuts`].
+    pub(crate) short_cuts: bool,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
@@ -167,6 +179,8 @@ impl Volume {
             inode_format: InodeFormat::new(&at_open),
             superblock: RwLock::new(Rank::Superblock, at_open.clone()),
             groups: GroupTable::new(layout.groups_count()),
+            group_index: GroupIndex::new(layout.groups_count()),
+            pending_groups: PendingGroups::new(),
             inodes: InodeTable::new(options.inodes),
             free_clusters: AtomicI64::new(i64::try_from(free_clusters).unwrap_or(i64::MAX)),
             free_inodes: AtomicI64::new(i64::from(at_open.free_inodes)),
@@ -177,6 +191,7 @@ impl Volume {
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
+            short_cuts: options.short_cuts,
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,

@@ -1,11 +1,8 @@
 //! Handing out blocks and taking them back.
 //!
 //! ```text
-//!   Near   the goal itself → the shortest run that holds the request in the goal's group
-//!          → the same in the groups behind it, once round
-//!          → the longest run of the first group that has any
-//!   Next   the first free blocks behind the goal, whatever their number: a bulk load fills the
-//!          volume from front to back and leaves no gap
+//!   allocate   ladder (which group) ─► one group: check, flip, count ─► a run
+//!   free       group by group: check, flip, count ─► usable at once, or pending until the commit
 //! ```
 //!
 //! A run lies in one group, may be shorter than asked for, and is never empty. With bigalloc whole
@@ -18,7 +15,6 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// How to look for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,48 +45,30 @@ pub(crate) struct BlockRun {
     pub(crate) len: u32,
 }
 
+/// Groups whose freed clusters are taken back by one allocation, at most.
+const ABSORB_AT_ONCE: usize = 32;
+
 impl Volume {
     /// Allocates blocks and marks them used.
     ///
     /// The run lies in one group, starts at a cluster boundary and ends at one, or at the volume's
-    /// end. Spends 2 credits: the
-    /// bitmap and its descriptor. A group whose maps are damaged is noted and passed over. Errors:
-    /// `NoSpace`, `Device`. Locks: takes `Group`.
+    /// end. Spends 2 credits: the bitmap and its descriptor. A group whose maps are damaged is
+    /// noted and passed over, once. Errors: `NoSpace`, which [`Volume::with_space_retry`] may
+    /// cure; `Device`. Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
+        self.absorb_durable(ABSORB_AT_ONCE);
         let ratio = self.layout.cluster_ratio();
         let want = request.want.div_ceil(ratio).max(1);
-        let groups = self.layout.groups_count();
-        let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
-        let passes: &[bool] = match request.search {
-            Search::Near => &[true, false],
-            Search::Next => &[false],
-        };
-        for &whole in passes {
-            // The goal's group comes again at the end, from its start.
-            for n in 0..=groups {
-                let nr =
-                    GroupNr((u64::from(first.0) + u64::from(n)).rem_euclid(groups.into()) as u32);
-                let goal = if n == 0 { bit } else { 0 };
-                let pick = Pick { goal, want, whole, search: request.search };
-                // A group that crosses the limit is left out whole.
-                if self.layout.blocks_of_group(nr).is_none_or(|blocks| blocks.end > request.below) {
-                    continue;
-                }
-                match self.allocate_in(handle, nr, pick) {
-                    Ok(Some(span)) => {
-                        let run = self.run_of(nr, span);
-                        if request.search == Search::Next {
-                            self.bulk.advance(BlockNr(run.start.0 + u64::from(run.len)));
-                        }
-                        return Ok(run);
-                    }
-                    Ok(None) => {}
-                    Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
-                    Err(error) => return Err(error),
-                }
-            }
+        let mut found = self.climb(handle, &request, want)?;
+        if found.is_none() && self.absorb_durable(usize::MAX) > 0 {
+            found = self.climb(handle, &request, want)?;
         }
-        Err(Error::NoSpace)
+        let (nr, span) = found.ok_or(Error::NoSpace)?;
+        let run = self.run_of(nr, span);
+        if request.search == Search::Next {
+            self.bulk.advance(BlockNr(run.start.0 + u64::from(run.len)));
+        }
+        Ok(run)
     }
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
@@ -103,32 +81,13 @@ impl Volume {
         BlockRun { start, len: (span.len * self.layout.cluster_ratio()).min(most) }
     }
 
-    fn allocate_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
-        let free = self.descriptor(nr)?.free_clusters;
-        if free == 0 || (pick.whole && free < pick.want) {
-            return Ok(None);
-        }
-        let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        let found = edit.free_extents()?;
-        let Some(span) = pick.from(found) else {
-            edit.finish(&blocks, handle)?;
-            return Ok(None);
-        };
-        found.take(span);
-        edit.flip(span, true, handle)?;
-        edit.desc.free_clusters -= span.len;
-        self.free_clusters.fetch_sub(i64::from(span.len), Ordering::Relaxed);
-        edit.finish(&blocks, handle)?;
-        Ok(Some(span))
-    }
-
     /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
     /// volume's end.
     ///
     /// Metadata at fixed places is never freed, and a bit that is clear already marks the group's
-    /// map bad and changes no counter. Spends 2 credits a group. Errors: `Corrupt`, `Device`.
-    /// Locks: takes `Group`.
+    /// map bad and changes no counter; what lies in a group marked so before stays allocated.
+    /// With a log the clusters are handed out again only when the handle's transaction is durable.
+    /// Spends 2 credits a group. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn free(&self, handle: &Handle<'_>, start: BlockNr, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -146,85 +105,35 @@ impl Volume {
             return Ok(());
         }
         for (nr, span) in self.spans(start, len) {
-            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-            let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-            if edit.state.block_map_bad || !edit.all(span, true) {
-                edit.state.block_map_bad = true;
-                return Err(Site::of_group(nr).block(start).corrupt(What::BlockAlreadyFree));
+            // A leak is safe where the map cannot be believed; it was reported when it was found.
+            if !self.group(nr).is_bad(Map::Blocks) {
+                self.free_in(handle, nr, span)?;
             }
-            edit.flip(span, false, handle)?;
-            if let Some(free) = edit.state.free.as_mut() {
-                free.release(span);
-            }
-            edit.count_free(span.len);
-            edit.finish(&blocks, handle)?;
         }
         Ok(())
     }
 
-    /// Marks blocks used or free whatever they were, counting only bits that change: for replay.
-    ///
-    /// Errors: `Corrupt` when the range leaves the volume; `Device`. Locks: takes `Group`.
-    pub(crate) fn mark_blocks(
-        &self,
-        handle: &Handle<'_>,
-        start: BlockNr,
-        len: u64,
-        used: bool,
-    ) -> Result<()> {
-        if len == 0 {
-            return Ok(());
+    fn free_in(&self, handle: &Handle<'_>, nr: GroupNr, span: Span) -> Result<()> {
+        let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
+        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        if !edit.all(span, true) {
+            edit.set_bad();
+            let at = Site::of_group(nr);
+            let at = self.layout.block_of_bit(nr, span.start).map_or(at, |block| at.block(block));
+            return Err(at.corrupt(What::BlockAlreadyFree));
         }
-        if !self.layout.holds(start, len) || self.is_system(start, len) {
-            return Err(Site::of_block(start).corrupt(What::ExtentRange));
-        }
-        for (nr, span) in self.spans(start, len) {
-            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-            let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-            let flipped = edit.force(span, used, handle)?;
-            if used {
-                edit.desc.free_clusters = edit.desc.free_clusters.saturating_sub(flipped);
-                self.free_clusters.fetch_sub(i64::from(flipped), Ordering::Relaxed);
-            } else {
-                edit.count_free(flipped);
-            }
-            edit.finish(&blocks, handle)?;
-        }
-        Ok(())
-    }
-
-    /// The free blocks among `len` from `start` on, whole clusters, as (first, how many).
-    ///
-    /// Errors: `Corrupt` when the range leaves the volume or touches metadata at fixed places, and
-    /// for a damaged bitmap; `Device`.
-    pub(crate) fn free_runs(&self, start: BlockNr, len: u64) -> Result<Vec<(BlockNr, u64)>> {
-        if !self.layout.holds(start, len) || self.is_system(start, len) {
-            return Err(Site::of_block(start).corrupt(What::ExtentRange));
-        }
-        let ratio = u64::from(self.layout.cluster_ratio());
-        let mut runs: Vec<(BlockNr, u64)> = Vec::new();
-        for (nr, span) in self.spans(start, len) {
-            let free: Vec<u32> = self.block_bitmap(nr)?.with(|bytes| {
-                let is_free =
-                    |bit: &u32| extant_ondisk::bitmap::count_set(bytes, *bit..*bit + 1) == 0;
-                (span.start..span.end()).filter(is_free).collect()
-            });
-            for block in free.into_iter().filter_map(|bit| self.layout.block_of_bit(nr, bit)) {
-                match runs.last_mut() {
-                    Some((first, len)) if first.0 + *len == block.0 => *len += ratio,
-                    _ => runs.push((block, ratio)),
-                }
-            }
-        }
-        // A volume may end inside its last cluster.
-        for (first, len) in &mut runs {
-            *len = (*len).min(self.layout.blocks_count() - first.0);
-        }
-        Ok(runs)
+        edit.flip(span, false, handle)?;
+        edit.release(span, handle);
+        edit.count_free(span.len);
+        edit.finish(&blocks, handle)
     }
 
     /// The clusters that `len` blocks from `start` touch, group by group.
-    fn spans(&self, start: BlockNr, len: u64) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
+    pub(super) fn spans(
+        &self,
+        start: BlockNr,
+        len: u64,
+    ) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
         let mut left: Range<u64> = start.0..start.0 + len;
         std::iter::from_fn(move || {
             if left.is_empty() {
@@ -284,28 +193,5 @@ impl Volume {
     /// 512-byte sectors in `blocks` filesystem blocks.
     pub(crate) fn sectors(&self, blocks: u64) -> u64 {
         blocks << (self.layout.block_size().log2() - 9)
-    }
-}
-
-/// A search inside one group.
-#[derive(Clone, Copy)]
-struct Pick {
-    goal: u32,
-    want: u32,
-    /// Only a run that holds all of `want`.
-    whole: bool,
-    search: Search,
-}
-
-impl Pick {
-    fn from(self, free: &super::free_extents::FreeExtents) -> Option<Span> {
-        let Pick { goal, want, whole, search } = self;
-        match search {
-            Search::Next => free.next_from(goal, want),
-            Search::Near if whole => {
-                free.at(goal, want).filter(|span| span.len == want).or_else(|| free.best_fit(want))
-            }
-            Search::Near => free.longest(want),
-        }
     }
 }

@@ -3,17 +3,19 @@
 //! ```text
 //!   bitmap     1 1 0 0 0 1 0 1 1 1 0 0 1 …          1 = in use
 //!                  └─┬─┘   │       └┬┘
-//!   by place      2: 3    6: 1     10: 2             start → length
-//!   by length    (1, 6)  (2, 10)  (3, 2)             shortest first, then lowest
+//!   by place      5: 2    7: 6     12: 10            end → start
+//!   by length    (1, 7)  (2, 12)  (3, 5)             (length, end): shortest first, then lowest
 //! ```
 //!
 //! Built once from the bitmap when the group is first allocated from, and kept in step under the
 //! group lock from then on, so that no search reads bits again: finding, taking and giving back a
-//! run cost the logarithm of the number of runs, however full or fragmented the group is.
+//! run cost the logarithm of the number of runs, however full or fragmented the group is. Runs are
+//! known by their ends: files grow forward, and taking from a run's front leaves its key alone.
 //! Units are clusters, counted from the group's start.
 
 use extant_ondisk::bitmap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A run of clusters in one group. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +44,11 @@ pub(crate) struct FreeExtents {
 impl FreeExtents {
     /// Reads the free runs out of `map`, whose first `clusters` bits count.
     pub fn from_bitmap(map: &[u8], clusters: u32) -> FreeExtents {
-        let runs: Vec<(u32, u32)> = bitmap::zero_runs(map, 0..clusters)
-            .map(|run| (run.start, run.end - run.start))
-            .collect();
+        let runs: Vec<Range<u32>> = bitmap::zero_runs(map, 0..clusters).collect();
         FreeExtents {
-            free: runs.iter().map(|&(_, len)| len).sum(),
-            by_length: runs.iter().map(|&(start, len)| (len, start)).collect(),
-            by_place: runs.into_iter().collect(),
+            free: runs.iter().map(|run| run.end - run.start).sum(),
+            by_length: runs.iter().map(|run| (run.end - run.start, run.end)).collect(),
+            by_place: runs.into_iter().map(|run| (run.end, run.start)).collect(),
         }
     }
 
@@ -57,15 +57,22 @@ impl FreeExtents {
         self.free
     }
 
+    /// Number of runs.
+    #[cfg(test)]
+    pub fn runs(&self) -> usize {
+        self.by_place.len()
+    }
+
+    /// Length of the longest run; 0 when nothing is free.
+    pub fn longest_len(&self) -> u32 {
+        self.by_length.last().map_or(0, |&(len, _)| len)
+    }
+
     /// The first free clusters at or behind `place`, up to `want` of them.
     pub fn next_from(&self, place: u32, want: u32) -> Option<Span> {
-        if let Some((&start, &len)) = self.by_place.range(..=place).next_back()
-            && start + len > place
-        {
-            return Some(Span { start: place, len: want.min(start + len - place) });
-        }
-        let (&start, &len) = self.by_place.range(place..).next()?;
-        Some(Span { start, len: want.min(len) })
+        let (&end, &start) = self.by_place.range(place.saturating_add(1)..).next()?;
+        let start = start.max(place);
+        Some(Span { start, len: want.min(end - start) })
     }
 
     /// `want` free clusters that start exactly at `place`, fewer if the run ends there.
@@ -75,64 +82,74 @@ impl FreeExtents {
 
     /// The shortest run that holds `want` clusters, cut to `want`.
     pub fn best_fit(&self, want: u32) -> Option<Span> {
-        let &(_, start) = self.by_length.range((want, 0)..).next()?;
-        Some(Span { start, len: want })
+        let &(len, end) = self.by_length.range((want, 0)..).next()?;
+        Some(Span { start: end - len, len: want })
     }
 
     /// The longest run, cut to `want`.
     pub fn longest(&self, want: u32) -> Option<Span> {
-        let &(len, start) = self.by_length.last()?;
-        Some(Span { start, len: len.min(want) })
+        let &(len, end) = self.by_length.last()?;
+        Some(Span { start: end - len, len: len.min(want) })
     }
 
     /// Takes `span` out; all of it must be free.
     pub fn take(&mut self, span: Span) {
-        let (&start, &len) = self
+        let (&end, start) = self
             .by_place
-            .range(..=span.start)
-            .next_back()
+            .range_mut(span.end()..)
+            .next()
             .expect("a span to take lies in a free run");
-        let (end, span_end) = (start + len, span.end());
-        assert!(span_end <= end, "a span to take lies in one free run");
-        self.drop_run(start, len);
-        if start < span.start {
-            self.add_run(start, span.start - start);
+        let first = *start;
+        assert!(first <= span.start, "a span to take lies in one free run");
+        self.by_length.remove(&(end - first, end));
+        if span.end() < end {
+            *start = span.end();
+            self.by_length.insert((end - span.end(), end));
+        } else {
+            self.by_place.remove(&end);
         }
-        if span_end < end {
-            self.add_run(span_end, end - span_end);
+        if first < span.start {
+            self.add_run(first, span.start);
         }
         self.free -= span.len;
+    }
+
+    /// Takes out whatever part of `span` is free.
+    pub fn take_any(&mut self, span: Span) {
+        let mut at = span.start;
+        while let Some(free) = self.next_from(at, u32::MAX).filter(|free| free.start < span.end()) {
+            let end = free.end().min(span.end());
+            self.take(Span { start: free.start, len: end - free.start });
+            at = end;
+        }
     }
 
     /// Gives `span` back; none of it may be free already. Joins its neighbours.
     pub fn release(&mut self, span: Span) {
         let (mut start, mut end) = (span.start, span.end());
-        if let Some((&before, &len)) = self.by_place.range(..start).next_back() {
-            assert!(before + len <= start, "a span to release is not free yet");
-            if before + len == start {
-                self.drop_run(before, len);
-                start = before;
+        if let Some(&before) = self.by_place.get(&start) {
+            self.drop_run(before, start);
+            start = before;
+        }
+        if let Some((&after, &first)) = self.by_place.range(span.start + 1..).next() {
+            assert!(first >= end, "a span to release is not free yet");
+            if first == end {
+                self.drop_run(first, after);
+                end = after;
             }
         }
-        if let Some((&after, &len)) = self.by_place.range(span.start..).next() {
-            assert!(after >= end, "a span to release is not free yet");
-            if after == end {
-                self.drop_run(after, len);
-                end += len;
-            }
-        }
-        self.add_run(start, end - start);
+        self.add_run(start, end);
         self.free += span.len;
     }
 
-    fn add_run(&mut self, start: u32, len: u32) {
-        self.by_place.insert(start, len);
-        self.by_length.insert((len, start));
+    fn add_run(&mut self, start: u32, end: u32) {
+        self.by_place.insert(end, start);
+        self.by_length.insert((end - start, end));
     }
 
-    fn drop_run(&mut self, start: u32, len: u32) {
-        self.by_place.remove(&start);
-        self.by_length.remove(&(len, start));
+    fn drop_run(&mut self, start: u32, end: u32) {
+        self.by_place.remove(&end);
+        self.by_length.remove(&(end - start, end));
     }
 }
 
@@ -141,7 +158,7 @@ mod tests {
     use super::*;
 
     fn spans(free: &FreeExtents) -> Vec<(u32, u32)> {
-        free.by_place.iter().map(|(&start, &len)| (start, len)).collect()
+        free.by_place.iter().map(|(&end, &start)| (start, end - start)).collect()
     }
 
     #[test]
@@ -185,6 +202,54 @@ mod tests {
         assert_eq!(free.best_fit(4), Some(Span { start: 0, len: 4 }));
         assert_eq!(free.best_fit(44), None);
         assert_eq!(free.longest(100), Some(Span { start: 21, len: 43 }));
+    }
+
+    #[test]
+    fn taking_whatever_is_free_leaves_the_rest() {
+        let mut free = FreeExtents::from_bitmap(&[0; 8], 64);
+        free.take(Span { start: 8, len: 8 });
+        free.take_any(Span { start: 4, len: 16 });
+        assert_eq!(spans(&free), [(0, 4), (20, 44)]);
+        free.take_any(Span { start: 5, len: 10 });
+        assert_eq!((free.free(), free.longest_len(), free.runs()), (48, 44, 2));
+    }
+
+    #[test]
+    fn it_agrees_with_a_plain_bitmap_whatever_is_done() {
+        const CLUSTERS: u32 = 700;
+        let mut map = vec![0u8; 96];
+        bitmap::fill_padding(&mut map, CLUSTERS);
+        let mut free = FreeExtents::from_bitmap(&map, CLUSTERS);
+        let mut seed = 0x5eed_u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let place = (seed >> 33) as u32 % CLUSTERS;
+            let want = 1 + (seed >> 50) as u32 % 20;
+            let next = bitmap::next_zero_run(&map, place..CLUSTERS)
+                .map(|run| Span { start: run.start, len: want.min(run.end - run.start) });
+            assert_eq!(free.next_from(place, want), next);
+            let runs: Vec<u32> =
+                bitmap::zero_runs(&map, 0..CLUSTERS).map(|run| run.end - run.start).collect();
+            assert_eq!(free.longest_len(), runs.iter().copied().max().unwrap_or(0));
+            assert_eq!(free.best_fit(want).is_some(), runs.iter().any(|len| *len >= want));
+            assert_eq!(free.runs(), runs.len());
+            if seed & 1 == 0 {
+                let pick =
+                    [next, free.best_fit(want), free.longest(want)][(seed >> 1) as usize % 3];
+                if let Some(span) = pick {
+                    assert_eq!(bitmap::set_range(&mut map, span.start..span.end()), span.len);
+                    free.take(span);
+                }
+            } else {
+                let used: Vec<Range<u32>> = bitmap::set_runs(&map, place..CLUSTERS).collect();
+                if let Some(run) = used.first() {
+                    let len = want.min(run.end - run.start);
+                    bitmap::clear_range(&mut map, run.start..run.start + len);
+                    free.release(Span { start: run.start, len });
+                }
+            }
+            assert_eq!(free.free(), bitmap::count_zeros(&map, 0..CLUSTERS));
+        }
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //!   open     descriptor block, bitmap block, permission for both         may wait, may read
 //!   lock     ── Rank::Group ───────────────────────────────────────────────────────────────
 //!   uninit   BLOCK_UNINIT: compute the real bitmap, count it, drop the flag
-//!   change   bits → counters → bitmap checksum → descriptor checksum
+//!   change   bits → counters → bitmap checksum → descriptor checksum → group index
 //!   unlock   ──────────────────────────────────────────────────────────────────────────────
 //! ```
 
 use crate::alloc::free_extents::{FreeExtents, Span};
+use crate::alloc::ladder::Pick;
 use crate::group::{Bitmap, GroupState};
 use crate::volume::Volume;
 use extant_base::lock::MutexGuard;
-use extant_base::{GroupNr, Result, Site, What};
+use extant_base::{Error, GroupNr, Result, Site, Tid, What};
 use extant_crc32c::{crc32c, flip_delta};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::bitmap;
@@ -38,8 +39,12 @@ pub(crate) struct GroupBlocks {
 }
 
 impl GroupBlocks {
-    /// Fetches and checks what a change of `map` in group `nr` needs.
+    /// Fetches and checks what a change of `map` in group `nr` needs. A map that was found
+    /// unusable is not looked at again: `Corrupt(BitmapCount)`.
     pub(crate) fn fetch(volume: &Volume, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
+        if volume.group(nr).is_bad(map) {
+            return Err(Site::of_group(nr).corrupt(What::BitmapCount));
+        }
         let (descriptor, place) = volume.descriptor_block(nr)?;
         let bitmap = match map {
             Map::Blocks => volume.block_bitmap(nr)?,
@@ -88,25 +93,88 @@ impl<'a> GroupEdit<'a> {
         Ok(GroupEdit { volume, nr: blocks.nr, map: blocks.map, bitmap, state, desc })
     }
 
+    /// The free clusters that `pick` finds, checked to be free in the bitmap too.
+    ///
+    /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor, or bitmap and free extents,
+    /// disagree.
+    pub(super) fn pick(&mut self, pick: Pick) -> Result<Option<Span>> {
+        let found = match self.scan(pick) {
+            Some(span) => Some(span),
+            None => pick.from(self.free_extents()?),
+        };
+        match found {
+            Some(span) if !self.all(span, false) => Err(self.miscounted()),
+            found => Ok(found),
+        }
+    }
+
+    /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
+    fn scan(&self, pick: Pick) -> Option<Span> {
+        if self.volume.short_cuts {
+            return None;
+        }
+        let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        let span = pick.scan(&self.bitmap.read(), clusters)?;
+        let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
+        self.state.pending.spans().all(apart).then_some(span)
+    }
+
+    fn miscounted(&self) -> Error {
+        Site::of_group(self.nr).corrupt(What::BitmapCount)
+    }
+
     /// The group's free extents, read from the bitmap the first time.
-    pub(crate) fn free_extents(&mut self) -> Result<&mut FreeExtents> {
-        let bad = Site::of_group(self.nr).corrupt(What::BitmapCount);
-        if self.state.block_map_bad {
-            return Err(bad);
+    fn free_extents(&mut self) -> Result<&mut FreeExtents> {
+        if self.volume.group(self.nr).is_bad(Map::Blocks) {
+            return Err(self.miscounted());
         }
         if self.state.free.is_none() {
             let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
-            let free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
+            let mut free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
             if free.free() != self.desc.free_clusters {
-                self.state.block_map_bad = true;
-                self.volume
-                    .free_clusters
-                    .fetch_sub(i64::from(self.desc.free_clusters), Ordering::Relaxed);
-                return Err(bad);
+                return Err(self.miscounted());
+            }
+            for span in self.state.pending.spans() {
+                free.take_any(span);
             }
             self.state.free = Some(free);
         }
         Ok(self.state.free.as_mut().expect("just built"))
+    }
+
+    /// Takes `span`, whose bits are set now, out of the free extents.
+    pub(crate) fn take(&mut self, span: Span) {
+        if let Some(free) = self.state.free.as_mut() {
+            free.take(span);
+        }
+    }
+
+    /// Gives `span`, whose bits are clear now, back: at once, or when the handle's transaction is
+    /// durable.
+    pub(crate) fn release(&mut self, span: Span, handle: &Handle<'_>) {
+        match self.volume.frees_wait_for(handle) {
+            Some(tid) => {
+                if self.state.pending.push(tid, span) {
+                    self.volume.pending_groups.note(tid, self.nr);
+                }
+            }
+            None => {
+                if let Some(free) = self.state.free.as_mut() {
+                    free.release(span);
+                }
+            }
+        }
+    }
+
+    /// Remembers that the map being changed is unusable; nothing of it counts as free any more.
+    pub(crate) fn set_bad(&mut self) {
+        set_bad(self.volume, self.nr, self.map, &mut self.state, &self.desc);
+    }
+
+    /// Counts clusters that were handed out.
+    pub(crate) fn count_used(&mut self, clusters: u32) {
+        self.desc.free_clusters = self.desc.free_clusters.saturating_sub(clusters);
+        self.volume.free_clusters.fetch_sub(i64::from(clusters), Ordering::Relaxed);
     }
 
     /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
@@ -133,7 +201,9 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn flip(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<()> {
         let flipped = self.change(span, used, handle)?;
         assert_eq!(flipped, span.len, "every bit of a flipped range changes");
-        if self.volume.csum.seed().is_some() {
+        if !self.volume.short_cuts {
+            self.sum_anew();
+        } else if self.volume.csum.seed().is_some() {
             let bits = u64::from(self.covered_bits());
             let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
             let sum = self.sum() ^ delta;
@@ -205,12 +275,69 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    /// Writes the descriptor with its checksum and unlocks the group.
+    /// Writes the descriptor with its checksum, enters the group in the index and unlocks it.
     pub(crate) fn finish(self, blocks: &GroupBlocks, handle: &Handle<'_>) -> Result<()> {
-        let block = blocks.descriptor.write(handle)?;
-        let mut bytes = block.bytes_mut();
-        self.desc.write(&mut bytes[blocks.place.clone()], self.nr, &self.volume.csum);
+        {
+            let block = blocks.descriptor.write(handle)?;
+            let mut bytes = block.bytes_mut();
+            self.desc.write(&mut bytes[blocks.place.clone()], self.nr, &self.volume.csum);
+        }
+        if self.map == Map::Blocks {
+            enter(self.volume, self.nr, &self.state, self.desc.free_clusters);
+        }
         Ok(())
+    }
+}
+
+/// Enters a locked group in the index: its longest run, or what its count allows at most.
+fn enter(volume: &Volume, nr: GroupNr, state: &GroupState, counted: u32) {
+    let longest = match &state.free {
+        _ if volume.group(nr).is_bad(Map::Blocks) => 0,
+        Some(free) => free.longest_len(),
+        None => counted,
+    };
+    volume.group_index.set(nr, longest);
+}
+
+/// Marks a map of a locked group unusable, once.
+fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
+    if !volume.group(nr).set_bad(map) {
+        return;
+    }
+    match map {
+        Map::Blocks => {
+            state.free = None;
+            let lost = i64::from(desc.free_clusters);
+            volume.free_clusters.fetch_sub(lost, Ordering::Relaxed);
+            volume.group_index.set(nr, 0);
+        }
+        Map::Inodes => {
+            let lost = i64::from(desc.free_inodes);
+            volume.free_inodes.fetch_sub(lost, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
+pub(super) fn release_pending(volume: &Volume, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
+    let descriptor = volume.descriptor_block(nr);
+    let mut state = volume.group(nr).state.lock();
+    let counted =
+        descriptor.map_or(0, |(block, place)| GroupDesc::parse(&block.read()[place]).free_clusters);
+    while let Some(span) = state.pending.pop_durable(&is_durable) {
+        if let Some(free) = state.free.as_mut() {
+            free.release(span);
+        }
+    }
+    enter(volume, nr, &state, counted);
+}
+
+impl Volume {
+    /// Remembers that the block bitmap of `nr` is unusable. Locks: takes `Group`.
+    pub(super) fn give_up_block_map(&self, nr: GroupNr) {
+        let desc = self.descriptor(nr).unwrap_or_default();
+        let mut state = self.group(nr).state.lock();
+        set_bad(self, nr, Map::Blocks, &mut state, &desc);
     }
 }
 

@@ -109,24 +109,24 @@ impl Volume {
         nr: GroupNr,
         directory: bool,
     ) -> Result<Option<Ino>> {
-        if self.descriptor(nr)?.free_inodes == 0 {
+        if self.group(nr).is_bad(Map::Inodes) || self.descriptor(nr)?.free_inodes == 0 {
             return Ok(None);
         }
         let inodes = self.layout.inodes_per_group();
         let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        if edit.state.inode_map_bad || edit.desc.free_inodes == 0 {
+        if edit.desc.free_inodes == 0 {
             return Ok(None);
         }
         let from = edit.state.inode_hint.min(inodes);
         let slot = edit.next_clear(from..inodes).or_else(|| edit.next_clear(0..from));
         let ino = slot.and_then(|slot| self.layout.ino_of_slot(nr, slot));
         let (Some(slot), Some(ino)) = (slot, ino) else {
-            edit.state.inode_map_bad = true;
+            edit.set_bad();
             return Err(Site::of_group(nr).corrupt(What::FreeInodesCount));
         };
         if ino.get() < self.layout.first_ino() {
-            edit.state.inode_map_bad = true;
+            edit.set_bad();
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
@@ -141,11 +141,17 @@ impl Volume {
         Ok(Some(ino))
     }
 
+    /// Counts an inode whose bit was clear.
     fn count_inode(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
+        edit.desc.free_inodes = edit.desc.free_inodes.saturating_sub(1);
+        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        self.count_life(edit, slot, directory);
+    }
+
+    /// Counts an inode that begins to live in `slot`, whatever its bit was.
+    fn count_life(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
         let inodes = self.layout.inodes_per_group();
         let desc = &mut edit.desc;
-        desc.free_inodes = desc.free_inodes.saturating_sub(1);
-        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         if self.csum.groups_may_be_uninit() && slot + 1 > inodes - desc.itable_unused.min(inodes) {
             desc.itable_unused = inodes - (slot + 1);
         }
@@ -157,17 +163,21 @@ impl Volume {
 
     /// Gives an inode number back. Its blocks are released and its slot is cleared already.
     ///
-    /// A bit that is clear already marks the group's map bad and changes no counter. Errors:
-    /// `Corrupt`, `Device`. Locks: takes `Group`.
+    /// A bit that is clear already marks the group's map bad and changes no counter; in a group
+    /// marked so before the number stays taken. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
         let at = Site::of_ino(ino);
         let place = self.layout.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let nr = place.group;
+        if self.group(nr).is_bad(Map::Inodes) {
+            // A leak is safe; the damage was reported when it was found.
+            return Ok(());
+        }
         let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         let span = Span { start: place.slot, len: 1 };
-        if edit.state.inode_map_bad || !edit.all(span, true) {
-            edit.state.inode_map_bad = true;
+        if !edit.all(span, true) {
+            edit.set_bad();
             return Err(at.group(nr).corrupt(What::InodeAlreadyFree));
         }
         edit.flip(span, false, handle)?;
@@ -182,7 +192,8 @@ impl Volume {
         edit.finish(&blocks, handle)
     }
 
-    /// Marks an inode used whatever it was; returns whether it was free. For replay and mkfs.
+    /// Marks an inode used whatever its bit was; returns whether it was free. For replay and mkfs:
+    /// no inode lives in the slot, so a directory is always one more.
     ///
     /// Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn mark_inode(
@@ -198,6 +209,8 @@ impl Volume {
         let fresh = edit.force(Span { start: place.slot, len: 1 }, true, handle)? == 1;
         if fresh {
             self.count_inode(&mut edit, place.slot, directory);
+        } else {
+            self.count_life(&mut edit, place.slot, directory);
         }
         edit.finish(&blocks, handle)?;
         if self.descriptor(place.group)?.block_uninit(&self.csum) {

@@ -1,10 +1,11 @@
 //! Which blocks and inodes are free, and handing them out.
 //!
 //! ```text
-//!   request (goal, want) ─► group by group ─► one group, under its lock:
-//!                                               free extents   find, take
-//!                                               bitmap         set bits          ┐ one unit:
-//!                                               descriptor     count, flip sums  ┘ all or none
+//!   request (goal, want) ─► ladder ──group index──► one group, under its lock:
+//!                                                     free extents   find, take
+//!                                                     bitmap         set bits          ┐ one unit:
+//!                                                     descriptor     count, flip sums  ┘ all or none
+//!   free                 ─► one group ─► pending ──its transaction is durable──► free extents
 //! ```
 //!
 //! Blocks and permission to change them are fetched before the group lock, so nothing waits for a
@@ -16,4 +17,8 @@ pub(crate) mod blocks;
 pub(crate) mod bulk;
 pub(crate) mod free_extents;
 pub(crate) mod group_edit;
+pub(crate) mod group_index;
 pub(crate) mod inodes;
+pub(crate) mod ladder;
+pub(crate) mod mark;
+pub(crate) mod pending;

@@ -1,6 +1,7 @@
 //! Tests of the parts that change a volume, with a look inside: made by this engine or by mke2fs,
 //! changed under a handle, judged by `e2fsck -fn` and debugfs.
 
+mod allocation;
 mod attributes;
 mod damage;
 mod maps;
@@ -14,7 +15,7 @@ use crate::inode::Body;
 use crate::mkfs::{MkfsOptions, format_open};
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Ino, Result};
-use extant_blockdev::FileDevice;
+use extant_blockdev::{BlockDevice, FileDevice};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::InodeFlags;
@@ -52,6 +53,13 @@ impl Bench {
         e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
         let device = Arc::new(FileDevice::open_rw(&path).unwrap());
         Bench { volume: open(device), path, _dir: dir }
+    }
+
+    /// Writes everything home and opens the volume anew: nothing of it is in memory.
+    pub(super) fn reopen(&mut self) {
+        self.volume.settle_superblock().unwrap();
+        self.volume.journal.sync().unwrap();
+        self.volume = open(Arc::clone(&self.volume.device));
     }
 
     /// Runs `change` under a handle.
@@ -154,7 +162,7 @@ impl Bench {
     }
 }
 
-fn open(device: Arc<FileDevice>) -> Volume {
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
     let options = VolumeOptions {
         read_only: false,
         environment: Environment::fixed(NOW, 9),

@@ -1,0 +1,202 @@
+//! Which groups have how much room, without looking at the groups.
+//!
+//! ```text
+//!   level    1  2  3  4 …  20         a group is on level k while its longest free run
+//!   group 0  x  x  x                  has at least 2^(k-1) clusters
+//!   group 1  x  x  x  x  x
+//!   group 2
+//!   group 3  x                        "who holds 8?" = next bit of level 4's column
+//! ```
+//!
+//! One column of bits a level, cut into chunks of 1024 groups with a count each, so that a search
+//! reads a few words however many groups are full. A group that was not allocated from yet stands
+//! at what its descriptor's free count allows at most; the first visit makes it exact. A group's
+//! entry changes under its group lock; searches take no lock and treat what they find as a hint.
+
+use crate::volume::Volume;
+use extant_base::{Error, GroupNr, Result};
+use extant_ondisk::group_desc::GroupDesc;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const CHUNK: u32 = 1024;
+const WORDS: usize = CHUNK as usize / 64;
+/// A group has at most 2^19 clusters, so a run of them is on level 20.
+const LEVELS: usize = 20;
+/// Nothing is known of the group.
+const UNKNOWN: u8 = 0xFF;
+
+/// The level of a longest free run of `len` clusters; 0 when there is none.
+pub(crate) fn level_of(len: u32) -> u8 {
+    (u32::BITS - len.leading_zeros()).min(LEVELS as u32) as u8
+}
+
+/// The lowest level whose every group surely holds a run of `want` clusters.
+pub(crate) fn sure_level(want: u32) -> u8 {
+    level_of(want.max(1).next_power_of_two())
+}
+
+/// The longest free runs of all groups, by level.
+pub(crate) struct GroupIndex {
+    groups: u32,
+    chunks: Box<[OnceLock<Box<Chunk>>]>,
+}
+
+struct Chunk {
+    /// Whether every group here has an entry.
+    seeded: AtomicBool,
+    level: [AtomicU8; CHUNK as usize],
+    columns: [[AtomicU64; WORDS]; LEVELS],
+    counts: [AtomicU32; LEVELS],
+}
+
+impl Chunk {
+    fn new() -> Box<Chunk> {
+        Box::new(Chunk {
+            seeded: AtomicBool::new(false),
+            level: [const { AtomicU8::new(UNKNOWN) }; CHUNK as usize],
+            columns: [const { [const { AtomicU64::new(0) }; WORDS] }; LEVELS],
+            counts: [const { AtomicU32::new(0) }; LEVELS],
+        })
+    }
+
+    /// The first group of `range` (numbers within the chunk) on `level`, which is at least 1.
+    fn find(&self, level: u8, range: Range<u32>) -> Option<u32> {
+        let column = usize::from(level) - 1;
+        if self.counts[column].load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let word = self.columns[column][at as usize / 64].load(Ordering::Relaxed);
+            let word = word >> (at % 64);
+            if word != 0 {
+                return Some(at + word.trailing_zeros()).filter(|hit| *hit < range.end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+}
+
+impl GroupIndex {
+    pub(crate) fn new(groups: u32) -> GroupIndex {
+        let chunks = groups.div_ceil(CHUNK);
+        GroupIndex { groups, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn chunk(&self, nr: u32) -> &Chunk {
+        self.chunks[(nr / CHUNK) as usize].get_or_init(Chunk::new)
+    }
+
+    /// The level of `nr`; `None` while nothing is known.
+    pub(crate) fn level(&self, nr: GroupNr) -> Option<u8> {
+        let level = self.chunk(nr.0).level[(nr.0 % CHUNK) as usize].load(Ordering::Relaxed);
+        (level != UNKNOWN).then_some(level)
+    }
+
+    /// Enters that the longest free run of `nr` has `longest` clusters. The caller holds the
+    /// group's lock.
+    pub(crate) fn set(&self, nr: GroupNr, longest: u32) {
+        let chunk = self.chunk(nr.0);
+        let n = (nr.0 % CHUNK) as usize;
+        let new = level_of(longest);
+        let old = chunk.level[n].load(Ordering::Relaxed);
+        if old == new {
+            return;
+        }
+        chunk.level[n].store(new, Ordering::Relaxed);
+        let old = if old == UNKNOWN { 0 } else { old };
+        let bit = 1u64 << (n % 64);
+        for column in usize::from(old)..usize::from(new) {
+            chunk.columns[column][n / 64].fetch_or(bit, Ordering::Relaxed);
+            chunk.counts[column].fetch_add(1, Ordering::Relaxed);
+        }
+        for column in usize::from(new)..usize::from(old) {
+            chunk.columns[column][n / 64].fetch_and(!bit, Ordering::Relaxed);
+            chunk.counts[column].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Volume {
+    /// The first group of `range` on `level` (at least 1), descriptors of groups that nobody asked
+    /// for yet being read as the search comes to them.
+    ///
+    /// Errors: `Device`. Locks: takes `Group`.
+    pub(crate) fn next_group_on(&self, level: u8, range: Range<u32>) -> Result<Option<GroupNr>> {
+        let index = &self.group_index;
+        let end = range.end.min(index.groups);
+        let mut at = range.start;
+        while at < end {
+            let chunk = index.chunk(at);
+            let base = at / CHUNK * CHUNK;
+            if !chunk.seeded.load(Ordering::Acquire) {
+                self.seed_groups(base..(base + CHUNK).min(index.groups))?;
+                chunk.seeded.store(true, Ordering::Release);
+            }
+            let upto = end.min(base + CHUNK);
+            if let Some(hit) = chunk.find(level, at - base..upto - base) {
+                return Ok(Some(GroupNr(base + hit)));
+            }
+            at = upto;
+        }
+        Ok(None)
+    }
+
+    /// Enters groups that have no entry yet with what their descriptors allow at most. A group
+    /// whose descriptor is damaged has no room.
+    fn seed_groups(&self, range: Range<u32>) -> Result<()> {
+        for nr in range.map(GroupNr) {
+            if self.group_index.level(nr).is_some() {
+                continue;
+            }
+            let checked = match self.descriptor(nr) {
+                Ok(_) => true,
+                Err(error @ Error::Corrupt { .. }) => {
+                    self.note_error(&error);
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            let (block, place) = self.descriptor_block(nr)?;
+            let _state = self.group(nr).state.lock();
+            // Whoever was faster knows better.
+            if self.group_index.level(nr).is_none() {
+                let free = GroupDesc::parse(&block.read()[place]).free_clusters;
+                self.group_index.set(nr, if checked { free } else { 0 });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_powers_of_two() {
+        let levels: Vec<u8> = [0, 1, 2, 3, 4, 7, 8, 524_288, u32::MAX].map(level_of).into();
+        assert_eq!(levels, [0, 1, 2, 2, 3, 3, 4, 20, 20]);
+        let sure: Vec<u8> = [0, 1, 2, 3, 4, 5, 8, 9].map(sure_level).into();
+        assert_eq!(sure, [1, 1, 2, 3, 3, 4, 4, 5]);
+    }
+
+    #[test]
+    fn a_group_is_found_on_its_level_and_those_below() {
+        let index = GroupIndex::new(3000);
+        assert_eq!(index.level(GroupNr(2999)), None);
+        index.set(GroupNr(70), 100);
+        index.set(GroupNr(71), 3);
+        let find = |level, range: Range<u32>| index.chunk(0).find(level, range);
+        assert_eq!(find(7, 0..1024), Some(70));
+        assert_eq!(find(8, 0..1024), None);
+        assert_eq!(find(2, 71..1024), Some(71));
+        assert_eq!(find(1, 0..70), None);
+        index.set(GroupNr(70), 0);
+        assert_eq!((index.level(GroupNr(70)), find(1, 0..1024)), (Some(0), Some(71)));
+        assert_eq!(index.chunk(0).counts[0].load(Ordering::Relaxed), 1);
+    }
+}

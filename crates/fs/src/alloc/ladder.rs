@@ -1,0 +1,249 @@
+//! Which group to allocate in: from the goal outwards, by what the index says.
+//!
+//! ```text
+//!   Near   goal      the goal itself, else the shortest run of its group that holds the request
+//!          sure      the next groups whose longest run surely holds it
+//!          perhaps   the next groups whose longest run may hold it
+//!          shorter   the longest runs there are, half as long with each step
+//!   Next   the first free clusters behind the goal, whatever their number: a bulk load fills the
+//!          volume from front to back and leaves no gap
+//! ```
+//!
+//! Each step asks the group index, so groups without room are never visited. Groups that promised
+//! more than they had (nobody had looked yet) are visited a bounded number of times a call; the
+//! last step takes anything. Source: ext4 documentation, "Block and Inode Allocation Policy".
+
+use crate::alloc::blocks::{Request, Search};
+use crate::alloc::free_extents::{FreeExtents, Span};
+use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::alloc::group_index::{level_of, sure_level};
+use crate::volume::Volume;
+use extant_base::{Error, GroupNr, Result};
+use extant_journal::Handle;
+use extant_ondisk::bitmap;
+
+/// Groups that may disappoint one call before it takes what it finds.
+const VISITS: u32 = 64;
+
+/// A search inside one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// `want` clusters at this one, else the shortest run that holds `want`.
+    At(u32, u32),
+    /// The shortest run that holds so many clusters.
+    Whole(u32),
+    /// The longest run if it has at least `least` clusters, cut to `want`.
+    Longest { least: u32, want: u32 },
+    /// The first free clusters at or behind this one, up to `want`.
+    Next(u32, u32),
+}
+
+impl Pick {
+    /// The answer of the free extents.
+    pub(super) fn from(self, free: &FreeExtents) -> Option<Span> {
+        match self {
+            Pick::At(goal, want) => {
+                free.at(goal, want).filter(|span| span.len == want).or_else(|| free.best_fit(want))
+            }
+            Pick::Whole(want) => free.best_fit(want),
+            Pick::Longest { least, want } => {
+                free.longest(want).filter(|_| free.longest_len() >= least)
+            }
+            Pick::Next(place, want) => free.next_from(place, want),
+        }
+    }
+
+    /// The same answer from the bitmap alone, whose first `clusters` bits count.
+    pub(super) fn scan(self, map: &[u8], clusters: u32) -> Option<Span> {
+        let runs = || {
+            bitmap::zero_runs(map, 0..clusters)
+                .map(|run| Span { start: run.start, len: run.end - run.start })
+        };
+        let cut = |span: Span, want: u32| Span { len: span.len.min(want), ..span };
+        let best = |want| {
+            runs().filter(|run| run.len >= want).min_by_key(|run| run.len).map(|run| cut(run, want))
+        };
+        match self {
+            Pick::At(goal, want) => bitmap::next_zero_run(map, goal.min(clusters)..clusters)
+                .map(|run| Span { start: run.start, len: run.end - run.start })
+                .filter(|run| run.start == goal && run.len >= want)
+                .map(|run| cut(run, want))
+                .or_else(|| best(want)),
+            Pick::Whole(want) => best(want),
+            Pick::Longest { least, want } => runs()
+                .max_by_key(|run| run.len)
+                .filter(|run| run.len >= least)
+                .map(|run| cut(run, want)),
+            Pick::Next(place, want) => bitmap::next_zero_run(map, place.min(clusters)..clusters)
+                .map(|run| cut(Span { start: run.start, len: run.end - run.start }, want)),
+        }
+    }
+}
+
+/// The groups one request may use, and where it starts.
+struct Climb {
+    first: GroupNr,
+    /// One behind the last group that may be used.
+    end: u32,
+    visits: u32,
+}
+
+impl Volume {
+    /// Finds and takes up to `want` clusters for `request`. `None`: nothing is free.
+    pub(super) fn climb(
+        &self,
+        handle: &Handle<'_>,
+        request: &Request,
+        want: u32,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
+        let mut climb = Climb { first, end: self.groups_below(request.below), visits: VISITS };
+        if request.search == Search::Next {
+            return self.climb_in_order(handle, &mut climb, bit, want);
+        }
+        if first.0 < climb.end
+            && let Some(span) = self.allocate_in(handle, first, Pick::At(bit, want))?
+        {
+            return Ok(Some((first, span)));
+        }
+        let (sure, perhaps) = (sure_level(want), level_of(want));
+        let mut steps = vec![(sure, Pick::Whole(want))];
+        if perhaps < sure {
+            steps.push((perhaps, Pick::Whole(want)));
+        }
+        let shorter = (1..=perhaps).rev().map(|level| {
+            let least = 1 << (level - 1);
+            (level, Pick::Longest { least, want })
+        });
+        for (level, pick) in steps.into_iter().chain(shorter) {
+            let found = self.climb_level(handle, &mut climb, level, pick)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many groups lie whole before block `below`.
+    fn groups_below(&self, below: u64) -> u32 {
+        if below >= self.layout.blocks_count() {
+            return self.layout.groups_count();
+        }
+        let blocks = below.saturating_sub(self.layout.first_data_block().0);
+        // Fewer groups than the volume has.
+        (blocks / u64::from(self.layout.blocks_per_group())) as u32
+    }
+
+    /// Tries the groups of one level, once round from behind the goal's.
+    fn climb_level(
+        &self,
+        handle: &Handle<'_>,
+        climb: &mut Climb,
+        level: u8,
+        pick: Pick,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        let turn = (climb.first.0 + 1).min(climb.end);
+        for range in [turn..climb.end, 0..turn] {
+            let mut at = range.start;
+            while let Some(nr) = self.next_group_on(level, at..range.end)? {
+                // On the last level whatever there is is taken, and every group may be visited.
+                if climb.visits == 0 && level > 1 {
+                    return Ok(None);
+                }
+                if let Some(span) = self.allocate_in(handle, nr, pick)? {
+                    return Ok(Some((nr, span)));
+                }
+                climb.visits = climb.visits.saturating_sub(1);
+                at = nr.0 + 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first free clusters at or behind the goal, once round.
+    fn climb_in_order(
+        &self,
+        handle: &Handle<'_>,
+        climb: &mut Climb,
+        bit: u32,
+        want: u32,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        if climb.first.0 < climb.end
+            && let Some(span) = self.allocate_in(handle, climb.first, Pick::Next(bit, want))?
+        {
+            return Ok(Some((climb.first, span)));
+        }
+        self.climb_level(handle, climb, 1, Pick::Next(0, want))
+    }
+
+    /// Takes what `pick` finds in group `nr`. A damaged group is noted, remembered, and has
+    /// nothing.
+    fn allocate_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+        if self.group(nr).is_bad(Map::Blocks) || self.group_index.level(nr) == Some(0) {
+            return Ok(None);
+        }
+        match self.take_in(handle, nr, pick) {
+            Err(error @ Error::Corrupt { .. }) => {
+                self.note_error(&error);
+                self.give_up_block_map(nr);
+                Ok(None)
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+        let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
+        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        let Some(span) = edit.pick(pick)? else {
+            edit.finish(&blocks, handle)?;
+            return Ok(None);
+        };
+        edit.flip(span, true, handle)?;
+        edit.take(span);
+        edit.count_used(span.len);
+        edit.finish(&blocks, handle)?;
+        Ok(Some(span))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree_and_bitmap_give_the_same_answers() {
+        const CLUSTERS: u32 = 500;
+        let mut seed = 0x5eed_u64;
+        for round in 0..300 {
+            let mut map = vec![0u8; 64];
+            for byte in &mut map {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte =
+                    if round % 3 == 0 { (seed >> 33) as u8 } else { ((seed >> 40) & 0x81) as u8 };
+            }
+            bitmap::fill_padding(&mut map, CLUSTERS);
+            let free = FreeExtents::from_bitmap(&map, CLUSTERS);
+            let (place, want) = ((seed >> 20) as u32 % CLUSTERS, 1 + (seed >> 50) as u32 % 9);
+            let at = free.at(place, want);
+            assert_eq!(
+                Pick::Next(place, want).from(&free),
+                Pick::Next(place, want).scan(&map, CLUSTERS)
+            );
+            let len = |span: Option<Span>| span.map(|span| span.len);
+            for pick in [
+                Pick::At(place, want),
+                Pick::Whole(want),
+                Pick::Longest { least: 1, want },
+                Pick::Longest { least: 30, want },
+            ] {
+                let (tree, scan) = (pick.from(&free), pick.scan(&map, CLUSTERS));
+                assert_eq!(len(tree), len(scan), "{pick:?}");
+                if matches!(pick, Pick::At(..)) && len(at) == Some(want) {
+                    assert_eq!(tree, at);
+                    assert_eq!(scan, at);
+                }
+            }
+        }
+    }
+}

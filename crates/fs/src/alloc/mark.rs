@@ -1,0 +1,72 @@
+//! Marking blocks whatever their bits say, and reading bits: for replay, repair and mkfs.
+//!
+//! ```text
+//!   bits before   1 0 0 1      mark used ─►  1 1 1 1     counters change by 2, the sum is made anew
+//! ```
+
+use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Result, Site, What};
+use extant_journal::Handle;
+
+impl Volume {
+    /// Marks blocks used or free whatever they were, counting only bits that change: for replay.
+    ///
+    /// Errors: `Corrupt` when the range leaves the volume; `Device`. Locks: takes `Group`.
+    pub(crate) fn mark_blocks(
+        &self,
+        handle: &Handle<'_>,
+        start: BlockNr,
+        len: u64,
+        used: bool,
+    ) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        if !self.layout.holds(start, len) || self.is_system(start, len) {
+            return Err(Site::of_block(start).corrupt(What::ExtentRange));
+        }
+        for (nr, span) in self.spans(start, len) {
+            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
+            let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+            let flipped = edit.force(span, used, handle)?;
+            if used {
+                edit.count_used(flipped);
+            } else {
+                edit.count_free(flipped);
+            }
+            edit.finish(&blocks, handle)?;
+        }
+        Ok(())
+    }
+
+    /// The free blocks among `len` from `start` on, whole clusters, as (first, how many).
+    ///
+    /// Errors: `Corrupt` when the range leaves the volume or touches metadata at fixed places, and
+    /// for a damaged bitmap; `Device`.
+    pub(crate) fn free_runs(&self, start: BlockNr, len: u64) -> Result<Vec<(BlockNr, u64)>> {
+        if !self.layout.holds(start, len) || self.is_system(start, len) {
+            return Err(Site::of_block(start).corrupt(What::ExtentRange));
+        }
+        let ratio = u64::from(self.layout.cluster_ratio());
+        let mut runs: Vec<(BlockNr, u64)> = Vec::new();
+        for (nr, span) in self.spans(start, len) {
+            let free: Vec<u32> = self.block_bitmap(nr)?.with(|bytes| {
+                let is_free =
+                    |bit: &u32| extant_ondisk::bitmap::count_set(bytes, *bit..*bit + 1) == 0;
+                (span.start..span.end()).filter(is_free).collect()
+            });
+            for block in free.into_iter().filter_map(|bit| self.layout.block_of_bit(nr, bit)) {
+                match runs.last_mut() {
+                    Some((first, len)) if first.0 + *len == block.0 => *len += ratio,
+                    _ => runs.push((block, ratio)),
+                }
+            }
+        }
+        // A volume may end inside its last cluster.
+        for (first, len) in &mut runs {
+            *len = (*len).min(self.layout.blocks_count() - first.0);
+        }
+        Ok(runs)
+    }
+}

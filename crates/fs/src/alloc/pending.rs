@@ -1,0 +1,202 @@
+//! Clusters that were freed and cannot be handed out yet.
+//!
+//! ```text
+//!   free in transaction 7 ─► bits clear, counters up ─► pending (7) ──7 is durable──► free extents
+//!                                                          │ crash before that: the clusters
+//!                                                          ▼ belong to the old file, untouched
+//! ```
+//!
+//! Rule: what was freed by a transaction is not given to anybody before that transaction is
+//! durable. Nobody is told when one becomes so: whoever allocates next asks the journal about the
+//! oldest entry. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
+//! (jbd2)".
+
+use crate::alloc::free_extents::Span;
+use crate::alloc::group_edit::release_pending;
+use crate::volume::Volume;
+use extant_base::lock::{Mutex, Rank};
+use extant_base::{Error, GroupNr, Result, Tid};
+use extant_journal::Handle;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What of one group waits for a transaction. Guarded by the group's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    spans: VecDeque<(Tid, Span)>,
+}
+
+impl Pending {
+    /// Lets `span` wait for `tid`; true when nothing of the group waited for it before.
+    pub(crate) fn push(&mut self, tid: Tid, span: Span) -> bool {
+        match self.spans.back_mut() {
+            Some((last, before)) if *last == tid && before.end() == span.start => {
+                before.len += span.len;
+                false
+            }
+            Some((last, before)) if *last == tid && span.end() == before.start => {
+                *before = Span { start: span.start, len: span.len + before.len };
+                false
+            }
+            Some((last, _)) => {
+                let first_of_tid = *last != tid;
+                self.spans.push_back((tid, span));
+                first_of_tid
+            }
+            None => {
+                self.spans.push_back((tid, span));
+                true
+            }
+        }
+    }
+
+    /// The next span whose transaction is durable, out of the list.
+    pub(crate) fn pop_durable(&mut self, is_durable: impl Fn(Tid) -> bool) -> Option<Span> {
+        let &(tid, span) = self.spans.front()?;
+        if !is_durable(tid) {
+            return None;
+        }
+        self.spans.pop_front();
+        Some(span)
+    }
+
+    /// All spans that wait.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        self.spans.iter().map(|&(_, span)| span)
+    }
+}
+
+/// Which groups have something that waits, oldest transaction first.
+pub(crate) struct PendingGroups {
+    queue: Mutex<VecDeque<(Tid, GroupNr)>>,
+    /// The transaction of the first entry, and a bit above it while there is one.
+    oldest: AtomicU64,
+}
+
+const SOME: u64 = 1 << 32;
+
+impl PendingGroups {
+    pub(crate) fn new() -> PendingGroups {
+        PendingGroups { queue: Mutex::new(Rank::Leaf, VecDeque::new()), oldest: AtomicU64::new(0) }
+    }
+
+    /// Notes that something of `nr` waits for `tid`. Locks: takes `Leaf`.
+    pub(crate) fn note(&self, tid: Tid, nr: GroupNr) {
+        let mut queue = self.queue.lock();
+        queue.push_back((tid, nr));
+        self.note_oldest(&queue);
+    }
+
+    fn note_oldest(&self, queue: &VecDeque<(Tid, GroupNr)>) {
+        let oldest = queue.front().map_or(0, |(tid, _)| SOME | u64::from(tid.0));
+        self.oldest.store(oldest, Ordering::Release);
+    }
+
+    /// The next group whose transaction is durable, out of the queue.
+    fn pop_durable(&self, is_durable: impl Fn(Tid) -> bool) -> Option<GroupNr> {
+        let oldest = self.oldest.load(Ordering::Acquire);
+        if oldest & SOME == 0 || !is_durable(Tid(oldest as u32)) {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let &(tid, nr) = queue.front()?;
+        if !is_durable(tid) {
+            return None;
+        }
+        queue.pop_front();
+        self.note_oldest(&queue);
+        Some(nr)
+    }
+
+    /// The newest transaction that something waits for.
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
+    fn newest(&self) -> Option<Tid> {
+        self.queue.lock().back().map(|&(tid, _)| tid)
+    }
+}
+
+impl Volume {
+    /// The transaction that what `handle` frees has to wait for; `None` without a log.
+    pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
+        let _ = handle;
+        None
+    }
+
+    fn is_durable(&self, _tid: Tid) -> bool {
+        true
+    }
+
+    /// Lets groups whose freed clusters became durable hand them out again, at most `most` groups.
+    /// Returns how many there were. Locks: takes `Group`.
+    pub(crate) fn absorb_durable(&self, most: usize) -> usize {
+        let is_durable = |tid| self.is_durable(tid);
+        (0..most)
+            .map_while(|_| self.pending_groups.pop_durable(is_durable))
+            .map(|nr| release_pending(self, nr, is_durable))
+            .count()
+    }
+
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
+    /// Makes clusters usable that only wait for a commit, and unused preallocations; whether there
+    /// were any.
+    ///
+    /// Commits, so the caller holds no handle and no lock above `Rank::Handle`. Errors: `Device`,
+    /// `Aborted`.
+    pub(crate) fn reclaim_pending(&self) -> Result<bool> {
+        let Some(_newest) = self.pending_groups.newest() else { return Ok(false) };
+        Ok(self.absorb_durable(usize::MAX) > 0)
+    }
+
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
+    /// Runs `operation`, which starts and stops its own handle; once more when it found no space
+    /// though some only waited for a commit.
+    ///
+    /// `operation` leaves the volume whole when it fails. The caller holds no handle.
+    pub(crate) fn with_space_retry<T>(
+        &self,
+        mut operation: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace) if self.reclaim_pending()? => operation(),
+            done => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: u32, len: u32) -> Span {
+        Span { start, len }
+    }
+
+    #[test]
+    fn spans_wait_for_their_own_transaction() {
+        let mut pending = Pending::default();
+        assert!(pending.push(Tid(7), span(10, 2)));
+        assert!(!pending.push(Tid(7), span(12, 1)), "joined with the one before");
+        assert!(!pending.push(Tid(7), span(30, 1)));
+        assert!(!pending.push(Tid(7), span(28, 2)), "joined with the one behind");
+        assert!(pending.push(Tid(8), span(40, 1)));
+        assert_eq!(pending.spans().count(), 3);
+        let durable = |tid: Tid| tid == Tid(7);
+        assert_eq!(pending.pop_durable(durable), Some(span(10, 3)));
+        assert_eq!(pending.pop_durable(durable), Some(span(28, 3)));
+        assert_eq!(pending.pop_durable(durable), None);
+    }
+
+    #[test]
+    fn groups_come_back_oldest_first() {
+        let groups = PendingGroups::new();
+        assert_eq!(groups.pop_durable(|_| true), None);
+        groups.note(Tid(u32::MAX), GroupNr(3));
+        groups.note(Tid(0), GroupNr(1));
+        assert_eq!(groups.newest(), Some(Tid(0)));
+        let first = |tid| tid == Tid(u32::MAX);
+        assert_eq!(groups.pop_durable(first), Some(GroupNr(3)));
+        assert_eq!(groups.pop_durable(first), None);
+        assert_eq!(groups.pop_durable(|_| true), Some(GroupNr(1)));
+        assert_eq!(groups.newest(), None);
+    }
+}
