@@ -3,7 +3,7 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Inode → Invalidate → Handle → Shared → Folio → ExtentMap → Superblock → Group
+//!   Mount → Inode → Invalidate → Handle → Shared → Quota → Folio → ExtentMap → Superblock → Group
 //!         → JournalState → Leaf
 //! ```
 //!
@@ -26,6 +26,8 @@ pub enum Rank {
     Handle,
     /// Counts of attribute values that inodes share.
     Shared,
+    /// One quota file: where its entries are.
+    Quota,
     /// One folio of file data.
     Folio,
     /// The mapping of one inode.

@@ -82,10 +82,11 @@ impl Volume {
     /// content, no attributes.
     ///
     /// The caller fills it and stores it; until then the slot holds what it held. Spends 3 credits,
-    /// storing one more. Errors: `NoSpace`; `Invalid` for a mode without a kind, a device file
+    /// storing one more. Errors: `NoSpace`, `QuotaExceeded`; `Invalid` for a mode without a kind, a device file
     /// without a device or with one that does not fit; `Device`. Locks: takes `Group`.
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
         let body = self.new_body(&new)?;
+        self.quota_check_new(&body.disk)?;
         let ino = self.allocate_inode(handle, new.goal, body.disk.is_dir())?;
         Ok((ino, body))
     }

@@ -131,7 +131,7 @@ impl Volume {
     pub(crate) fn inline_truncate(&self, ino: Ino, body: &mut Body, from: u64) -> Result<()> {
         let range = self.inline_value_range(ino, body)?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let Body { disk, raw } = body;
+        let Body { disk, raw, .. } = body;
         disk.i_block[from.min(I_BLOCK_SIZE)..].fill(0);
         let value = &mut raw[range];
         let skip = from.saturating_sub(I_BLOCK_SIZE).min(value.len());

@@ -13,6 +13,7 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::quota::Holding;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{Ino, Result, Site, What};
@@ -77,6 +78,19 @@ pub(crate) struct Body {
     /// The slot, `inode_size` bytes. Stale where `disk` has fields; right behind them, where the
     /// attributes are.
     pub(crate) raw: Box<[u8]>,
+    /// How its slot counts in the quota files.
+    pub(crate) counted: Counted,
+}
+
+/// How an inode counts in the quota files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Not yet: from the first time it is stored.
+    New,
+    /// With what its slot says.
+    Kept,
+    /// No more, once it is stored: it is being released.
+    Gone,
 }
 
 impl Deref for Body {
@@ -95,7 +109,8 @@ impl DerefMut for Body {
 impl Body {
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
-        Body { disk, raw: vec![0; volume.layout.inode_size()].into_boxed_slice() }
+        let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();
+        Body { disk, raw, counted: Counted::New }
     }
 
     /// The kind of file. An inode that was checked has one.
@@ -119,15 +134,26 @@ impl Body {
         volume.csum.inode_seed(ino, self.disk.generation)
     }
 
-    /// Writes the inode into its table block under `handle`, checksum included.
+    /// Writes the inode into its table block under `handle`, checksum included, and what changed in
+    /// its use of space into the quota files.
     ///
-    /// Spends one credit. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
-    /// Locks: the caller holds the inode's; takes `Leaf`.
+    /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
+    /// Locks: the caller holds the inode's; takes `Leaf`, then `Quota`.
     pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
         self.disk.write(&mut self.raw, ino, &volume.inode_format)?;
         let (block, place) = volume.inode_slot(ino)?;
-        block.write(handle)?.bytes_mut()[place].copy_from_slice(&self.raw);
-        Ok(())
+        let held = {
+            let block = block.write(handle)?;
+            let mut bytes = block.bytes_mut();
+            let slot = &mut bytes[place];
+            let held = match &volume.quota {
+                Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
+                None => None,
+            };
+            slot.copy_from_slice(&self.raw);
+            held
+        };
+        volume.quota_stored(handle, ino, self, held)
     }
 }
 
@@ -273,7 +299,7 @@ impl Volume {
         {
             return Err(at.block(acl).corrupt(What::InodeFileAcl));
         }
-        Ok(Body { disk, raw })
+        Ok(Body { disk, raw, counted: Counted::Kept })
     }
 
     #[cold]
@@ -380,7 +406,7 @@ mod tests {
     use super::*;
 
     fn body() -> Body {
-        Body { disk: DiskInode::default(), raw: Box::default() }
+        Body { disk: DiskInode::default(), raw: Box::default(), counted: Counted::Kept }
     }
 
     #[test]

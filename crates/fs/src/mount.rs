@@ -114,6 +114,7 @@ impl Volume {
         if !self.mode.close() {
             return Ok(());
         }
+        self.quota_sweep()?;
         let now = u64::try_from(self.environment.now().sec).unwrap_or(0);
         self.settle_superblock_with(|sb| sb.wtime = now)?;
         let was_valid = self.at_open.state.contains(VolumeState::VALID);

@@ -9,6 +9,7 @@
 
 use crate::environment::Environment;
 use crate::filesystem::Filesystem;
+use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{ByteOffset, Error, GroupNr, Result, What};
@@ -39,6 +40,7 @@ pub struct OpenOptions {
     journal_device: Option<PathBuf>,
     one_transaction: bool,
     commit_interval: Duration,
+    enforce_quota: bool,
     environment: Environment,
 }
 
@@ -62,6 +64,7 @@ impl OpenOptions {
             journal_device: None,
             one_transaction: false,
             commit_interval: Duration::from_secs(5),
+            enforce_quota: false,
             environment: Environment::default(),
         }
     }
@@ -132,6 +135,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether limits in the volume's quota files hold: what would exceed one fails with
+    /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
+    pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
+        self.enforce_quota = enforce;
+        self
+    }
+
     /// Where time and chance come from; the system unless said otherwise.
     pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
         self.environment = environment;
@@ -175,7 +185,12 @@ impl OpenOptions {
             // What is open to read cannot be written by any mistake above.
             device = Arc::new(ReadOnly::new(device));
         }
-        let volume = Volume::open_parts(device, &self.volume_options(!self.write))?;
+        let quota = self.write.then_some(match self.enforce_quota {
+            true => QuotaPolicy::Enforce,
+            false => QuotaPolicy::Count,
+        });
+        let options = VolumeOptions { quota, ..self.volume_options(!self.write) };
+        let volume = Volume::open_parts(device, &options)?;
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }

@@ -8,7 +8,7 @@
 //! Blocks that the engine wrote as metadata (directories, long symlinks, attribute values) leave
 //! the cache before they can be handed out again: a late write home must not hit a new owner.
 
-use crate::inode::Body;
+use crate::inode::{Body, Counted};
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
@@ -93,6 +93,7 @@ impl Volume {
         body.disk.size = 0;
         body.disk.dtime = now.max(1);
         (body.disk.uid, body.disk.gid) = (body.disk.uid & 0xFFFF, body.disk.gid & 0xFFFF);
+        body.counted = Counted::Gone;
         body.store(self, ino, handle)?;
         self.inodes.forget(ino);
         self.free_inode(handle, ino, kind == FileKind::Directory)

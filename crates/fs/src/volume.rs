@@ -20,6 +20,7 @@ use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
 use crate::mount::Mode;
+use crate::quota::{Quota, QuotaPolicy};
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
@@ -55,6 +56,8 @@ pub(crate) struct VolumeOptions {
     /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
     /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.
     pub(crate) short_cuts: bool,
+    /// What is done with the quota files; `None` leaves them as they are.
+    pub(crate) quota: Option<QuotaPolicy>,
 }
 
 impl Default for VolumeOptions {
@@ -67,6 +70,7 @@ impl Default for VolumeOptions {
             environment: Environment::default(),
             free_later: false,
             short_cuts: true,
+            quota: None,
         }
     }
 }
@@ -119,6 +123,8 @@ pub(crate) struct Volume {
     pub(crate) freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
     /// See [`VolumeOptions::short_cuts`].
     pub(crate) short_cuts: bool,
+    /// The quota files, where usage is kept up to date.
+    pub(crate) quota: Option<Quota>,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
@@ -192,6 +198,7 @@ impl Volume {
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
             short_cuts: options.short_cuts,
+            quota: options.quota.and_then(|policy| Quota::of(&at_open, policy)),
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,

@@ -154,11 +154,12 @@ impl Volume {
     /// Errors: `NoSpace`, `Device`. Locks: takes `Group`.
     pub(crate) fn allocate_metadata(
         &self,
-        _ino: Ino,
+        ino: Ino,
         body: &mut Body,
         handle: &Handle<'_>,
         goal: BlockNr,
     ) -> Result<BlockNr> {
+        self.quota_check(ino, body, self.sectors(1))?;
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.bulk.goal() } else { goal };

@@ -126,6 +126,7 @@ impl Volume {
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
         let wish = Request { goal, want: want + skip, below, search: self.search() };
+        self.quota_check(ino, body, self.sectors(want.into()))?;
         let got = self.allocate(handle, wish)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.

@@ -7,12 +7,14 @@ mod damage;
 mod maps;
 mod names;
 mod pack;
+mod quota;
 
 use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::environment::Environment;
 use crate::inode::Body;
 use crate::mkfs::{MkfsOptions, format_open};
+use crate::quota::QuotaPolicy;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Ino, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
@@ -29,7 +31,7 @@ pub(super) const NOW: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 5 };
 /// A volume in a scratch file, open to be changed.
 pub(super) struct Bench {
     pub(super) volume: Volume,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -165,6 +167,7 @@ impl Bench {
 fn open(device: Arc<dyn BlockDevice>) -> Volume {
     let options = VolumeOptions {
         read_only: false,
+        quota: Some(QuotaPolicy::Count),
         environment: Environment::fixed(NOW, 9),
         ..VolumeOptions::default()
     };

@@ -127,8 +127,10 @@ impl Volume {
         body: &mut Body,
     ) -> Result<()> {
         let tail = self.xattr_tail_list(ino, body)?;
-        let charged = self.charge(&tail) + self.charge(&self.xattr_block_list(ino, body)?);
+        let block = self.xattr_block_list(ino, body)?;
+        let charged = self.charge(&tail) + self.charge(&block);
         body.disk.sectors = body.disk.sectors.saturating_sub(charged);
+        self.quota_values(handle, ino, body, -(values(&tail) + values(&block)))?;
         self.xattr_store_block(handle, ino, body, &[])?;
         self.xattr_store_tail(body, &[])?;
         for attribute in tail {
@@ -156,6 +158,7 @@ impl Volume {
         };
         let saved = body.clone();
         let before = self.charge(&homes.tail) + self.charge(&homes.block);
+        let values_before = values(&homes.tail) + values(&homes.block);
         let done = edit(&mut homes, body)
             .and_then(|()| self.xattr_store_tail(body, &homes.tail))
             .and_then(|()| match homes.block_changed {
@@ -166,6 +169,8 @@ impl Volume {
             Ok(()) => {
                 let after = self.charge(&homes.tail) + self.charge(&homes.block);
                 body.disk.sectors = (body.disk.sectors + after).saturating_sub(before);
+                let values_after = values(&homes.tail) + values(&homes.block);
+                self.quota_values(handle, ino, body, values_after - values_before)?;
                 homes.gone
             }
             Err(_) => {
@@ -323,6 +328,11 @@ impl Homes {
         }
         true
     }
+}
+
+/// Attributes whose values are inodes of their own.
+fn values(list: &[Attribute]) -> i64 {
+    list.iter().filter(|attribute| matches!(attribute.value, Stored::InInode { .. })).count() as i64
 }
 
 /// Bytes of a home as `len` counts them, with `attribute` in place of the one with its name.

@@ -1,17 +1,14 @@
-//! What each owner, group and project uses, and the hidden files that say so.
+//! Usage summed over inodes, and whole quota files made of the sums.
 //!
 //! ```text
-//!   inode ──► charge ──► by user    id → inodes, bytes ──► inode 3
-//!                    ├─► by group                      ──► inode 4
-//!                    └─► by project                    ──► s_prj_quota_inum
+//!   inode ──► charge ──► by user, group, project: id → inodes, bytes ──► a new file │ one to mend
 //! ```
 //!
-//! The root and every ordinary inode count, the volume's own do not. A value in an inode of its own
-//! counts for each inode that names it: one inode, and its blocks, which are in the owner's sectors.
-//! Source: e2fsprogs' quota library, observed by e2fsck; the layout is `extant_ondisk::quota`'s.
+//! For a bulk load, which accounts at its end, and for recovery, which counts anew.
 
 use crate::inode::Body;
 use crate::map::Target;
+use crate::quota::quota_inodes;
 use crate::volume::Volume;
 use crate::xattr::list::Stored;
 use extant_base::{BlockNr, Error, Ino, Result};
@@ -22,10 +19,10 @@ use extant_ondisk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use std::collections::BTreeMap;
 
 /// Inodes and bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    inodes: u64,
-    bytes: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) inodes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Usage by user, group and project.
@@ -37,30 +34,34 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Counts `ino`, whose body is final. Errors: `Corrupt` for malformed attributes; `Device`.
+    /// Counts `ino`, whose body is final; malformed attributes count nothing. Errors: `Device`.
     pub(crate) fn charge(&mut self, volume: &Volume, ino: Ino, body: &Body) -> Result<()> {
         let inodes = 1 + volume.count_value_inodes(ino, body)?;
-        let bytes = body.disk.sectors * 512;
+        let bytes = body.disk.sectors.saturating_mul(512);
         for (sums, id) in [
             (&mut self.by_user, body.disk.uid),
             (&mut self.by_group, body.disk.gid),
             (&mut self.by_project, body.disk.projid),
         ] {
             let sum = sums.entry(id).or_default();
-            sum.inodes += inodes;
-            sum.bytes += bytes;
+            sum.inodes = sum.inodes.saturating_add(inodes);
+            sum.bytes = sum.bytes.saturating_add(bytes);
         }
         Ok(())
     }
 
-    /// The file of one kind, without limits.
-    pub(crate) fn file(&self, kind: QuotaKind) -> Vec<u8> {
-        let sums = match kind {
+    /// The sums by id.
+    pub(crate) fn sums(&self, kind: QuotaKind) -> &BTreeMap<u32, Sum> {
+        match kind {
             QuotaKind::User => &self.by_user,
             QuotaKind::Group => &self.by_group,
             QuotaKind::Project => &self.by_project,
-        };
-        let entries = sums.iter().map(|(&id, sum)| QuotaEntry {
+        }
+    }
+
+    /// The file of one kind, without limits.
+    pub(crate) fn file(&self, kind: QuotaKind) -> Vec<u8> {
+        let entries = self.sums(kind).iter().map(|(&id, sum)| QuotaEntry {
             id,
             inodes: sum.inodes,
             space: sum.bytes,
@@ -71,22 +72,6 @@ impl Usage {
 }
 
 impl Volume {
-    /// The quota files of the volume.
-    fn quota_inodes(&self) -> Vec<(QuotaKind, Ino)> {
-        if !self.has_ro_compat(RoCompat::QUOTA) {
-            return Vec::new();
-        }
-        let sb = self.superblock.read();
-        [
-            (QuotaKind::User, sb.usr_quota_inum),
-            (QuotaKind::Group, sb.grp_quota_inum),
-            (QuotaKind::Project, sb.prj_quota_inum),
-        ]
-        .into_iter()
-        .filter_map(|(kind, number)| Some((kind, Ino::new(number)?)))
-        .collect()
-    }
-
     /// Whether usage is kept on the volume.
     pub(crate) fn has_quota(&self) -> bool {
         self.has_ro_compat(RoCompat::QUOTA)
@@ -96,7 +81,7 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, `Corrupt`, `Device`.
     pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {
-        for (kind, ino) in self.quota_inodes() {
+        for (kind, ino) in quota_inodes(&self.superblock.read().clone()) {
             let content = usage.file(kind);
             let blocks = self.block_size().blocks_for(content.len() as u64);
             let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
@@ -133,14 +118,24 @@ impl Volume {
         self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut { put })
     }
 
-    /// Attributes of an inode whose values live in inodes of their own.
-    fn count_value_inodes(&self, ino: Ino, body: &Body) -> Result<u64> {
+    /// Attributes of an inode whose values live in inodes of their own; 0 where they are malformed.
+    pub(super) fn count_value_inodes(&self, ino: Ino, body: &Body) -> Result<u64> {
         if !self.has_incompat(Incompat::EA_INODE) {
             return Ok(0);
         }
-        let (tail, block) = (self.xattr_tail_list(ino, body)?, self.xattr_block_list(ino, body)?);
-        let values =
-            tail.iter().chain(&block).filter(|a| matches!(a.value, Stored::InInode { .. }));
-        Ok(values.count() as u64)
+        let lists = self
+            .xattr_tail_list(ino, body)
+            .and_then(|tail| Ok((tail, self.xattr_block_list(ino, body)?)));
+        match lists {
+            Ok((tail, block)) => {
+                let all = tail.iter().chain(&block);
+                Ok(all.filter(|a| matches!(a.value, Stored::InInode { .. })).count() as u64)
+            }
+            Err(error @ Error::Corrupt { .. }) => {
+                self.note_error(&error);
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! A quota file on a volume, block by block.
+//!
+//! ```text
+//!   quota block n, 1 KiB ──► byte n × 1024 of the file ──► mapped block ──► cache of metadata
+//!                                                           none: allocated, the file grows
+//! ```
+
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::quota::{QUOTA_BLOCK, QuotaBlock, QuotaInfo, QuotaKind, QuotaStore};
+
+/// A quota file; without a handle it can only be read.
+pub(crate) struct QuotaFile<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) ino: Ino,
+    pub(crate) body: &'a mut Body,
+    pub(crate) handle: Option<&'a Handle<'a>>,
+}
+
+impl QuotaFile<'_> {
+    /// Reads the file's head.
+    ///
+    /// Errors: `QuotaFile`; what the map gives; `Device`.
+    pub(crate) fn info(&mut self, kind: QuotaKind) -> Result<QuotaInfo> {
+        if !self.volume.has_map(self.body) {
+            return Err(self.wrong());
+        }
+        let blocks = u32::try_from(self.body.size / QUOTA_BLOCK as u64).unwrap_or(u32::MAX);
+        QuotaInfo::check(&self.read(0)?, kind, blocks)
+    }
+
+    /// The volume's block that holds quota block `block`, and the byte where that starts in it;
+    /// `None` where the file has none yet.
+    pub(super) fn block(&self, block: u32) -> Result<Option<(MetaBlock, usize)>> {
+        let (logical, at) = self.place(block)?;
+        let Some(found) = self.volume.content_block(self.ino, self.body, logical)? else {
+            return Ok(None);
+        };
+        // The engine's own inodes may name what lies at fixed places; this one may not.
+        if self.volume.is_system(found.nr(), 1) {
+            return Err(Site::of_ino(self.ino).block(found.nr()).corrupt(What::QuotaFile));
+        }
+        Ok(Some((found, at)))
+    }
+
+    fn wrong(&self) -> Error {
+        Site::of_ino(self.ino).corrupt(What::QuotaFile)
+    }
+
+    fn place(&self, block: u32) -> Result<(LogicalBlock, usize)> {
+        let byte = u64::from(block) * QUOTA_BLOCK as u64;
+        let size = self.volume.block_size();
+        let logical = u32::try_from(byte >> size.log2());
+        let logical = logical.map_err(|_| Error::FileTooLarge)?;
+        Ok((LogicalBlock(logical), byte as usize & (size.bytes() - 1)))
+    }
+
+    fn grow(&mut self, block: u32, handle: &Handle<'_>) -> Result<(MetaBlock, usize)> {
+        let (logical, at) = self.place(block)?;
+        let range = logical.0..logical.0.saturating_add(1);
+        let (volume, mut new) = (self.volume, None);
+        let state = ExtentState::Written;
+        volume.fill(self.ino, self.body, handle, range, state, &mut |run| {
+            new = run.target.block();
+            Ok(())
+        })?;
+        let new = new.ok_or_else(|| self.wrong())?;
+        Ok((volume.journal.cache().get_new(new)?, at))
+    }
+}
+
+impl QuotaStore for QuotaFile<'_> {
+    fn read(&mut self, block: u32) -> Result<QuotaBlock> {
+        let (found, at) = self.block(block)?.ok_or_else(|| self.wrong())?;
+        let bytes = found.read();
+        let bytes = bytes[at..].first_chunk::<QUOTA_BLOCK>();
+        Ok(*bytes.expect("a block holds whole quota blocks"))
+    }
+
+    fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<()> {
+        let handle = self.handle.ok_or(Error::ReadOnly)?;
+        let (place, at) = match self.block(block)? {
+            Some(place) => place,
+            None => self.grow(block, handle)?,
+        };
+        place.write(handle)?.bytes_mut()[at..at + QUOTA_BLOCK].copy_from_slice(bytes);
+        let end = (u64::from(block) + 1) * QUOTA_BLOCK as u64;
+        if self.body.disk.size < end {
+            self.body.disk.size = end;
+            self.body.store(self.volume, self.ino, handle)?;
+        }
+        Ok(())
+    }
+}

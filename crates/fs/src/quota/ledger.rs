@@ -1,0 +1,329 @@
+//! One quota file in use: where each id's entry is, and the changes that go into it.
+//!
+//! ```text
+//!   id ──► places (64 shards) ── known ──► the entry's 72 bytes in their block, under the handle
+//!                │ unknown
+//!                └──► tree (exclusive): looked up, or a new entry put in
+//! ```
+//!
+//! The bytes in the cached block are the only copy of the usage. Entries move and go only with the
+//! tree held exclusively; who changes one holds it shared.
+
+use crate::inode::Body;
+use crate::quota::limits::{self, Wanted};
+use crate::quota::{QuotaFile, QuotaPolicy};
+use crate::volume::Volume;
+use extant_base::lock::{Mutex, Rank, RwLock};
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::quota::{ENTRY_LEN, QuotaEntry, QuotaInfo, QuotaKind};
+use hashbrown::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Blocks that putting in a new entry dirties at most: pointer blocks, leaf, neighbour and head;
+/// bitmaps, descriptors and the map of a file that grows.
+pub(super) const INSERT_CREDITS: u32 = 24;
+/// Blocks that taking an entry out dirties at most.
+const REMOVE_CREDITS: u32 = 12;
+const SHARDS: usize = 64;
+/// Places remembered in a shard, at most.
+const SHARD_MAX: usize = 1024;
+/// Idle ids remembered, at most.
+const IDLE_MAX: usize = 4096;
+
+/// What changes in an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) inodes: i64,
+    pub(crate) bytes: i64,
+}
+
+/// One quota file in use.
+pub(crate) struct Ledger {
+    kind: QuotaKind,
+    ino: Ino,
+    policy: QuotaPolicy,
+    /// The file, once somebody asked for it.
+    tree: RwLock<Option<Tree>>,
+    places: Box<[Mutex<HashMap<u32, Place>>]>,
+    /// Ids whose entry came to say nothing: it is taken out at close.
+    idle: Mutex<HashSet<u32>>,
+    /// The file is damaged and left alone.
+    off: AtomicBool,
+}
+
+struct Tree {
+    info: QuotaInfo,
+    body: Body,
+}
+
+/// Where an entry stands: block, and byte in it.
+#[derive(Clone, Copy)]
+struct Place {
+    block: BlockNr,
+    at: usize,
+}
+
+impl Ledger {
+    pub(super) fn new(kind: QuotaKind, ino: Ino, policy: QuotaPolicy) -> Ledger {
+        Ledger {
+            kind,
+            ino,
+            policy,
+            tree: RwLock::new(Rank::Quota, None),
+            places: (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, HashMap::new())).collect(),
+            idle: Mutex::new(Rank::Leaf, HashSet::new()),
+            off: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds `delta` to what `id` uses.
+    ///
+    /// Damage of the file, or no room for a new entry, is noted; the file is left alone then.
+    /// Spends 1 credit for an id that has an entry. Errors: `Device`, `Aborted`. Locks: takes
+    /// `Quota`, for a new entry `Group`.
+    pub(super) fn change(
+        &self,
+        volume: &Volume,
+        handle: &Handle<'_>,
+        id: u32,
+        delta: Delta,
+    ) -> Result<()> {
+        if self.off.load(Ordering::Relaxed) || delta == Delta::default() {
+            return Ok(());
+        }
+        let changed = self.with_place(volume, Some(handle), id, |tree, place| {
+            self.add(volume, handle, tree, place, id, delta)
+        });
+        self.fence(volume, changed.map(|_| ()))
+    }
+
+    /// Makes sure that `id` has an entry. The caller holds no handle.
+    ///
+    /// Errors: `NoSpace` when the file must grow and cannot; `Device`, `Aborted`.
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
+    pub(super) fn prepare(&self, volume: &Volume, id: u32) -> Result<()> {
+        if self.off.load(Ordering::Relaxed) || self.place(id).is_some() {
+            return Ok(());
+        }
+        let handle = volume.journal.start(Credits::blocks(INSERT_CREDITS))?;
+        let there = self.with_place(volume, Some(&handle), id, |_, _| Ok(()));
+        handle.stop()?;
+        match there {
+            Err(Error::NoSpace) => Err(Error::NoSpace),
+            there => self.fence(volume, there.map(|_| ())),
+        }
+    }
+
+    /// Whether `id` may use as much as `wanted` says on top of what it does. Errors:
+    /// `QuotaExceeded`; `Device`.
+    pub(super) fn check(&self, volume: &Volume, id: u32, wanted: Wanted) -> Result<()> {
+        if self.off.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let now = volume.environment.now().sec;
+        let verdict = self.with_place(volume, None, id, |_, place| {
+            Ok(limits::allows(&self.entry(volume, place, id)?, wanted, now))
+        });
+        match verdict {
+            Ok(Some(false)) => Err(Error::QuotaExceeded),
+            Ok(_) => Ok(()),
+            Err(error) => self.fence(volume, Err(error)),
+        }
+    }
+
+    /// Takes out the entries that came to say nothing. The caller holds no handle.
+    pub(super) fn sweep(&self, volume: &Volume) -> Result<()> {
+        let ids = std::mem::take(&mut *self.idle.lock());
+        if self.off.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut ids: Vec<u32> = ids.into_iter().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let handle = volume.journal.start(Credits::blocks(REMOVE_CREDITS))?;
+            let removed = self.remove_idle(volume, &handle, id);
+            handle.stop()?;
+            self.fence(volume, removed)?;
+        }
+        Ok(())
+    }
+
+    fn remove_idle(&self, volume: &Volume, handle: &Handle<'_>, id: u32) -> Result<()> {
+        let mut guard = self.tree.write();
+        let Some(place) = self.place(id) else { return Ok(()) };
+        if !self.entry(volume, place, id)?.is_idle() {
+            return Ok(());
+        }
+        let Some(tree) = guard.as_mut() else { return Ok(()) };
+        self.shard(id).lock().remove(&id);
+        let mut file = self.file(volume, &mut tree.body, Some(handle));
+        let removed = tree.info.remove(&mut file, id);
+        if removed.is_err() {
+            *guard = None;
+        }
+        removed.map(|_| ())
+    }
+
+    /// Turns what is wrong with the file into a note, and leaves the file alone from then on.
+    fn fence(&self, volume: &Volume, done: Result<()>) -> Result<()> {
+        let error = match done {
+            Err(error @ Error::Corrupt { .. }) => error,
+            // The usage that could not be put in is missing from now on.
+            Err(Error::NoSpace | Error::FileTooLarge) => {
+                Site::of_ino(self.ino).corrupt(What::QuotaUsage)
+            }
+            done => return done,
+        };
+        self.off.store(true, Ordering::Relaxed);
+        volume.note_error(&error);
+        Ok(())
+    }
+
+    /// Runs `with` on the place of `id`'s entry. Without a handle an id that has none stays
+    /// without: `None`.
+    fn with_place<T>(
+        &self,
+        volume: &Volume,
+        handle: Option<&Handle<'_>>,
+        id: u32,
+        with: impl FnOnce(&Tree, Place) -> Result<T>,
+    ) -> Result<Option<T>> {
+        {
+            let guard = self.tree.read();
+            if let (Some(tree), Some(place)) = (&*guard, self.place(id)) {
+                return with(tree, place).map(Some);
+            }
+        }
+        let mut guard = self.tree.write();
+        let found = self.find(volume, handle, &mut guard, id);
+        match (&*guard, found) {
+            (Some(tree), Ok(Some(place))) => {
+                self.remember(id, place);
+                with(tree, place).map(Some)
+            }
+            (_, Err(error)) => {
+                // What memory has of the file may be ahead of the file.
+                *guard = None;
+                Err(error)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn find(
+        &self,
+        volume: &Volume,
+        handle: Option<&Handle<'_>>,
+        tree: &mut Option<Tree>,
+        id: u32,
+    ) -> Result<Option<Place>> {
+        let tree = match tree {
+            Some(tree) => tree,
+            None => tree.insert(self.load(volume)?),
+        };
+        let mut file = self.file(volume, &mut tree.body, handle);
+        let mut found = tree.info.place(&mut file, id)?;
+        if let (None, Some(handle)) = (found, handle) {
+            if !handle.extend(Credits::blocks(INSERT_CREDITS))? {
+                return Err(Error::NoSpace);
+            }
+            tree.info.put(&mut file, &QuotaEntry { id, ..QuotaEntry::default() })?;
+            found = tree.info.place(&mut file, id)?;
+        }
+        let Some((block, at)) = found else { return Ok(None) };
+        let (block, start) = file.block(block)?.ok_or_else(|| self.wrong())?;
+        Ok(Some(Place { block: block.nr(), at: start + at }))
+    }
+
+    fn load(&self, volume: &Volume) -> Result<Tree> {
+        let mut body = volume.read_inode(self.ino)?;
+        let info = self.file(volume, &mut body, None).info(self.kind)?;
+        Ok(Tree { info, body })
+    }
+
+    fn file<'a>(
+        &self,
+        volume: &'a Volume,
+        body: &'a mut Body,
+        handle: Option<&'a Handle<'a>>,
+    ) -> QuotaFile<'a> {
+        QuotaFile { volume, ino: self.ino, body, handle }
+    }
+
+    fn add(
+        &self,
+        volume: &Volume,
+        handle: &Handle<'_>,
+        tree: &Tree,
+        place: Place,
+        id: u32,
+        delta: Delta,
+    ) -> Result<()> {
+        let block = volume.journal.cache().get(place.block)?;
+        let block = block.write(handle)?;
+        let (entry, exact) = {
+            let mut bytes = block.bytes_mut();
+            let raw = bytes.get_mut(place.at..).and_then(|rest| rest.first_chunk_mut());
+            let raw: &mut [u8; ENTRY_LEN] = raw.ok_or_else(|| self.wrong())?;
+            let entry = QuotaEntry::from_bytes(raw).filter(|entry| entry.id == id);
+            let mut entry = entry.ok_or_else(|| self.wrong())?;
+            let exact = delta.apply(&mut entry);
+            if self.policy == QuotaPolicy::Enforce {
+                limits::settle_grace(&mut entry, &tree.info, volume.environment.now().sec);
+            }
+            *raw = entry.to_bytes();
+            (entry, exact)
+        };
+        if !exact {
+            volume.note_error(&Site::of_ino(self.ino).corrupt(What::QuotaUsage));
+        }
+        if entry.is_idle() && id != 0 {
+            let mut idle = self.idle.lock();
+            if idle.len() < IDLE_MAX {
+                idle.insert(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, volume: &Volume, place: Place, id: u32) -> Result<QuotaEntry> {
+        let block = volume.journal.cache().get(place.block)?;
+        let bytes = block.read();
+        let raw = bytes.get(place.at..).and_then(|rest| rest.first_chunk());
+        let entry = raw.and_then(QuotaEntry::from_bytes).filter(|entry| entry.id == id);
+        entry.ok_or_else(|| self.wrong())
+    }
+
+    fn wrong(&self) -> Error {
+        Site::of_ino(self.ino).corrupt(What::QuotaFile)
+    }
+
+    fn shard(&self, id: u32) -> &Mutex<HashMap<u32, Place>> {
+        &self.places[id as usize % SHARDS]
+    }
+
+    fn place(&self, id: u32) -> Option<Place> {
+        self.shard(id).lock().get(&id).copied()
+    }
+
+    fn remember(&self, id: u32, place: Place) {
+        let mut shard = self.shard(id).lock();
+        if shard.len() >= SHARD_MAX {
+            // All are in the file; those in use come back with the next change.
+            shard.clear();
+        }
+        shard.insert(id, place);
+    }
+}
+
+impl Delta {
+    /// Changes the entry; `false` when it said less than what goes away now.
+    fn apply(self, entry: &mut QuotaEntry) -> bool {
+        let inodes = entry.inodes.checked_add_signed(self.inodes);
+        let space = entry.space.checked_add_signed(self.bytes);
+        entry.inodes = inodes.unwrap_or(0);
+        entry.space = space.unwrap_or(0);
+        inodes.is_some() && space.is_some()
+    }
+}
