@@ -80,6 +80,30 @@ impl fmt::Display for IoOp {
     }
 }
 
+/// Who holds a volume, as the volume itself says (multiple mount protection).
+#[cfg(feature = "std")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// Name of its host; empty when it gave none.
+    pub node: String,
+    /// Name of the volume's device there; empty when it gave none.
+    pub device: String,
+    /// When it last said so, seconds since 1970.
+    pub seen: u64,
+    /// A checker: it says nothing while it works, so nobody can tell whether it still does.
+    pub is_checker: bool,
+}
+
+#[cfg(feature = "std")]
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |name: &'_ str| if name.is_empty() { "unnamed" } else { name }.to_owned();
+        let who = if self.is_checker { "a checker" } else { "a writer" };
+        let (node, device) = (named(&self.node), named(&self.device));
+        write!(f, "{who} on host {node}, device {device}")
+    }
+}
+
 /// Everything that can go wrong. `?` carries it across the layers unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -118,6 +142,12 @@ pub enum Error {
     ReadOnly,
     /// Somebody else uses the volume.
     Busy,
+    /// Somebody holds the volume, perhaps on another host.
+    #[cfg(feature = "std")]
+    Held {
+        /// Who.
+        holder: Box<Holder>,
+    },
     /// The file's content is encrypted and no key is known.
     Encrypted,
     /// Bytes on the disk are wrong.
@@ -155,29 +185,31 @@ impl Error {
     /// The errno a system call would return, as Linux numbers it.
     pub fn errno(&self) -> i32 {
         match self {
-            Error::NotFound => 2,            // ENOENT
-            Error::Exists => 17,             // EEXIST
-            Error::NotADirectory => 20,      // ENOTDIR
-            Error::IsADirectory => 21,       // EISDIR
-            Error::NotEmpty => 39,           // ENOTEMPTY
-            Error::NameTooLong => 36,        // ENAMETOOLONG
-            Error::NameNotUtf8 => 22,        // EINVAL, as Linux answers for strict casefold
-            Error::TooManyLinks => 40,       // ELOOP
-            Error::LinkLimit => 31,          // EMLINK
-            Error::NoSpace => 28,            // ENOSPC
-            Error::QuotaExceeded => 122,     // EDQUOT
-            Error::FileTooLarge => 27,       // EFBIG
-            Error::NoAttribute => 61,        // ENODATA
-            Error::Invalid(_) => 22,         // EINVAL
-            Error::NotSupported(_) => 95,    // EOPNOTSUPP
-            Error::ReadOnly => 30,           // EROFS
-            Error::Busy => 16,               // EBUSY
-            Error::Encrypted => 126,         // ENOKEY
-            Error::Corrupt { .. } => 117,    // EUCLEAN
+            Error::NotFound => 2,         // ENOENT
+            Error::Exists => 17,          // EEXIST
+            Error::NotADirectory => 20,   // ENOTDIR
+            Error::IsADirectory => 21,    // EISDIR
+            Error::NotEmpty => 39,        // ENOTEMPTY
+            Error::NameTooLong => 36,     // ENAMETOOLONG
+            Error::NameNotUtf8 => 22,     // EINVAL, as Linux answers for strict casefold
+            Error::TooManyLinks => 40,    // ELOOP
+            Error::LinkLimit => 31,       // EMLINK
+            Error::NoSpace => 28,         // ENOSPC
+            Error::QuotaExceeded => 122,  // EDQUOT
+            Error::FileTooLarge => 27,    // EFBIG
+            Error::NoAttribute => 61,     // ENODATA
+            Error::Invalid(_) => 22,      // EINVAL
+            Error::NotSupported(_) => 95, // EOPNOTSUPP
+            Error::ReadOnly => 30,        // EROFS
+            Error::Busy => 16,            // EBUSY
+            #[cfg(feature = "std")]
+            Error::Held { .. } => 16, // EBUSY
+            Error::Encrypted => 126,      // ENOKEY
+            Error::Corrupt { .. } => 117, // EUCLEAN
             Error::Unsupported { .. } => 95, // EOPNOTSUPP
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
-            Error::Aborted { .. } => 30,     // EROFS
+            Error::Aborted { .. } => 30,  // EROFS
         }
     }
 }
@@ -204,6 +236,10 @@ impl fmt::Display for Error {
             Error::NotSupported(why) => write!(f, "not supported: {why}"),
             Error::ReadOnly => f.write_str("the volume is open read-only"),
             Error::Busy => f.write_str("the volume is in use"),
+            #[cfg(feature = "std")]
+            Error::Held { holder } => {
+                write!(f, "the volume is in use by {holder}, last seen at {} s", holder.seen)
+            }
             Error::Encrypted => f.write_str("the content is encrypted and no key is known"),
             Error::Corrupt { what, at } => write!(f, "corrupt: {} ({at})", what.text()),
             Error::Unsupported { feature } => write!(f, "unsupported: {feature}"),

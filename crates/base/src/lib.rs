@@ -13,9 +13,9 @@ mod site;
 mod what;
 mod words;
 
-#[cfg(feature = "std")]
-pub use error::IoOp;
 pub use error::{Error, Feature, FeatureSet, Result};
+#[cfg(feature = "std")]
+pub use error::{Holder, IoOp};
 pub use site::Site;
 pub use what::What;
 pub use words::{BlockNr, BlockSize, ByteOffset, GroupNr, Ino, LogicalBlock, Tid};

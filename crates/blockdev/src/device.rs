@@ -51,6 +51,13 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// Fills `buf` like [`read_at`](BlockDevice::read_at), with what the medium holds now: past
+    /// what this machine keeps in memory of it, where the device can, because other machines may
+    /// have written there.
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.read_at(at, buf)
+    }
+
     /// Puts `bufs` one after the other at `at`.
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
         let total = total_len(bufs.iter().map(|buf| buf.len()));
@@ -149,6 +156,9 @@ macro_rules! forward {
             }
             fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
                 (**self).write_at(at, buf)
+            }
+            fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+                (**self).read_fresh_at(at, buf)
             }
             fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
                 (**self).read_vectored_at(at, bufs)

@@ -119,6 +119,11 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.write_at(at, buf)
     }
 
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.pass(IoOp::Read, at, buf.len() as u64)?;
+        self.inner.read_fresh_at(at, buf)
+    }
+
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
         self.pass(IoOp::Read, at, total_len(bufs.iter().map(|buf| buf.len())))?;
         self.inner.read_vectored_at(at, bufs)

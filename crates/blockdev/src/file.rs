@@ -12,10 +12,11 @@ use crate::device::{BlockDevice, check_range, failed, total_len, write_zeros};
 use crate::direct::{DirectFile, direct_part};
 use crate::open::FileOptions;
 use extant_base::{ByteOffset, Error, IoOp, Result};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -211,6 +212,15 @@ impl BlockDevice for FileDevice {
         self.check_writable()?;
         check_range(IoOp::Write, self.len(), at, buf.len() as u64)?;
         self.write(at.0, buf).map_err(|error| failed(IoOp::Write, at, buf.len() as u64, error))
+    }
+
+    /// Lets the page cache forget the range first. What waits there to be written stays.
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        if let Some(len) = NonZeroU64::new(buf.len() as u64) {
+            // A wish: where the system has no such call, the cache answers.
+            let _ = rustix::fs::fadvise(&self.file, at.0, Some(len), Advice::DontNeed);
+        }
+        self.read_at(at, buf)
     }
 
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {

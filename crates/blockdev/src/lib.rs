@@ -9,6 +9,7 @@
 //!                                              Overlay    changes stay in memory
 //!                                              Recorder   logs changes ──► CrashPlan ──► CrashState
 //!                                              Faulty     fails on demand
+//!                                              Fenced     refuses writes from some moment on
 //! ```
 
 #![deny(unsafe_code)]
@@ -19,6 +20,7 @@ mod crash;
 mod device;
 mod direct;
 mod faulty;
+mod fenced;
 mod file;
 mod memory;
 mod open;
@@ -32,6 +34,7 @@ pub use aligned::AlignedBuf;
 pub use crash::{CrashPlan, CrashState, CrashStates};
 pub use device::BlockDevice;
 pub use faulty::Faulty;
+pub use fenced::{Fence, Fenced};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use open::FileOptions;

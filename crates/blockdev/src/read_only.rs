@@ -40,6 +40,10 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         Err(Error::ReadOnly)
     }
 
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_fresh_at(at, buf)
+    }
+
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
         self.inner.read_vectored_at(at, bufs)
     }

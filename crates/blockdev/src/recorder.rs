@@ -157,6 +157,10 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
         self.record(op, || self.inner.write_at(at, buf))
     }
 
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_fresh_at(at, buf)
+    }
+
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
         self.inner.read_vectored_at(at, bufs)
     }

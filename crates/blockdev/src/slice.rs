@@ -63,6 +63,11 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.write_at(at, buf)
     }
 
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        let at = self.place(IoOp::Read, at, buf.len() as u64)?;
+        self.inner.read_fresh_at(at, buf)
+    }
+
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
         let total = crate::device::total_len(bufs.iter().map(|buf| buf.len()));
         let at = self.place(IoOp::Read, at, total)?;

@@ -5,6 +5,7 @@
 //!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES
 //! ```
 
+use crate::moment;
 use crate::shown::Shown;
 use extant::{Error, What};
 use std::fmt::Display;
@@ -101,6 +102,15 @@ pub(crate) fn explained(error: &Error) -> String {
         }
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
+        Error::Held { holder } => {
+            let seen = moment::seconds(holder.seen);
+            let advice = match holder.is_checker {
+                // A checker that died leaves the same mark as one at work.
+                true => "if none runs there any more: `tune2fs -f -E clear_mmp IMG`",
+                false => "end that first",
+            };
+            format!("in use by {holder}, last seen {seen}: {advice}")
+        }
         Error::Unsupported { .. } => format!("{error}: a newer extant may know it"),
         Error::Device { op, source, .. } if *op == extant_base::IoOp::Open => {
             format!("cannot open: {}", plain(source))

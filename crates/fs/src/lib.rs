@@ -41,6 +41,7 @@ mod journal_map;
 mod map;
 mod metadata;
 pub mod mkfs;
+mod mmp;
 mod mount;
 mod open;
 mod path;
@@ -60,7 +61,9 @@ mod xattr;
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
-pub use extant_base::{BlockNr, BlockSize, Error, Feature, GroupNr, Ino, Result, Site, What};
+pub use extant_base::{
+    BlockNr, BlockSize, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
+};
 pub use extant_blockdev::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};

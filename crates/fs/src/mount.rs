@@ -12,6 +12,7 @@
 //! between two sectors can be told and mended (`recovery/torn.rs`). RECOVER goes on before the log
 //! says that there is something to replay, and off after it says that there is not.
 
+use crate::mmp::Hold;
 use crate::superblock::patch_superblock;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -57,7 +58,8 @@ impl Mode {
 impl Volume {
     /// `ReadOnly` unless the volume may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.mode.is_writable() { Ok(()) } else { Err(Error::ReadOnly) }
+        let is_lost = self.hold.as_ref().is_some_and(Hold::is_lost);
+        if self.mode.is_writable() && !is_lost { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
     /// Everything that was changed before the call is durable after it.
@@ -110,6 +112,11 @@ impl Volume {
         if !self.mode.is_open_to_write() {
             return Ok(());
         }
+        self.make_whole()?;
+        self.hold.as_ref().map_or(Ok(()), Hold::release)
+    }
+
+    fn make_whole(&self) -> Result<()> {
         self.announce()?;
         if !self.mode.close() {
             return Ok(());

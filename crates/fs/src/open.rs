@@ -1,14 +1,15 @@
 //! Opening a volume.
 //!
 //! ```text
-//!   path ──FileOptions──► device ──[Slice]──► superblock ── needs recovery? ──► Volume
-//!                                                  │ yes
+//!   path ──FileOptions──► device ──[Slice]──► [Hold] ──► superblock ── needs recovery? ──► Volume
+//!                                                             │ yes
 //!                        to write:  recover the device
 //!                        to read:   recover an Overlay over it, in memory (decision 0001)
 //! ```
 
 use crate::environment::Environment;
 use crate::filesystem::Filesystem;
+use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
@@ -16,6 +17,7 @@ use extant_base::{ByteOffset, Error, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::CacheOptions;
 use extant_ondisk::superblock::Superblock;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,19 +152,27 @@ impl OpenOptions {
 
     /// Opens the volume in a file or block device.
     ///
-    /// Errors: `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported` from the volume.
+    /// A volume with multiple mount protection is held against other hosts while it is open to
+    /// write. When its last holder did not give it back, opening waits as long as the volume says,
+    /// 42 seconds and more, to see whether that one still lives.
+    ///
+    /// Errors: `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported`, `Held` from the
+    /// volume.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        self.open_device(self.open_file(path.as_ref())?)
+        let path = path.as_ref();
+        self.open_named(self.open_file(path)?, name_of(path))
     }
 
     /// Opens the volume on a device.
     ///
     /// Errors: as [`OpenOptions::open`].
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
-        let mut device = match self.offset {
-            0 => device,
-            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
-        };
+        self.open_named(device, b"")
+    }
+
+    fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
+        let mut device = self.volume_part(device)?;
+        let hold = self.hold(&mut device, name)?;
         let may_recover = self.recover && self.backup.is_none();
         let mut is_overlay = false;
         let mut overlaid = |device: Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
@@ -174,13 +184,13 @@ impl OpenOptions {
         let superblock = match read_superblock(&*device, self.backup.map(GroupNr)) {
             Err(error) if may_recover && is_torn(&error) => {
                 device = overlaid(device);
-                self.mend(&device)?
+                self.mend(&device, hold.as_ref())?
             }
             superblock => superblock?,
         };
         if may_recover && recovery::is_due(&superblock, self.write) {
             device = overlaid(device);
-            self.recover_device(&device, &superblock)?;
+            self.recover_device(&device, &superblock, hold.as_ref())?;
         } else if !self.write {
             // What is open to read cannot be written by any mistake above.
             device = Arc::new(ReadOnly::new(device));
@@ -190,7 +200,8 @@ impl OpenOptions {
             false => QuotaPolicy::Count,
         });
         let options = VolumeOptions { quota, ..self.volume_options(!self.write) };
-        let volume = Volume::open_parts(device, &options)?;
+        let mut volume = Volume::open_parts(device, &options)?;
+        volume.hold = hold;
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }
@@ -212,21 +223,46 @@ impl OpenOptions {
     /// ```
     pub fn recover_in_place(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
         let to_write = OpenOptions { write: true, ..self.clone() };
-        to_write.recover_device_in_place(to_write.open_file(path.as_ref())?)
+        let path = path.as_ref();
+        to_write.recover_named(to_write.open_file(path)?, name_of(path))
     }
 
     /// As [`OpenOptions::recover_in_place`], for a volume on any device.
     pub fn recover_device_in_place(&self, device: Arc<dyn BlockDevice>) -> Result<RecoveryReport> {
-        let to_write = OpenOptions { write: true, ..self.clone() };
-        let device = match self.offset {
-            0 => device,
-            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
-        };
+        OpenOptions { write: true, ..self.clone() }.recover_named(device, b"")
+    }
+
+    fn recover_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<RecoveryReport> {
+        let mut device = self.volume_part(device)?;
+        let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
-            Err(error) if is_torn(&error) => to_write.mend(&device)?,
+            Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
             superblock => superblock?,
         };
-        to_write.recover_device(&device, &superblock)
+        let report = self.recover_device(&device, &superblock, hold.as_ref())?;
+        hold.as_ref().map_or(Ok(()), Hold::release)?;
+        Ok(report)
+    }
+
+    /// The part of the device that the volume may take.
+    fn volume_part(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        Ok(match self.offset {
+            0 => device,
+            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
+        })
+    }
+
+    /// Holds the volume against other hosts, if it is opened to write and asks for that. `device`
+    /// then takes writes for as long as that is so.
+    fn hold(&self, device: &mut Arc<dyn BlockDevice>, name: &[u8]) -> Result<Option<Hold>> {
+        if !self.write || self.backup.is_some() {
+            return Ok(None);
+        }
+        let hold = Hold::take(device, name, &self.environment)?;
+        if let Some(hold) = &hold {
+            *device = hold.guard(Arc::clone(device));
+        }
+        Ok(hold)
     }
 
     fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
@@ -240,31 +276,33 @@ impl OpenOptions {
         &self,
         device: &Arc<dyn BlockDevice>,
         superblock: &Superblock,
+        hold: Option<&Hold>,
     ) -> Result<RecoveryReport> {
         if self.write
             && let Some(feature) = superblock.features.all_unwritable().next()
         {
             return Err(Error::Unsupported { feature });
         }
-        let external = self.external_journal()?;
+        let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
         recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
     }
 
     /// Mends the superblock of `device`, whose checksum is wrong, if a power cut tore it.
-    fn mend(&self, device: &Arc<dyn BlockDevice>) -> Result<Superblock> {
-        let external = self.external_journal()?;
+    fn mend(&self, device: &Arc<dyn BlockDevice>, hold: Option<&Hold>) -> Result<Superblock> {
+        let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
         recovery::mend_superblock(&Wish { home: Arc::clone(device), external, options: &options })
     }
 
     /// The device of the external journal, if one was given: an overlay of it unless to write.
-    fn external_journal(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn external_journal(&self, hold: Option<&Hold>) -> Result<Option<Arc<dyn BlockDevice>>> {
         let Some(path) = &self.journal_device else { return Ok(None) };
         let external = self.open_file(path)?;
-        Ok(Some(match self.write {
-            true => external,
-            false => Arc::new(Overlay::new(external)),
+        Ok(Some(match (self.write, hold) {
+            (true, Some(hold)) => hold.guard(external),
+            (true, None) => external,
+            (false, _) => Arc::new(Overlay::new(external)),
         }))
     }
 
@@ -280,6 +318,11 @@ impl OpenOptions {
             ..VolumeOptions::default()
         }
     }
+}
+
+/// What a file is called on this machine.
+fn name_of(path: &Path) -> &[u8] {
+    path.file_name().unwrap_or_default().as_bytes()
 }
 
 /// Whether a superblock may have been torn by a power cut.

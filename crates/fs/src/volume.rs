@@ -19,6 +19,7 @@ use crate::alloc::pending::PendingGroups;
 use crate::environment::Environment;
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
+use crate::mmp::Hold;
 use crate::mount::Mode;
 use crate::quota::{Quota, QuotaPolicy};
 use crate::xattr::block::KnownBlocks;
@@ -135,6 +136,8 @@ pub(crate) struct Volume {
     pub(crate) mode: Mode,
     /// The disk says that the volume is being written.
     pub(crate) announced: Mutex<bool>,
+    /// Keeps other hosts away, where the volume asks for that and is open to write.
+    pub(crate) hold: Option<Hold>,
     /// The group whose descriptor copies are read, when the primary ones are not.
     pub(crate) descriptors_from: Option<GroupNr>,
 }
@@ -154,11 +157,6 @@ impl Volume {
                 return Err(Error::Invalid("a backup superblock can only be read from"));
             }
             if let Some(feature) = at_open.features.all_unwritable().next() {
-                return Err(Error::Unsupported { feature });
-            }
-            // Holding such a volume needs a heartbeat that nobody here gives yet.
-            let guarded = at_open.features.incompat & Incompat::MMP;
-            if let Some(feature) = guarded.features().next() {
                 return Err(Error::Unsupported { feature });
             }
         }
@@ -204,6 +202,7 @@ impl Volume {
             read_only: options.read_only,
             mode: Mode::new(options.read_only),
             announced: Mutex::new(Rank::Mount, false),
+            hold: None,
             descriptors_from: options.backup,
             at_open,
         })

@@ -1,0 +1,145 @@
+//! A device that can be told to take no more writes.
+//!
+//! ```text
+//!                    Fence::close()
+//!   write ──► device      │      write ──► ReadOnly
+//!   read  ──► device      │      read  ──► device        flush ──► ReadOnly
+//! ```
+//!
+//! After the fence a flush fails as well: whoever waits for one must not believe that what it wrote
+//! will be seen by others as it left it.
+
+use crate::device::BlockDevice;
+use extant_base::{ByteOffset, Error, Result};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A fence around one device or several. Clones are the same fence; it closes once and for good.
+#[derive(Clone, Debug, Default)]
+pub struct Fence(Arc<AtomicBool>);
+
+impl Fence {
+    /// An open fence.
+    pub fn new() -> Fence {
+        Fence::default()
+    }
+
+    /// Lets nothing more through that changes a device. A write that began before may still be
+    /// done when this returns.
+    pub fn close(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether the fence is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A device behind a [`Fence`].
+#[derive(Debug)]
+pub struct Fenced<D> {
+    inner: D,
+    fence: Fence,
+}
+
+impl<D: BlockDevice> Fenced<D> {
+    /// `inner`, as far as `fence` lets it through.
+    pub fn new(inner: D, fence: &Fence) -> Fenced<D> {
+        Fenced { inner, fence: fence.clone() }
+    }
+
+    /// The device behind.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn pass(&self) -> Result<()> {
+        if self.fence.is_closed() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Fenced<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.pass()?;
+        self.inner.write_at(at, buf)
+    }
+
+    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_fresh_at(at, buf)
+    }
+
+    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.inner.read_vectored_at(at, bufs)
+    }
+
+    fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
+        self.pass()?;
+        self.inner.write_vectored_at(at, bufs)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.pass()?;
+        self.inner.flush()
+    }
+
+    fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.pass()?;
+        self.inner.write_fua(at, buf)
+    }
+
+    fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.pass()?;
+        self.inner.discard(at, len)
+    }
+
+    fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.pass()?;
+        self.inner.zero(at, len)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.fence.is_closed() || self.inner.is_read_only()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn nothing_changes_behind_a_closed_fence() {
+        let fence = Fence::new();
+        let device = Fenced::new(MemoryDevice::new(4096), &fence);
+        let here = ByteOffset(0);
+        device.write_at(here, b"before").unwrap();
+        fence.close();
+        for refused in [
+            device.write_at(here, b"x"),
+            device.write_fua(here, b"x"),
+            device.write_vectored_at(here, &[IoSlice::new(b"x")]),
+            device.zero(here, 1),
+            device.discard(here, 1),
+            device.flush(),
+        ] {
+            assert!(matches!(refused, Err(Error::ReadOnly)));
+        }
+        let mut bytes = [0; 6];
+        device.read_fresh_at(here, &mut bytes).unwrap();
+        assert_eq!((&bytes, device.is_read_only()), (b"before", true));
+    }
+}

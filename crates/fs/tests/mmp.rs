@@ -1,0 +1,54 @@
+//! Volumes with multiple mount protection, as e2fsprogs and Linux see them.
+
+use extant::{Error, OpenOptions};
+use extant_testkit::command::run_args;
+use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::require;
+use extant_testkit::scratch::Scratch;
+use std::path::Path;
+
+/// A volume whose holder beats every second.
+fn protected(scratch: &Scratch) -> std::path::PathBuf {
+    let img = scratch.file("shared.img");
+    mke2fs(&img, 16 << 20, "-O mmp -E mmp_update_interval=1", None).unwrap();
+    img
+}
+
+/// What e2fsprogs shows of the protection block.
+fn shown(img: &Path) -> String {
+    debugfs(img, "dump_mmp").unwrap()
+}
+
+#[test]
+fn the_second_writer_is_refused_and_told_who_holds_it() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = protected(&scratch);
+    let fs = OpenOptions::new().write(true).open(&img).unwrap();
+    assert!(!shown(&img).contains("sequence: ff4d4d50"));
+    let second = OpenOptions::new().write(true).lock(false).open(&img);
+    let Err(Error::Held { holder }) = second else { panic!("two writers") };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!((holder.node.as_str(), holder.device.as_str()), (host.trim(), "shared.img"));
+    OpenOptions::new().lock(false).open(&img).unwrap();
+    assert!(!fs.is_read_only());
+    fs.close().unwrap();
+    assert!(shown(&img).contains("sequence: ff4d4d50"));
+    run_args("dumpe2fs", &["-m", img.to_str().unwrap()]).unwrap().success().unwrap();
+    assert!(e2fsck(&img, None).clean());
+    OpenOptions::new().write(true).open(&img).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_volume_that_linux_has_mounted_is_refused() {
+    require!(Root, Loop, E2fsprogs);
+    let scratch = Scratch::new();
+    let img = protected(&scratch);
+    let mount = LoopMount::rw(&img, "").unwrap();
+    let second = OpenOptions::new().write(true).open(&img);
+    assert!(matches!(second, Err(Error::Held { .. })));
+    drop(mount);
+    OpenOptions::new().write(true).open(&img).unwrap().close().unwrap();
+    assert!(e2fsck(&img, None).clean());
+}
