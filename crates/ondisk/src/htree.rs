@@ -25,6 +25,7 @@ use crate::hash::{HashVersion, NameHash};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use extant_base::{Ino, LogicalBlock, Result, Site, What};
+use extant_crc32c::{append_zeros, combine, crc32c, splice_delta};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -278,8 +279,8 @@ impl<'a> Index<'a> {
     fn sum(&self, inode_seed: u32) -> u32 {
         let live = &self.block[..self.base + self.count * ENTRY_LEN];
         let reserved = &self.block[self.tail_at()..self.tail_at() + 4];
-        let sum = extant_crc32c::crc32c(inode_seed, live);
-        extant_crc32c::crc32c(extant_crc32c::crc32c(sum, reserved), &[0; 4])
+        let sum = crc32c(inode_seed, live);
+        crc32c(crc32c(sum, reserved), &[0; 4])
     }
 
     /// Checks the checksum in the tail. Without checksums there is nothing to check.
@@ -297,7 +298,15 @@ impl<'a> Index<'a> {
     }
 }
 
-/// A root or inner node to change. Every edit leaves the checksum right.
+/// A checksum that a short cut begins from.
+#[derive(Clone, Copy)]
+struct StoredSum {
+    sum: u32,
+    /// It was right, as far as a debug build looked.
+    is_right: bool,
+}
+
+/// A root or inner node to change. The checksum follows every edit: right stays right.
 #[derive(Debug)]
 pub struct IndexMut<'a> {
     block: &'a mut [u8],
@@ -403,13 +412,25 @@ impl<'a> IndexMut<'a> {
         if self.count == self.limit {
             return false;
         }
+        let short_cut = self.stored_sum();
         let from = self.base + (after + 1) * ENTRY_LEN;
         let end = self.base + self.count * ENTRY_LEN;
+        let moved = crc32c(0, &self.block[from..end]);
         self.block.copy_within(from..end, from + ENTRY_LEN);
-        self.count += 1;
         self.block[from..from + 4].copy_from_slice(&key.to_le_bytes());
         self.put_block(after + 1, block);
-        self.finish();
+        self.count += 1;
+        let Some(before) = short_cut else {
+            self.finish();
+            return true;
+        };
+        // A sum ends in 8 zeros behind the entries: they stand for the entry that came.
+        let old = append_zeros(moved, ENTRY_LEN as u64);
+        let entry = crc32c(0, &self.block[from..from + ENTRY_LEN]);
+        let new = combine(entry, moved, (end - from) as u64);
+        let counted = self.put_count();
+        let sum = append_zeros(before.sum ^ old ^ new ^ counted, TAIL_LEN as u64);
+        self.put_sum(before, sum);
         true
     }
 
@@ -430,8 +451,9 @@ impl<'a> IndexMut<'a> {
     /// Makes entry `i` lead to another block.
     pub fn set_block(&mut self, i: usize, block: LogicalBlock) {
         assert!(i < self.count, "there is no entry {i} of {}", self.count);
-        self.put_block(i, block);
-        self.finish();
+        assert!(block.0 <= BLOCK_MASK, "an index names 28-bit blocks");
+        let at = self.base + i * ENTRY_LEN + offset_of!(RawIndexEntry, block);
+        self.patch(at, block.0);
     }
 
     /// Moves the upper half of the entries into `new`, which becomes an inner node, and gives the
@@ -469,8 +491,7 @@ impl<'a> IndexMut<'a> {
     /// Makes ".." of a root name another parent.
     pub fn set_parent(&mut self, parent: Ino) {
         assert!(self.base == ROOT_ENTRIES, "only a root names the parent");
-        self.block[12..16].copy_from_slice(&parent.get().to_le_bytes());
-        self.finish();
+        self.patch(12, parent.get());
     }
 
     fn truncate(&mut self, count: usize) {
@@ -487,13 +508,54 @@ impl<'a> IndexMut<'a> {
     }
 
     fn finish(&mut self) {
+        self.put_count();
+        self.set_checksum();
+    }
+
+    /// Stores limit and count; by how much that changes a sum up to the end of the entries.
+    fn put_count(&mut self) -> u32 {
         let fits = "limit and count fit 16 bits: a block holds at most 8188 entries";
         let raw = RawCountLimit {
             limit: U16::new(u16::try_from(self.limit).expect(fits)),
             count: U16::new(u16::try_from(self.count).expect(fits)),
         };
-        self.block[self.base..self.base + 4].copy_from_slice(raw.as_bytes());
-        self.set_checksum();
+        let trailing = self.count * ENTRY_LEN - size_of::<RawCountLimit>();
+        let stored = &mut self.block[self.base..self.base + size_of::<RawCountLimit>()];
+        let delta = splice_delta(trailing as u64, stored, raw.as_bytes());
+        stored.copy_from_slice(raw.as_bytes());
+        delta
+    }
+
+    /// Changes 4 bytes before the end of the entries; the checksum follows.
+    fn patch(&mut self, at: usize, word: u32) {
+        let short_cut = self.stored_sum();
+        let trailing = self.base + self.count * ENTRY_LEN + TAIL_LEN - (at + 4);
+        let new = word.to_le_bytes();
+        let delta = splice_delta(trailing as u64, &self.block[at..at + 4], &new);
+        self.block[at..at + 4].copy_from_slice(&new);
+        match short_cut {
+            Some(before) => self.put_sum(before, before.sum ^ delta),
+            None => self.set_checksum(),
+        }
+    }
+
+    /// The stored checksum, where a short cut may begin from it: the word before it is zero.
+    fn stored_sum(&self) -> Option<StoredSum> {
+        let at = self.base + self.limit * ENTRY_LEN;
+        let (reserved, sum) = self.block.get(at..at + TAIL_LEN)?.split_first_chunk::<4>()?;
+        let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+        let is_right = cfg!(debug_assertions) && self.view().verify_checksum(self.seed).is_ok();
+        (self.checksums && *reserved == [0; 4]).then_some(StoredSum { sum, is_right })
+    }
+
+    /// Stores `sum`, which followed from `before` by a short cut.
+    fn put_sum(&mut self, before: StoredSum, sum: u32) {
+        let at = self.base + self.limit * ENTRY_LEN + 4;
+        self.block[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        debug_assert!(
+            !before.is_right || self.view().verify_checksum(self.seed).is_ok(),
+            "a short-cut checksum equals the full one"
+        );
     }
 
     /// Writes the checksum over whatever the block holds now.

@@ -250,6 +250,7 @@ impl<'a> DirBlockMut<'a> {
     /// changed, and a sum that was wrong before stays wrong.
     fn patch(&mut self, offset: usize, new: &[u8]) {
         let end = offset + new.len();
+        let was_right = cfg!(debug_assertions) && self.view().verify_checksum(self.seed).is_ok();
         if self.format.checksums {
             let (body, tail) = self.bytes.split_at_mut(self.bytes.len() - TAIL_LEN);
             let trailing = (body.len() - end) as u64;
@@ -259,6 +260,10 @@ impl<'a> DirBlockMut<'a> {
             sum.copy_from_slice(&(old ^ delta).to_le_bytes());
         }
         self.bytes[offset..end].copy_from_slice(new);
+        debug_assert!(
+            !was_right || self.view().verify_checksum(self.seed).is_ok(),
+            "a short-cut checksum equals the full one"
+        );
     }
 
     fn sum(&mut self) {

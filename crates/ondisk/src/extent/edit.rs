@@ -4,12 +4,30 @@
 //!   insert at 1   │ a │ c │ d │ 0 │   ─►   │ a │ b │ c │ d │
 //!   remove 1..3   │ a │ b │ c │ d │   ─►   │ a │ d │ 0 │ 0 │     what falls out of use becomes zero
 //! ```
+//!
+//! A node that is being followed tells at the end what its checksum changed by, at the cost of the
+//! bytes that changed; where most of them did, that a new sum is cheaper.
 
 use super::entry::{Extent, ExtentIndex};
-use super::{ENTRY_SIZE, EXTENT_MAGIC, MAX_DEPTH, RawExtentHeader, capacity, entry_offset};
+use super::{
+    ENTRY_SIZE, EXTENT_MAGIC, MAX_DEPTH, RawExtentHeader, capacity, entry_offset, tail_offset,
+};
+use core::mem::offset_of;
 use core::ops::Range;
 use extant_base::LogicalBlock;
+use extant_crc32c::{crc32c, splice_crcs, splice_delta};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// What the checksum of a node does while its entries change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumChange {
+    /// Nobody asked.
+    Unfollowed,
+    /// The stored sum changes by this much (xor).
+    Delta(u32),
+    /// So much changed that the sum is better made anew.
+    Anew,
+}
 
 /// A node whose entries are being changed. The checksum is the caller's to set at the end.
 ///
@@ -17,6 +35,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// that fall out of use become zero, so that equal trees are equal to the byte.
 pub struct ExtentNodeMut<'a> {
     bytes: &'a mut [u8],
+    sum: SumChange,
 }
 
 impl<'a> ExtentNodeMut<'a> {
@@ -29,7 +48,7 @@ impl<'a> ExtentNodeMut<'a> {
         let max = capacity(bytes.len());
         assert!(max > 0 && depth <= MAX_DEPTH, "no node of {} bytes, depth {depth}", bytes.len());
         bytes.fill(0);
-        let mut node = ExtentNodeMut { bytes };
+        let mut node = ExtentNodeMut { bytes, sum: SumChange::Anew };
         let header = node.header_mut();
         header.eh_magic = EXTENT_MAGIC.into();
         header.eh_max = max.into();
@@ -46,7 +65,17 @@ impl<'a> ExtentNodeMut<'a> {
             RawExtentHeader::ref_from_prefix(bytes).expect("a node has at least a header");
         let (entries, max) = (header.eh_entries.get(), header.eh_max.get());
         assert!(entries <= max && max <= capacity(bytes.len()), "unchecked extent node");
-        ExtentNodeMut { bytes }
+        ExtentNodeMut { bytes, sum: SumChange::Unfollowed }
+    }
+
+    /// As [`ExtentNodeMut::new`], for a block: what happened to the checksum `so_far` is carried on.
+    pub fn follow(bytes: &'a mut [u8], so_far: SumChange) -> ExtentNodeMut<'a> {
+        ExtentNodeMut { sum: so_far, ..ExtentNodeMut::new(bytes) }
+    }
+
+    /// What the changes did to the checksum.
+    pub fn sum_change(&self) -> SumChange {
+        self.sum
     }
 
     fn header(&self) -> &RawExtentHeader {
@@ -85,7 +114,7 @@ impl<'a> ExtentNodeMut<'a> {
     /// Sets the depth: for a root that grows or shrinks.
     pub fn set_depth(&mut self, depth: u16) {
         assert!(depth <= MAX_DEPTH, "extent tree of depth {depth}");
-        self.header_mut().eh_depth = depth.into();
+        self.patch(offset_of!(RawExtentHeader, eh_depth), &depth.to_le_bytes());
     }
 
     /// The stored bytes of entries `range`.
@@ -122,8 +151,10 @@ impl<'a> ExtentNodeMut<'a> {
     pub fn insert_entries(&mut self, n: usize, entries: &[u8]) {
         let (len, count) = (self.len(), entries.len() / ENTRY_SIZE);
         assert!(entries.len().is_multiple_of(ENTRY_SIZE) && n <= len && count <= self.max() - len);
-        self.bytes.copy_within(entry_offset(n)..entry_offset(len), entry_offset(n + count));
-        self.bytes[entry_offset(n)..entry_offset(n + count)].copy_from_slice(entries);
+        self.rewrite(entry_offset(n)..entry_offset(len + count), |bytes| {
+            bytes.copy_within(entry_offset(n)..entry_offset(len), entry_offset(n + count));
+            bytes[entry_offset(n)..entry_offset(n + count)].copy_from_slice(entries);
+        });
         self.set_len(len + count);
     }
 
@@ -134,10 +165,12 @@ impl<'a> ExtentNodeMut<'a> {
     pub fn remove(&mut self, range: Range<usize>) {
         let len = self.len();
         assert!(range.start <= range.end && range.end <= len, "entries {range:?} of {len}");
-        self.bytes
-            .copy_within(entry_offset(range.end)..entry_offset(len), entry_offset(range.start));
         let left = len - (range.end - range.start);
-        self.bytes[entry_offset(left)..entry_offset(len)].fill(0);
+        self.rewrite(entry_offset(range.start)..entry_offset(len), |bytes| {
+            bytes
+                .copy_within(entry_offset(range.end)..entry_offset(len), entry_offset(range.start));
+            bytes[entry_offset(left)..entry_offset(len)].fill(0);
+        });
         self.set_len(left);
     }
 
@@ -165,15 +198,49 @@ impl<'a> ExtentNodeMut<'a> {
     /// If there is no entry `n`.
     pub fn set_key(&mut self, n: usize, key: LogicalBlock) {
         assert!(n < self.len(), "entry {n} of {}", self.len());
-        self.bytes[entry_offset(n)..][..4].copy_from_slice(&key.0.to_le_bytes());
+        self.patch(entry_offset(n), &key.0.to_le_bytes());
     }
 
     fn set_entry(&mut self, n: usize, raw: &[u8]) {
-        self.bytes[entry_offset(n)..entry_offset(n + 1)].copy_from_slice(raw);
+        self.patch(entry_offset(n), raw);
     }
 
     fn set_len(&mut self, entries: usize) {
         let entries = u16::try_from(entries).expect("entries <= eh_max, a u16");
-        self.header_mut().eh_entries = entries.into();
+        self.patch(offset_of!(RawExtentHeader, eh_entries), &entries.to_le_bytes());
+    }
+
+    /// Bytes that the checksum covers.
+    fn covered(&self) -> usize {
+        tail_offset(self.header().eh_max.get())
+    }
+
+    /// Writes a few bytes.
+    fn patch(&mut self, at: usize, new: &[u8]) {
+        let covered = self.covered();
+        let old = &mut self.bytes[at..at + new.len()];
+        if let SumChange::Delta(delta) = &mut self.sum {
+            *delta ^= splice_delta((covered - at - new.len()) as u64, old, new);
+        }
+        old.copy_from_slice(new);
+    }
+
+    /// Changes many bytes, all of them in `region`.
+    fn rewrite(&mut self, region: Range<usize>, change: impl FnOnce(&mut [u8])) {
+        let covered = self.covered();
+        // The region is read twice.
+        if let SumChange::Delta(delta) = self.sum {
+            if region.len() * 2 >= covered {
+                self.sum = SumChange::Anew;
+            } else {
+                let old = crc32c(0, &self.bytes[region.clone()]);
+                change(self.bytes);
+                let new = crc32c(0, &self.bytes[region.clone()]);
+                let delta = splice_crcs(delta, (covered - region.end) as u64, old, new);
+                self.sum = SumChange::Delta(delta);
+                return;
+            }
+        }
+        change(self.bytes);
     }
 }

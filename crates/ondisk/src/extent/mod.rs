@@ -17,7 +17,7 @@ mod edit;
 mod entry;
 mod node;
 
-pub use edit::ExtentNodeMut;
+pub use edit::{ExtentNodeMut, SumChange};
 pub use entry::{Extent, ExtentIndex, ExtentState, RawExtent, RawExtentIndex};
 pub use node::{ExtentNode, NodeRules};
 
@@ -91,6 +91,25 @@ pub fn set_checksum(bytes: &mut [u8], seed: u32) {
     let tail = checksum_offset(bytes).expect("a node block has room for its checksum");
     let crc = crc32c(seed, &bytes[..tail]);
     bytes[tail..tail + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether a non-root node stores its right checksum.
+pub fn checksum_is_right(bytes: &[u8], seed: u32) -> bool {
+    checksum_offset(bytes)
+        .is_some_and(|tail| bytes[tail..tail + 4] == crc32c(seed, &bytes[..tail]).to_le_bytes())
+}
+
+/// Brings the checksum of a non-root node in line with what `change` says of it. A sum that was
+/// wrong before stays wrong where the change was followed.
+///
+/// # Panics
+/// As [`set_checksum`].
+pub fn update_checksum(bytes: &mut [u8], seed: u32, change: SumChange) {
+    let SumChange::Delta(delta) = change else { return set_checksum(bytes, seed) };
+    let tail = checksum_offset(bytes).expect("a node block has room for its checksum");
+    let stored = &mut bytes[tail..tail + 4];
+    let old = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
+    stored.copy_from_slice(&(old ^ delta).to_le_bytes());
 }
 
 #[cfg(test)]
@@ -248,5 +267,33 @@ mod tests {
         let u = extent(0, 100, 1000, U);
         assert!(u.can_merge(&extent(100, 32667, 1100, U)));
         assert!(!u.can_merge(&extent(100, 32668, 1100, U)));
+    }
+
+    #[test]
+    fn a_followed_change_gives_the_checksum_that_a_full_sum_gives() {
+        let mut bytes = vec![0; 4096];
+        ExtentNodeMut::init(&mut bytes, 0);
+        set_checksum(&mut bytes, 7);
+        let mut seed = 0x5eed_u64;
+        for _ in 0..3000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let mut node = ExtentNodeMut::follow(&mut bytes, SumChange::Delta(0));
+            let (len, pick) = (node.len(), (seed >> 33) as usize);
+            let new =
+                extent(seed as u32 >> 8, 1 + pick as u32 % 9, seed >> 30, ExtentState::Written);
+            match seed >> 60 {
+                0..8 if len < node.max() => node.insert_extent(pick % (len + 1), &new),
+                8..11 if len > 0 => node.set_extent(pick % len, &new),
+                11..13 if len > 0 => node.set_key(pick % len, new.logical),
+                _ if len > 0 => {
+                    let n = pick % len;
+                    node.remove(n..n + 1 + (pick >> 20) % (len - n).min(20));
+                }
+                _ => {}
+            }
+            let change = node.sum_change();
+            update_checksum(&mut bytes, 7, change);
+            assert!(checksum_is_right(&bytes, 7), "{change:?} with {len} entries");
+        }
     }
 }
