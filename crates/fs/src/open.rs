@@ -8,6 +8,7 @@
 //! ```
 
 use crate::environment::Environment;
+use crate::errors::ErrorHook;
 use crate::filesystem::Filesystem;
 use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
@@ -43,6 +44,7 @@ pub struct OpenOptions {
     one_transaction: bool,
     commit_interval: Duration,
     enforce_quota: bool,
+    on_error: Option<ErrorHook>,
     environment: Environment,
 }
 
@@ -67,6 +69,7 @@ impl OpenOptions {
             one_transaction: false,
             commit_interval: Duration::from_secs(5),
             enforce_quota: false,
+            on_error: None,
             environment: Environment::default(),
         }
     }
@@ -141,6 +144,24 @@ impl OpenOptions {
     /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
     pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
         self.enforce_quota = enforce;
+        self
+    }
+
+    /// Whom to tell of every damage that is met while the volume is open, whoever asked: the caller
+    /// gets the error, too, where it could not be passed over. `tell` is called from any thread,
+    /// with locks held: it must not call the volume.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// let mut options = extant::OpenOptions::new();
+    /// options.on_error(Arc::new(|error| eprintln!("disk.img: {error}")));
+    /// let fs = options.open("disk.img")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
+        self.on_error = Some(ErrorHook(tell));
         self
     }
 
@@ -315,6 +336,7 @@ impl OpenOptions {
                 dirty_limit_bytes: self.cache_bytes / 2,
             },
             environment: self.environment.clone(),
+            on_error: self.on_error.clone(),
             ..VolumeOptions::default()
         }
     }
