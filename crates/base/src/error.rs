@@ -174,6 +174,13 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A change is larger than the log takes as one step.
+    TransactionTooLarge {
+        /// Log blocks that it needs.
+        needed: u64,
+        /// Log blocks that one step can have.
+        limit: u64,
+    },
     /// The journal gave up in this transaction; the volume is read-only now.
     Aborted {
         /// The transaction that could not be kept.
@@ -209,6 +216,7 @@ impl Error {
             Error::Unsupported { .. } => 95, // EOPNOTSUPP
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
+            Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small
             Error::Aborted { .. } => 30,  // EROFS
         }
     }
@@ -252,6 +260,11 @@ impl fmt::Display for Error {
             Error::Device { op, at, len, source } => {
                 write!(f, "device: {op} of {len} bytes at byte {at} failed: {source}")
             }
+            Error::TransactionTooLarge { needed, limit } => write!(
+                f,
+                "the change needs {needed} blocks of the journal at once and can have {limit}: make \
+                 it in smaller steps, or give the volume a larger journal"
+            ),
             Error::Aborted { tid } => {
                 write!(f, "the journal gave up in transaction {tid}; the volume is read-only now")
             }

@@ -12,6 +12,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
+use std::time::Duration;
 
 /// The order in which locks are taken: later ones inside earlier ones, never the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +162,33 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
+    }
+}
+
+/// Lets threads wait for something that a [`Mutex`] guards.
+#[derive(Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A condition nobody waits for.
+    pub const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    /// Gives the lock up, waits to be woken, and takes the lock again. What was waited for may
+    /// not be so yet.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.inner);
+    }
+
+    /// [`Condvar::wait`] for at most `time`; a time too long to be reckoned is for ever.
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
+        self.0.wait_for(&mut guard.inner, time);
+    }
+
+    /// Wakes everyone who waits.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
     }
 }
 

@@ -9,14 +9,16 @@
 //! empty, its first asker reads it, later ones wait for that read. Dirty blocks beyond the dirty
 //! limit are written home by whoever starts a handle or misses a block next (`write_out.rs`).
 
-use crate::meta_block::{Block, DIRTY, FAILED, FORGOTTEN, LOADED, MetaBlock, REFERENCED, WRITING};
+use crate::block::{Block, DIRTY, FAILED, LOADED, REFERENCED, Seq, WRITING};
+use crate::homeward::Homeward;
+use crate::meta_block::MetaBlock;
 use crate::shard::Shard;
 use crate::write_out::Writer;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, BlockSize, Error, IoOp, Result, Tid};
 use extant_blockdev::BlockDevice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Most bytes one prefetch or merged write moves.
 pub(crate) const MAX_RUN_BYTES: usize = 1 << 20;
@@ -70,6 +72,12 @@ pub struct MetaCache {
     loading: parking_lot::Mutex<()>,
     loaded: parking_lot::Condvar,
     aborted: AtomicBool,
+    /// The transaction in which that was.
+    aborted_in: AtomicU32,
+    /// The transaction that takes changes now; 0 without a log.
+    pub(crate) running: AtomicU64,
+    /// What is committed and not yet home; always empty without a log.
+    pub(crate) homeward: Mutex<Homeward>,
     blocks_read: AtomicU64,
     pub(crate) blocks_written: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -102,6 +110,9 @@ impl MetaCache {
             loading: parking_lot::Mutex::new(()),
             loaded: parking_lot::Condvar::new(),
             aborted: AtomicBool::new(false),
+            aborted_in: AtomicU32::new(0),
+            running: AtomicU64::new(0),
+            homeward: Mutex::new(Rank::Leaf, Homeward::default()),
             blocks_read: AtomicU64::new(0),
             blocks_written: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -150,15 +161,10 @@ impl MetaCache {
                 continue;
             }
             block.set_verified_as(0);
-            {
-                let mut bytes = block.bytes.write();
-                if ours {
-                    *bytes = self.zeroed();
-                } else {
-                    bytes.fill(0);
-                }
-            }
-            if ours {
+            if !ours {
+                block.clear(self.running.load(Ordering::Acquire));
+            } else {
+                block.fill(self.zeroed());
                 self.finish_load(&block, LOADED);
                 let _ = self.make_room();
             }
@@ -189,24 +195,22 @@ impl MetaCache {
     /// Drops the block `nr`: its content is not written home any more. Waits for a write of it
     /// that is on its way, so that the block can be used for file data at once.
     pub fn forget(&self, nr: BlockNr) {
-        let gone = {
-            let mut shard = self.shard(nr).lock();
-            let Some(block) = shard.remove(nr) else { return };
-            block
-        };
+        self.take_out(nr, 0);
+    }
+
+    /// [`MetaCache::forget`] in transaction `seq`; the block, if it was cached.
+    pub(crate) fn take_out(&self, nr: BlockNr, seq: Seq) -> Option<Arc<Block>> {
+        let gone = self.shard(nr).lock().remove(nr)?;
         self.cached.fetch_sub(self.block_size.bytes(), Ordering::Relaxed);
-        let before = gone
-            .flags
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| {
-                Some((flags | FORGOTTEN) & !DIRTY)
-            })
-            .expect("the closure always answers");
+        gone.set_forgotten_in(seq);
+        let before = gone.set_forgotten();
         if before & DIRTY != 0 {
             self.sub_dirty_bytes();
         }
         if before & WRITING != 0 {
             drop(self.writer.lock());
         }
+        Some(gone)
     }
 
     /// What the cache holds and has done so far.
@@ -223,13 +227,19 @@ impl MetaCache {
 
     pub(crate) fn refuse_if_aborted(&self) -> Result<()> {
         if self.aborted.load(Ordering::Relaxed) {
-            return Err(Error::Aborted { tid: Tid(0) });
+            return Err(Error::Aborted { tid: Tid(self.aborted_in.load(Ordering::Relaxed)) });
         }
         Ok(())
     }
 
     pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::Relaxed);
+    }
+
+    /// [`MetaCache::abort`] while `tid` was the first transaction not durable.
+    pub(crate) fn abort_in(&self, tid: Tid) {
+        self.aborted_in.store(tid.0, Ordering::Relaxed);
+        self.abort();
     }
 
     /// Flushes the device; a failure aborts.
@@ -245,6 +255,16 @@ impl MetaCache {
             self.write_back(self.options.dirty_limit_bytes / 2)?;
         }
         Ok(())
+    }
+
+    /// Whether write-out has something to do soon.
+    pub(crate) fn is_half_dirty(&self) -> bool {
+        self.dirty_bytes() > self.options.dirty_limit_bytes / 2
+    }
+
+    /// Blocks that the cache may hold.
+    pub(crate) fn limit_blocks(&self) -> usize {
+        self.options.limit_bytes >> self.block_size.log2()
     }
 
     pub(crate) fn dirty_bytes(&self) -> usize {
@@ -283,7 +303,7 @@ impl MetaCache {
             block.touch();
             return (Arc::clone(block), false);
         }
-        let block = Block::new(nr, 0, Box::default());
+        let block = Block::new(nr);
         shard.insert(Arc::clone(&block));
         drop(shard);
         self.cached.fetch_add(self.block_size.bytes(), Ordering::Relaxed);
@@ -313,7 +333,7 @@ impl MetaCache {
         match read {
             Ok(()) => {
                 self.blocks_read.fetch_add(1, Ordering::Relaxed);
-                *block.bytes.write() = bytes;
+                block.fill(bytes);
                 self.finish_load(block, LOADED);
                 Ok(())
             }
@@ -374,7 +394,7 @@ impl MetaCache {
                 continue;
             }
             let at = (block.nr.0 - first) as usize * size;
-            *block.bytes.write() = bytes[at..at + size].into();
+            block.fill(bytes[at..at + size].into());
             self.finish_load(block, LOADED);
         }
         if read.is_ok() {
@@ -410,252 +430,5 @@ impl MetaCache {
         let above = if cached > limit { cached + limit / 64 } else { limit };
         self.sweep_above.store(above, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_device::{Asked, TestDevice};
-    use crate::{Credits, Journal};
-    use extant_base::ByteOffset;
-
-    const SIZE: usize = 1024;
-
-    fn journal(blocks: usize, options: CacheOptions) -> (Arc<TestDevice>, Journal) {
-        let bytes = (0..blocks * SIZE).map(|at| (at / SIZE) as u8).collect();
-        let device = Arc::new(TestDevice::new(bytes));
-        let block_size = BlockSize::from_bytes(SIZE as u32).unwrap();
-        let journal =
-            Journal::off(Arc::clone(&device) as Arc<dyn BlockDevice>, block_size, options);
-        (device, journal)
-    }
-
-    fn change(journal: &Journal, nr: u64, value: u8) {
-        let handle = journal.start(Credits::blocks(1)).unwrap();
-        let block = journal.cache().get(BlockNr(nr)).unwrap();
-        block.write(&handle).unwrap().bytes_mut().fill(value);
-        handle.stop().unwrap();
-    }
-
-    #[test]
-    fn a_block_is_read_once() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        for _ in 0..3 {
-            assert_eq!(journal.cache().get(BlockNr(7)).unwrap().read()[..], [7; SIZE]);
-        }
-        assert_eq!(device.take_asked(), [Asked::Read { at: 7 * 1024, len: 1024 }]);
-    }
-
-    #[test]
-    fn threads_that_ask_together_read_once() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for nr in 0..64 {
-                        let block = journal.cache().get(BlockNr(nr)).unwrap();
-                        assert_eq!(block.read()[..], [nr as u8; SIZE]);
-                    }
-                });
-            }
-        });
-        assert_eq!(device.take_asked().len(), 64);
-    }
-
-    #[test]
-    fn a_new_block_is_zero_and_not_read() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        assert_eq!(journal.cache().get_new(BlockNr(7)).unwrap().read()[..], [0; SIZE]);
-        change(&journal, 8, 1);
-        device.take_asked();
-        assert_eq!(journal.cache().get_new(BlockNr(8)).unwrap().read()[..], [0; SIZE]);
-        assert_eq!(device.take_asked(), []);
-    }
-
-    #[test]
-    fn prefetch_reads_neighbours_at_once_and_keeps_changed_ones() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        change(&journal, 10, 99);
-        device.take_asked();
-        journal.cache().prefetch(BlockNr(8), 1000).unwrap();
-        assert_eq!(device.take_asked(), [Asked::Read { at: 8 * 1024, len: 56 * 1024 }]);
-        for nr in 8..64 {
-            let want = if nr == 10 { 99 } else { nr as u8 };
-            assert_eq!(journal.cache().get(BlockNr(nr)).unwrap().read()[0], want);
-        }
-        assert_eq!(device.take_asked(), []);
-    }
-
-    #[test]
-    fn a_block_beyond_the_device_is_an_error() {
-        let (_, journal) = journal(64, CacheOptions::default());
-        for nr in [64, 1 << 54, u64::MAX] {
-            assert!(matches!(journal.cache().get(BlockNr(nr)), Err(Error::Device { .. })));
-            assert!(matches!(journal.cache().get_new(BlockNr(nr)), Err(Error::Device { .. })));
-            journal.cache().prefetch(BlockNr(nr), u32::MAX).unwrap();
-        }
-        assert_eq!(journal.cache().stats().cached_bytes, 0);
-    }
-
-    #[test]
-    fn a_failed_read_leaves_nothing_behind() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        device.fail_reads.store(true, Ordering::Relaxed);
-        assert!(journal.cache().get(BlockNr(3)).is_err());
-        assert!(journal.cache().prefetch(BlockNr(0), 8).is_err());
-        device.fail_reads.store(false, Ordering::Relaxed);
-        assert_eq!(journal.cache().get(BlockNr(3)).unwrap().read()[0], 3);
-        assert_eq!(journal.cache().stats().cached_bytes, SIZE);
-    }
-
-    #[test]
-    fn the_cache_stays_under_its_limit() {
-        let options = CacheOptions { limit_bytes: 32 * SIZE, dirty_limit_bytes: 8 * SIZE };
-        let (device, journal) = journal(4096, options);
-        let held = journal.cache().get(BlockNr(0)).unwrap();
-        for nr in 0..4096 {
-            journal.cache().get(BlockNr(nr)).unwrap();
-            assert!(journal.cache().stats().cached_bytes <= 33 * SIZE);
-        }
-        device.take_asked();
-        journal.cache().get(BlockNr(0)).unwrap();
-        assert_eq!(device.take_asked(), [], "a held block stays");
-        drop(held);
-    }
-
-    #[test]
-    fn a_block_asked_for_often_outlives_a_scan() {
-        let options = CacheOptions { limit_bytes: 32 * SIZE, dirty_limit_bytes: 8 * SIZE };
-        let (device, journal) = journal(4096, options);
-        for nr in 1..4096 {
-            journal.cache().get(BlockNr(0)).unwrap();
-            journal.cache().get(BlockNr(nr)).unwrap();
-        }
-        let reads =
-            device.take_asked().iter().filter(|a| matches!(a, Asked::Read { at: 0, .. })).count();
-        assert!(reads < 8, "read {reads} times");
-    }
-
-    #[test]
-    fn changed_blocks_survive_a_small_cache() {
-        let options = CacheOptions { limit_bytes: 32 * SIZE, dirty_limit_bytes: 8 * SIZE };
-        let (device, journal) = journal(512, options);
-        for nr in 0..512 {
-            change(&journal, nr, !(nr as u8));
-            assert!(journal.cache().stats().dirty_bytes <= 9 * SIZE);
-        }
-        journal.sync().unwrap();
-        assert_eq!(journal.cache().stats().dirty_bytes, 0);
-        let want: Vec<u8> = (0..512 * SIZE).map(|at| !((at / SIZE) as u8)).collect();
-        assert!(device.content() == want);
-    }
-
-    #[test]
-    fn a_forgotten_block_is_never_written() {
-        let (device, journal) = journal(64, CacheOptions::default());
-        change(&journal, 5, 77);
-        let handle = journal.start(Credits { blocks: 0, revokes: 1 }).unwrap();
-        let old = journal.cache().get(BlockNr(5)).unwrap();
-        handle.forget(BlockNr(5));
-        old.write(&handle).unwrap().bytes_mut().fill(78);
-        handle.stop().unwrap();
-        journal.sync().unwrap();
-        assert_eq!(journal.cache().stats().dirty_bytes, 0);
-        assert_eq!(device.content()[5 * SIZE], 5);
-        assert_eq!(journal.cache().get(BlockNr(5)).unwrap().read()[0], 5);
-    }
-
-    #[test]
-    fn a_check_of_one_role_does_not_count_for_another() {
-        let (_, journal) = journal(64, CacheOptions::default());
-        let block = journal.cache().get(BlockNr(5)).unwrap();
-        assert!(!block.is_verified());
-        block.set_verified_as(0x1_0000_000c);
-        assert!(block.is_verified_as(0x1_0000_000c) && !block.is_verified_as(0x2_0000_000c));
-        let again = journal.cache().get_new(BlockNr(5)).unwrap();
-        assert!(!again.is_verified_as(0x1_0000_000c));
-    }
-
-    #[test]
-    fn blocks_freed_and_used_for_data_keep_the_data() {
-        let options = CacheOptions { limit_bytes: 64 * SIZE, dirty_limit_bytes: 8 * SIZE };
-        let (device, journal) = journal(256, options);
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let (journal, device) = (&journal, &device);
-                scope.spawn(move || {
-                    // Each thread owns every fourth block; write-outs mix those of all.
-                    for round in 0..60u64 {
-                        for nr in (thread..256).step_by(4) {
-                            change(journal, nr, 0xAA);
-                            if (nr / 4 + round) % 3 == 0 {
-                                journal.cache().forget(BlockNr(nr));
-                                let data = [round as u8; SIZE];
-                                device.write_at(ByteOffset(nr * SIZE as u64), &data).unwrap();
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        journal.sync().unwrap();
-        let content = device.content();
-        for (nr, block) in content.chunks(SIZE).enumerate() {
-            let value = if (nr / 4 + 59) % 3 == 0 { 59 } else { 0xAA };
-            assert!(block.iter().all(|byte| *byte == value), "block {nr}");
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "inside another")]
-    fn a_handle_inside_a_handle_panics() {
-        let (_, journal) = journal(64, CacheOptions::default());
-        let _outer = journal.start(Credits::blocks(1)).unwrap();
-        let _inner = journal.start(Credits::blocks(1));
-    }
-
-    #[test]
-    fn many_threads_lose_no_change() {
-        let options = CacheOptions { limit_bytes: 64 * SIZE, dirty_limit_bytes: 16 * SIZE };
-        let (device, journal) = journal(256, options);
-        let counter = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().unwrap());
-        {
-            let handle = journal.start(Credits::blocks(256)).unwrap();
-            for nr in 0..256 {
-                let block = journal.cache().get_new(BlockNr(nr)).unwrap();
-                block.write(&handle).unwrap().bytes_mut().fill(0);
-            }
-        }
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let journal = &journal;
-                scope.spawn(move || {
-                    let mut random = 0x9E37_79B9 + thread;
-                    for round in 0..4000 {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        let handle = journal.start(Credits::blocks(1)).unwrap();
-                        let block = journal.cache().get(BlockNr(random % 256)).unwrap();
-                        let change = block.write(&handle).unwrap();
-                        let mut bytes = change.bytes_mut();
-                        let next = counter(&bytes) + 1;
-                        bytes[..4].copy_from_slice(&next.to_le_bytes());
-                        bytes[SIZE - 4..].copy_from_slice(&next.to_le_bytes());
-                        drop(bytes);
-                        drop(handle);
-                        if round % 500 == 0 {
-                            journal.sync().unwrap();
-                        }
-                    }
-                });
-            }
-        });
-        journal.sync().unwrap();
-        let content = device.content();
-        let sum: u32 = content.chunks(SIZE).map(counter).sum();
-        assert_eq!(sum, 16000);
-        assert!(content.chunks(SIZE).all(|block| block[..4] == block[SIZE - 4..]));
     }
 }

@@ -5,12 +5,17 @@
 //!                        │                                                              ▲
 //!                        └── restart(credits): what was done so far may commit alone ───┘
 //! ```
+//!
+//! A handle keeps what it changed to itself and hands it to the transaction when it stops: the
+//! transaction cannot close before.
 
+use crate::block::{Block, Content, Join, Seq};
 use crate::journal::Journal;
 use extant_base::lock::{Rank, RankMark};
-use extant_base::{BlockNr, Result};
-use std::cell::Cell;
+use extant_base::{BlockNr, Result, Tid};
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 thread_local! {
     static HAS_HANDLE: Cell<bool> = const { Cell::new(false) };
@@ -30,14 +35,40 @@ impl Credits {
     pub const fn blocks(blocks: u32) -> Credits {
         Credits { blocks, revokes: 0 }
     }
+
+    fn plus(self, more: Credits) -> Credits {
+        Credits {
+            blocks: self.blocks.saturating_add(more.blocks),
+            revokes: self.revokes.saturating_add(more.revokes),
+        }
+    }
 }
 
-/// Permission to change metadata. Dropping it stops it.
+/// What a handle did, for its transaction.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// Blocks that it was the first to change in this transaction.
+    pub(crate) joined: Vec<Arc<Block>>,
+    /// Blocks that it freed.
+    pub(crate) revoked: Vec<BlockNr>,
+    /// Of those, what was cached: their older copies count until the transaction is durable.
+    pub(crate) forgotten: Vec<Arc<Block>>,
+}
+
+/// Permission to change a block. Dropping it stops it; a panic that drops it aborts the journal,
+/// because what was changed may be half a step.
 ///
 /// It belongs to the thread that started it.
 pub struct Handle<'j> {
     journal: &'j Journal,
     credits: Cell<Credits>,
+    /// The transaction it belongs to; 0 without a log.
+    seq: Cell<Seq>,
+    done: RefCell<Done>,
+    /// Its changes are the transaction's already.
+    stopped: Cell<bool>,
+    #[cfg(debug_assertions)]
+    audit: Audit,
     _held: HeldByThread,
     _mark: RankMark,
 }
@@ -59,15 +90,54 @@ impl Drop for HeldByThread {
     }
 }
 
+/// Panics when this thread has a handle: what it is about to do waits for handles to stop.
+#[track_caller]
+pub(crate) fn assert_no_handle() {
+    assert!(!HAS_HANDLE.get(), "a commit is waited for inside a handle that it waits for");
+}
+
+/// Counts every block that a handle changes, also one that the transaction had before: the next
+/// time it may be the first.
+#[cfg(debug_assertions)]
+struct Audit {
+    /// Where the handle was started.
+    place: &'static std::panic::Location<'static>,
+    touched: RefCell<std::collections::HashSet<BlockNr>>,
+}
+
+#[cfg(debug_assertions)]
+impl Audit {
+    fn count(&self, nr: BlockNr, credits: u32) {
+        let mut touched = self.touched.borrow_mut();
+        touched.insert(nr);
+        assert!(
+            touched.len() <= credits as usize,
+            "the handle started at {} has {credits} credits and changes {} blocks",
+            self.place,
+            touched.len()
+        );
+    }
+}
+
 impl<'j> Handle<'j> {
     #[track_caller]
-    pub(crate) fn begin(journal: &'j Journal, credits: Credits) -> Handle<'j> {
-        Handle {
+    pub(crate) fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
+        let (held, mark) = (HeldByThread::enter(), RankMark::enter(Rank::Handle));
+        let seq = match journal.transactions() {
+            Some(transactions) => transactions.start(credits)?,
+            None => 0,
+        };
+        Ok(Handle {
             journal,
             credits: Cell::new(credits),
-            _held: HeldByThread::enter(),
-            _mark: RankMark::enter(Rank::Handle),
-        }
+            seq: Cell::new(seq),
+            done: RefCell::default(),
+            stopped: Cell::new(seq == 0),
+            #[cfg(debug_assertions)]
+            audit: Audit { place: std::panic::Location::caller(), touched: RefCell::default() },
+            _held: held,
+            _mark: mark,
+        })
     }
 
     /// The journal this handle changes blocks under.
@@ -80,39 +150,112 @@ impl<'j> Handle<'j> {
         self.credits.get()
     }
 
+    /// The transaction that makes this handle's changes durable. Another one, maybe, after
+    /// [`Handle::restart`]. Without a log always 0.
+    pub fn tid(&self) -> Tid {
+        match self.journal.transactions() {
+            Some(transactions) => transactions.tid_of(self.seq.get()),
+            None => Tid(0),
+        }
+    }
+
     /// Tries to reserve more without waiting. `false`: there is no room in the running
     /// transaction; make the state on disk consistent and [`Handle::restart`].
+    ///
+    /// Errors: `Aborted`; `TransactionTooLarge` where everything is one transaction.
     pub fn extend(&self, more: Credits) -> Result<bool> {
         self.journal.cache().refuse_if_aborted()?;
-        let now = self.credits.get();
-        self.credits.set(Credits {
-            blocks: now.blocks.saturating_add(more.blocks),
-            revokes: now.revokes.saturating_add(more.revokes),
-        });
+        if let Some(transactions) = self.journal.transactions()
+            && !transactions.extend(more)?
+        {
+            return Ok(false);
+        }
+        self.credits.set(self.credits.get().plus(more));
         Ok(true)
     }
 
     /// Lets what was done so far commit, and goes on with fresh `credits`.
     ///
     /// The state on disk must be consistent here (a truncation has its orphan record). Can wait:
-    /// no lock above `Rank::Handle` may be held.
+    /// no lock above `Rank::Handle` may be held. Errors: `Aborted`, `Device`;
+    /// `TransactionTooLarge` where everything is one transaction. After an error the handle can
+    /// only be stopped.
     pub fn restart(&mut self, credits: Credits) -> Result<()> {
-        self.journal.cache().refuse_if_aborted()?;
-        self.journal.cache().relieve()?;
+        let Some(transactions) = self.journal.transactions() else {
+            self.journal.cache().refuse_if_aborted()?;
+            self.journal.cache().relieve()?;
+            self.credits.set(credits);
+            return Ok(());
+        };
+        if transactions.is_one() {
+            let extended = self.extend(credits)?;
+            debug_assert!(extended, "extending the only transaction works or fails");
+            return Ok(());
+        }
+        transactions.check_size(credits)?;
+        transactions.stop(self.credits.get(), self.done.get_mut());
+        self.stopped.set(true);
+        self.seq.set(transactions.start(credits)?);
+        self.stopped.set(false);
         self.credits.set(credits);
+        #[cfg(debug_assertions)]
+        self.audit.touched.borrow_mut().clear();
         Ok(())
     }
 
-    /// The metadata block `nr` is freed: its content is dropped and never written home again by
-    /// this journal. Waits for a write of it that is on its way.
+    /// The metadata block `nr` is freed: its content is dropped, and no copy of it in the log is
+    /// brought home once this handle's transaction has committed. Waits for a write of it that is
+    /// on its way.
     ///
-    /// Call it before the block can be allocated anew.
+    /// Call it before the block can be allocated anew; until the transaction is durable
+    /// ([`Journal::is_durable`]) nothing else may be written there.
     pub fn forget(&self, nr: BlockNr) {
-        self.journal.cache().forget(nr);
+        let gone = self.journal.cache().take_out(nr, self.seq.get());
+        if self.has_log() {
+            let mut done = self.done.borrow_mut();
+            done.revoked.push(nr);
+            done.forgotten.extend(gone);
+        }
     }
 
     /// Ends the change. Errors: `Aborted` when the journal gave up meanwhile.
     pub fn stop(self) -> Result<()> {
         self.journal.cache().refuse_if_aborted()
+    }
+
+    /// Whether a transaction stands behind the handle.
+    #[inline]
+    pub(crate) fn has_log(&self) -> bool {
+        !self.journal.is_off()
+    }
+
+    /// Makes a block part of this handle's transaction. The caller holds its byte lock
+    /// exclusively.
+    #[inline]
+    pub(crate) fn join(&self, block: &Arc<Block>, content: &mut Content) {
+        let join = block.join(content, self.seq.get());
+        #[cfg(debug_assertions)]
+        if join != Join::Gone {
+            self.audit.count(block.nr, self.credits.get().blocks);
+        }
+        if let Join::New { was_dirty } = join {
+            if was_dirty {
+                self.journal.cache().sub_dirty_bytes();
+            }
+            self.done.borrow_mut().joined.push(Arc::clone(block));
+        }
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        if self.stopped.get() {
+            return;
+        }
+        let transactions = self.journal.transactions().expect("a handle with a number has a log");
+        if std::thread::panicking() {
+            transactions.give_up(None);
+        }
+        transactions.stop(self.credits.get(), self.done.get_mut());
     }
 }

@@ -4,20 +4,32 @@
 //!   Journal::off    start → Handle → change blocks → stop        changes stay in the cache
 //!                   start, get      dirty limit passed?          write-out of the older half
 //!                   sync            everything dirty home, one flush
+//!
+//!   with_log        start → Handle → change blocks → stop        changes are the running transaction's
+//!                   commit(tid)     the log, two flushes         durable, whole or absent
+//!                   later           home, then their place in the log is free
 //! ```
 //!
 //! After the first write or flush that fails the journal refuses new handles: a lost write is
 //! never retried past.
 
+use crate::background::Background;
 use crate::cache::{CacheOptions, MetaCache};
-use crate::handle::{Credits, Handle};
-use extant_base::{BlockSize, Result};
+use crate::handle::{Credits, Handle, assert_no_handle};
+use crate::log::Log;
+use crate::transactions::{JournalOptions, Transactions};
+use extant_base::{BlockSize, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
 use std::sync::Arc;
 
 /// Owns the metadata cache, and the log when there is one.
+///
+/// Dropped without [`Journal::close`] it leaves the volume as a power cut would.
 pub struct Journal {
-    cache: MetaCache,
+    cache: Arc<MetaCache>,
+    /// Ended before the transactions go.
+    _background: Option<Background>,
+    transactions: Option<Arc<Transactions>>,
 }
 
 impl Journal {
@@ -28,12 +40,46 @@ impl Journal {
         block_size: BlockSize,
         options: CacheOptions,
     ) -> Journal {
-        Journal { cache: MetaCache::new(device, block_size, options) }
+        let cache = Arc::new(MetaCache::new(device, block_size, options));
+        Journal { cache, _background: None, transactions: None }
+    }
+
+    /// A journal of the volume on `device` with `log`, which was recovered and is empty. Nothing
+    /// is written before the first commit.
+    ///
+    /// Errors: `Corrupt(JournalSuperblock)` when the log is not empty or has no room for anything.
+    pub fn with_log(
+        device: Arc<dyn BlockDevice>,
+        block_size: BlockSize,
+        cache: CacheOptions,
+        log: Log,
+        options: JournalOptions,
+    ) -> Result<Journal> {
+        if log.needs_recovery() || log.cycle().len() < 2 {
+            return Err(Site::NOWHERE.corrupt(What::JournalSuperblock));
+        }
+        let cache = Arc::new(MetaCache::new(device, block_size, cache));
+        let transactions = Arc::new(Transactions::new(Arc::clone(&cache), log, &options));
+        let interval = options.commit_interval.filter(|_| !options.one_transaction);
+        let background = interval.map(|interval| Background::start(&transactions, interval));
+        Ok(Journal { cache, _background: background, transactions: Some(transactions) })
+    }
+
+    /// Whether there is no log.
+    #[inline]
+    pub fn is_off(&self) -> bool {
+        self.transactions.is_none()
     }
 
     /// The cache of metadata blocks.
+    #[inline]
     pub fn cache(&self) -> &MetaCache {
         &self.cache
+    }
+
+    #[inline]
+    pub(crate) fn transactions(&self) -> Option<&Transactions> {
+        self.transactions.as_deref()
     }
 
     /// Starts a change that may dirty `credits.blocks` metadata blocks and revoke
@@ -41,38 +87,92 @@ impl Journal {
     ///
     /// Can wait for room, so it comes before any lock above `Rank::Handle`. One thread has one
     /// handle at a time: a nested start is a bug and panics. Errors: `Aborted` after a failed
-    /// write; `Device` when making room fails.
+    /// write; `Device` when making room fails; `TransactionTooLarge`; `ReadOnly` once closed.
     #[track_caller]
     pub fn start(&self, credits: Credits) -> Result<Handle<'_>> {
-        self.cache.refuse_if_aborted()?;
-        self.cache.relieve()?;
-        Ok(Handle::begin(self, credits))
+        self.cache
+            .refuse_if_aborted()
+            .and_then(|()| self.cache.relieve())
+            .inspect_err(|_| self.give_up())?;
+        Handle::begin(self, credits)
     }
 
-    /// Writes every dirty block home in device order and flushes the device: everything that was
-    /// changed before the call is durable after it.
+    /// Returns when all changes of transaction `tid` are durable, and all file data written before
+    /// the call if `tid` was not. Many threads that ask together share one commit.
     ///
-    /// Errors: `Device`; the journal is aborted then.
+    /// The caller has no handle and no lock above `Rank::Handle`. Without a log nothing is done.
+    /// Errors: `Device` for who led the commit that failed, `Aborted` for all others.
+    #[track_caller]
+    pub fn commit(&self, tid: Tid) -> Result<()> {
+        assert_no_handle();
+        match self.transactions() {
+            Some(transactions) => transactions.commit(tid),
+            None => self.cache.refuse_if_aborted(),
+        }
+    }
+
+    /// The newest transaction that is durable. Without a log always 0.
+    pub fn committed(&self) -> Tid {
+        match self.transactions() {
+            Some(transactions) => transactions.tid_of(transactions.durable()),
+            None => Tid(0),
+        }
+    }
+
+    /// Whether transaction `tid` is durable. Without a log every one counts as that.
+    pub fn is_durable(&self, tid: Tid) -> bool {
+        self.is_off() || !tid.is_after(self.committed())
+    }
+
+    /// Makes everything that was changed before the call durable, file data included: with a log
+    /// by a commit, or one flush when there is nothing to commit; without one by writing every
+    /// dirty block home in device order and flushing.
+    ///
+    /// Errors: `Device`, `Aborted`; the journal is aborted then.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
-        self.cache.write_back(0)?;
-        self.cache.flush()
+        let Some(transactions) = self.transactions() else {
+            self.cache.write_back(0)?;
+            return self.cache.flush();
+        };
+        assert_no_handle();
+        let before = transactions.durable();
+        transactions.commit_all()?;
+        if transactions.durable() > before { Ok(()) } else { self.flush() }
     }
 
-    /// Whether there is no log: what was changed is durable only after [`Journal::sync`].
-    pub fn is_off(&self) -> bool {
-        true
-    }
-
-    /// Makes everything durable at home.
+    /// Makes the file data durable that was written before the call; metadata is not touched.
     ///
-    /// Errors: `Device`, `Aborted`.
-    pub fn close(&self) -> Result<()> {
-        self.sync()
+    /// Errors: `Device`, `Aborted`; the journal is aborted then.
+    pub fn flush(&self) -> Result<()> {
+        self.cache.flush().inspect_err(|_| self.give_up())
     }
 
-    /// Writes dirty blocks home, in device order, until at most `down_to_bytes` are left dirty.
-    /// Nothing is flushed.
+    /// Writes dirty blocks home, in device order, until at most `down_to_bytes` are left dirty:
+    /// with a log only what is committed. Nothing is flushed.
     pub fn write_back(&self, down_to_bytes: usize) -> Result<()> {
-        self.cache.write_back(down_to_bytes)
+        self.cache.write_back(down_to_bytes).inspect_err(|_| self.give_up())
+    }
+
+    /// Leaves a note of an abort in the log.
+    #[cold]
+    fn give_up(&self) {
+        if let Some(transactions) = self.transactions() {
+            transactions.give_up(None);
+        }
+    }
+
+    /// Commits everything, brings everything home and leaves the log empty, all durable; no handle
+    /// starts after it. The caller may then clear the volume's RECOVER flag. Without a log this is
+    /// [`Journal::sync`].
+    ///
+    /// Errors: `Device`, `Aborted`; the log then still holds what is not home.
+    #[track_caller]
+    pub fn close(&self) -> Result<()> {
+        assert_no_handle();
+        match self.transactions() {
+            Some(transactions) => transactions.close(),
+            None => self.sync(),
+        }
     }
 }

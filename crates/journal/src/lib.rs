@@ -15,11 +15,22 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod background;
+mod block;
 mod cache;
+#[cfg(test)]
+mod cache_test;
+mod checkpoint;
+mod commit;
+#[cfg(test)]
+mod commit_test;
 mod fast_commit_log;
 mod handle;
+mod homeward;
 mod journal;
 mod log;
+mod log_space;
+mod log_stream;
 mod meta_block;
 mod recovery;
 #[cfg(test)]
@@ -33,7 +44,12 @@ mod shard;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]
+mod test_hook;
+#[cfg(test)]
+mod test_journal;
+#[cfg(test)]
 mod test_log;
+mod transactions;
 mod write_out;
 
 pub use cache::{CacheOptions, CacheStats, MetaCache};
@@ -44,3 +60,4 @@ pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
 pub use recovery::Recovery;
+pub use transactions::{CommitClock, JournalOptions};

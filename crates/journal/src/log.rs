@@ -15,7 +15,7 @@
 use crate::recovery::Recovery;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
-use extant_ondisk::jbd2::{JournalIncompat, JournalSuperblock, LogFormat};
+use extant_ondisk::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock, LogFormat};
 use std::sync::Arc;
 
 /// Log blocks that lie side by side on the device.
@@ -203,6 +203,59 @@ impl Log {
     pub(crate) fn restart_at(&mut self, start: u32, sequence: Tid) -> Result<()> {
         let next = JournalSuperblock { start: Some(start), sequence, ..self.superblock.clone() };
         self.put_superblock(next)
+    }
+
+    /// Takes over what the volume's features ask of its log, as Linux does: checksums v3 and 64-bit
+    /// numbers. The superblock is written with the first commit.
+    pub(crate) fn set_features(&mut self, checksums: bool, wide: bool) {
+        let next = &mut self.superblock;
+        if next.is_v1 {
+            // A v1 superblock ends here; what follows was never written.
+            self.block[0x24..].fill(0);
+            next.is_v1 = false;
+        }
+        next.features.compat.remove(JournalCompat::CHECKSUM);
+        let incompat = &mut next.features.incompat;
+        incompat.remove(JournalIncompat::CSUM_V2 | JournalIncompat::ASYNC_COMMIT);
+        incompat.set(JournalIncompat::CSUM_V3, checksums);
+        if wide {
+            incompat.insert(JournalIncompat::BIT64);
+        }
+    }
+
+    /// Says, durably and before the first commit block, that the log is not empty, and that there
+    /// are revoke blocks in it (W7). Nothing is written when the superblock says so already.
+    pub(crate) fn announce(&mut self, start: u32, tid: Tid, revokes: bool) -> Result<()> {
+        let mut next = self.superblock.clone();
+        if next.start.is_none() {
+            next.start = Some(start);
+            next.sequence = tid;
+        }
+        if revokes {
+            next.features.incompat.insert(JournalIncompat::REVOKE);
+        }
+        if next == self.superblock { Ok(()) } else { self.put_superblock(next) }
+    }
+
+    /// Marks the log empty, durably; nothing is written when it is. `sequence` is the last
+    /// transaction's number, `head` where the next one would begin.
+    pub(crate) fn set_empty(&mut self, head: u32, sequence: Tid) -> Result<()> {
+        if !self.needs_recovery() {
+            return Ok(());
+        }
+        let mut next = JournalSuperblock { start: None, sequence, head, ..self.superblock.clone() };
+        next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+        self.put_superblock(next)
+    }
+
+    /// Leaves a negative errno for whoever opens the volume next, if that can be written. Not in an
+    /// empty log: nothing was changed then.
+    pub(crate) fn put_errno(&mut self, errno: i32) {
+        if self.needs_recovery() && self.superblock.errno == 0 {
+            let next = JournalSuperblock { errno, ..self.superblock.clone() };
+            // Errors were what led here; there is nobody left to tell of another.
+            let _ = self.put_superblock(next);
+        }
     }
 
     /// Where the first transaction goes while the log is empty.

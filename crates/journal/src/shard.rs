@@ -7,7 +7,7 @@
 //!   dirty   numbers to write home
 //! ```
 
-use crate::meta_block::{Block, DIRTY, LOADED, REFERENCED, WRITING};
+use crate::block::{Block, DIRTY, LOADED, REFERENCED, WRITING};
 use extant_base::BlockNr;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) struct Shard {
 const OWN_REFERENCES: usize = 2;
 
 impl Shard {
-    #[inline]
     /// The cached block `nr`.
+    #[inline]
     pub(crate) fn find(&self, nr: BlockNr) -> Option<&Arc<Block>> {
         self.index.get(&nr.0).map(|(block, _)| block)
     }

@@ -1,16 +1,21 @@
 //! Write-out: dirty blocks go home in device order, neighbours in one write.
 //!
 //! ```text
-//!   dirty lists of all shards ──sort──►  5 6 7   40 41   900        from where the last
-//!                                        └─┬─┘   └─┬─┘    │         one ended, cyclic
-//!                                       one write  one   one
+//!   without a log: dirty lists of all shards ──┐
+//!   with a log: the oldest transactions' lists ┴─sort──►  5 6 7   40 41   900
+//!                                                         └─┬─┘   └─┬─┘    │
+//!                                                        one write  one   one
 //! ```
 //!
 //! One thread writes at a time (`MetaCache::writer`, `Rank::JournalState`): two copies of one block
-//! can never overtake each other. Byte locks are held only while a block is copied.
+//! can never overtake each other. Byte locks are held only while a block is copied. Without a log a
+//! round goes on where the last one ended; with a log the oldest transactions come first, because
+//! they are what the log waits for.
 
+use crate::block::{Block, DIRTY, Seq};
 use crate::cache::{MAX_RUN_BYTES, MetaCache};
-use crate::meta_block::{Block, DIRTY, FORGOTTEN, WRITING};
+use crate::homeward::HomeList;
+use extant_base::lock::MutexGuard;
 use extant_base::{BlockNr, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +26,17 @@ pub(crate) struct Writer {
     /// The block after the last one written.
     next: u64,
     bytes: Vec<u8>,
-    run: Vec<Arc<Block>>,
+    /// The blocks whose bytes those are, and what each had logged.
+    run: Vec<(Arc<Block>, Seq)>,
+}
+
+/// Which committed transactions go home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Share {
+    /// The oldest, until at most so many bytes are dirty.
+    DirtyDownTo(usize),
+    /// All up to this one.
+    UpTo(Seq),
 }
 
 impl MetaCache {
@@ -29,6 +44,9 @@ impl MetaCache {
     /// was dirty at the call. Errors: `Device`; the journal is aborted and nothing lost from the
     /// cache.
     pub(crate) fn write_back(&self, down_to_bytes: usize) -> Result<()> {
+        if self.running.load(Ordering::Relaxed) > 0 {
+            return self.write_home(Share::DirtyDownTo(down_to_bytes)).map(drop);
+        }
         let mut writer = self.writer.lock();
         self.refuse_if_aborted()?;
         let enough = || down_to_bytes > 0 && self.dirty_bytes() <= down_to_bytes;
@@ -43,70 +61,113 @@ impl MetaCache {
         numbers.dedup();
         let start = numbers.partition_point(|nr| *nr < writer.next);
         numbers.rotate_left(start);
+        let find = |nr: &u64| self.shard(BlockNr(*nr)).lock().find(BlockNr(*nr)).cloned();
+        let blocks: Vec<_> = numbers.iter().filter_map(find).collect();
 
-        let mut at = 0;
-        let mut done = Ok(());
-        while at < numbers.len() && !enough() && done.is_ok() {
-            at += self.gather(&mut writer, &numbers[at..]);
-            done = self.write_run(&mut writer);
-        }
-        for nr in &numbers[at..] {
-            self.note_dirty(BlockNr(*nr));
-        }
-        if done.is_err() {
-            self.abort();
+        let (used, done) = self.write_sorted(&mut writer, &blocks, enough);
+        for block in &blocks[used..] {
+            self.note_dirty(block.nr);
         }
         done
     }
 
-    /// Copies the first run of neighbours that are still dirty; how many numbers it used up.
-    fn gather(&self, writer: &mut Writer, numbers: &[u64]) -> usize {
+    /// Writes blocks of committed transactions home, oldest transactions first: those that no
+    /// later transaction has changed. The oldest transaction that the log still has to keep.
+    ///
+    /// Errors: `Device`; the journal is aborted then.
+    pub(crate) fn write_home(&self, share: Share) -> Result<Seq> {
+        let mut writer = self.writer.lock();
+        self.refuse_if_aborted()?;
+        let mut lists = self.take_lists(share);
+        let dirty = lists.iter().flat_map(|list| &list.blocks).filter(|block| block.has(DIRTY));
+        let mut blocks: Vec<_> = dirty.cloned().collect();
+        blocks.sort_unstable_by_key(|block| block.nr);
+        let (_, done) = self.write_sorted(&mut writer, &blocks, || false);
+        lists.iter_mut().for_each(HomeList::settle);
+        let mut homeward = self.homeward.lock();
+        while let Some(list) = lists.pop() {
+            homeward.put_back(list);
+        }
+        done.map(|()| homeward.oldest_needed())
+    }
+
+    /// Takes out the lists that `share` means, oldest first.
+    fn take_lists(&self, share: Share) -> Vec<HomeList> {
+        let mut lists = Vec::new();
+        let mut homeward = self.homeward.lock();
+        let mut dirty = self.dirty_bytes();
+        while let Some(mut list) = homeward.pop() {
+            list.settle();
+            let enough = match share {
+                Share::DirtyDownTo(bytes) => bytes > 0 && dirty <= bytes,
+                Share::UpTo(seq) => list.seq > seq,
+            };
+            if enough {
+                homeward.put_back(list);
+                break;
+            }
+            let count = list.blocks.iter().filter(|block| block.has(DIRTY)).count();
+            dirty = dirty.saturating_sub(count * self.block_size.bytes());
+            lists.push(list);
+        }
+        lists
+    }
+
+    /// Writes the blocks that are still dirty, neighbours at once, until it is `enough`. How many
+    /// were looked at, and what came of it; a failure has aborted the journal.
+    fn write_sorted(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        blocks: &[Arc<Block>],
+        enough: impl Fn() -> bool,
+    ) -> (usize, Result<()>) {
+        let mut at = 0;
+        let mut done = Ok(());
+        while at < blocks.len() && !enough() && done.is_ok() {
+            at += self.gather(writer, &blocks[at..]);
+            done = self.write_run(writer);
+        }
+        if done.is_err() {
+            self.abort();
+        }
+        (at, done)
+    }
+
+    /// Copies the first run of neighbours that are still dirty; how many blocks it looked at.
+    fn gather(&self, writer: &mut Writer, blocks: &[Arc<Block>]) -> usize {
         writer.bytes.clear();
         writer.run.clear();
         let most = (MAX_RUN_BYTES >> self.block_size.log2()).max(1);
         let mut used = 0;
-        for nr in numbers {
-            let block = self.shard(BlockNr(*nr)).lock().find(BlockNr(*nr)).cloned();
-            let apart = writer.run.last().is_some_and(|last| last.nr.0 + 1 != *nr);
+        for block in blocks {
+            let apart = writer.run.last().is_some_and(|(last, _)| last.nr.0 + 1 != block.nr.0);
             if apart || writer.run.len() == most {
                 break;
             }
             used += 1;
-            let Some(block) = block else { continue };
-            let bytes = block.bytes.read();
-            let taken = block.flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| {
-                (flags & (DIRTY | FORGOTTEN) == DIRTY).then_some((flags & !DIRTY) | WRITING)
-            });
-            if taken.is_ok() {
-                writer.bytes.extend_from_slice(&bytes);
-                drop(bytes);
+            let content = block.content.read();
+            if block.take_for_writing() {
+                writer.bytes.extend_from_slice(&content.bytes);
+                let logged = block.logged();
+                drop(content);
                 self.sub_dirty_bytes();
-                writer.run.push(block);
+                writer.run.push((Arc::clone(block), logged));
             }
         }
         used
     }
 
     fn write_run(&self, writer: &mut Writer) -> Result<()> {
-        let (Some(first), Some(last)) = (writer.run.first(), writer.run.last()) else {
+        let (Some((first, _)), Some((last, _))) = (writer.run.first(), writer.run.last()) else {
             return Ok(());
         };
         writer.next = last.nr.0 + 1;
         let written = self.device.write_at(self.block_size.start_of(first.nr), &writer.bytes);
-        for block in writer.run.drain(..) {
+        for (block, logged) in writer.run.drain(..) {
             if written.is_ok() {
-                block.flags.fetch_and(!WRITING, Ordering::AcqRel);
-                continue;
-            }
-            // The cache keeps the only good copy.
-            let before = block
-                .flags
-                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| {
-                    let dirty = if flags & FORGOTTEN == 0 { DIRTY } else { 0 };
-                    Some((flags & !WRITING) | dirty)
-                })
-                .expect("the closure always answers");
-            if before & (DIRTY | FORGOTTEN) == 0 {
+                block.set_written(logged);
+            } else if block.give_back_unwritten() {
+                // The cache keeps the only good copy.
                 self.add_dirty_bytes();
                 self.note_dirty(block.nr);
             }

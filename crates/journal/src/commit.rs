@@ -1,0 +1,234 @@
+//! A commit: the running transaction becomes durable.
+//!
+//! ```text
+//!   who asks:   one leads, the others wait for it; those who come during it share the next one
+//!
+//!   close_running   no handle joins, the last one stops, the next transaction opens
+//!   announce        superblock: the log is not empty, features it needs          first time only
+//!   log_revokes     │revoke│
+//!   log_copies      │revoke│descriptor│copies …│            one write where it fits
+//!   seal            flush ─► │commit block│ flush                durable
+//!   settle          blocks may go home, waiters go on
+//! ```
+//!
+//! Rule: every block that a commit block closes is durable before it (W2, W3). A failure anywhere
+//! aborts: a later commit must not make this one's blocks look whole.
+
+use crate::block::{Block, Seq};
+use crate::checkpoint::is_same_device;
+use crate::homeward::HomeList;
+use crate::log_space::Placed;
+use crate::log_stream::LogStream;
+use crate::transactions::{Running, Transactions};
+use extant_base::lock::{Rank, RankMark};
+use extant_base::{BlockNr, Error, Result, Tid};
+use extant_ondisk::jbd2::commit::TransactionCrc;
+use extant_ondisk::jbd2::{Commit, DescriptorWriter, RevokeWriter, header};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A closed transaction on its way into the log.
+struct Closing {
+    seq: Seq,
+    tid: Tid,
+    /// To be copied, in device order.
+    blocks: Vec<Arc<Block>>,
+    /// Ascending, without those that were taken into use again.
+    revoked: Vec<BlockNr>,
+    /// Freed blocks whose older copies nobody needs once this is durable.
+    forgotten: Vec<Arc<Block>>,
+}
+
+impl Closing {
+    fn of(running: Running, tid: Tid) -> Closing {
+        let Running { seq, mut blocks, mut revoked, forgotten, .. } = running;
+        blocks.retain(|block| !block.was_forgotten_in(seq));
+        blocks.sort_unstable_by_key(|block| block.nr);
+        revoked.sort_unstable();
+        revoked.dedup();
+        // A revoke hides this transaction's own copy too: freed and used again is not revoked.
+        revoked.retain(|nr| blocks.binary_search_by_key(nr, |block| block.nr).is_err());
+        Closing { seq, tid, blocks, revoked, forgotten }
+    }
+}
+
+/// Whether a commit is about what running handles are going to do, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handles {
+    /// It is about what stopped handles did.
+    Ignore,
+    /// It is to make room.
+    Await,
+}
+
+/// Clears the leader's mark, and aborts when the leader panics.
+struct Lead<'a>(&'a Transactions);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up(None);
+        }
+        self.0.state.lock().committing = false;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Transactions {
+    /// Returns when transaction `tid` is durable. No work when it is already, or changed nothing.
+    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+        let durable = self.durable();
+        let ahead = tid.0.wrapping_sub(self.tid_of(durable).0);
+        match ahead as i32 {
+            ahead if ahead > 0 => {
+                self.commit_seq(durable + u64::from(ahead as u32), Handles::Ignore)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes everything durable that stopped handles have changed.
+    pub(crate) fn commit_all(&self) -> Result<()> {
+        let seq = self.state.lock().running.seq;
+        self.commit_seq(seq, Handles::Ignore)
+    }
+
+    /// Returns when transaction `seq` is durable. One that changed nothing so far is left alone;
+    /// with [`Handles::Await`] only if no handle is in it.
+    pub(crate) fn commit_seq(&self, seq: Seq, handles: Handles) -> Result<()> {
+        let _mark = RankMark::enter(Rank::Handle);
+        let mut state = self.state.lock();
+        loop {
+            if self.durable() >= seq {
+                return Ok(());
+            }
+            self.cache.refuse_if_aborted()?;
+            let running = &state.running;
+            let nothing = running.is_empty() && (handles == Handles::Ignore || running.is_idle());
+            if seq > running.seq || (seq == running.seq && nothing) {
+                return Ok(());
+            }
+            if !state.committing {
+                break;
+            }
+            self.ended.wait(&mut state);
+        }
+        state.committing = true;
+        drop(state);
+        let _lead = Lead(self);
+        let Some(running) = self.close_running() else { return Ok(()) };
+        let tid = self.tid_of(running.seq);
+        let closing = Closing::of(running, tid);
+        match self.write_transaction(&closing) {
+            Ok((start, len)) => {
+                self.settle(closing, start, len);
+                Ok(())
+            }
+            Err(error) => {
+                self.give_up(Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes `closing` to the log and makes it durable; its first block and how many it has.
+    fn write_transaction(&self, closing: &Closing) -> Result<(u32, u32)> {
+        self.cache.refuse_if_aborted()?;
+        let needed = self.area.needed(closing.blocks.len() as u64, closing.revoked.len() as u64);
+        self.find_space(needed)?;
+        let start = self.state.lock().space.head;
+        self.log.lock().announce(start, closing.tid, !closing.revoked.is_empty())?;
+        let mut buffer = self.buffer.lock();
+        let mut stream = LogStream::new(&self.area, &mut buffer, start);
+        self.log_revokes(closing, &mut stream)?;
+        self.log_copies(closing, &mut stream)?;
+        let at = stream.write_out()?;
+        let len = stream.blocks + 1;
+        self.seal(closing.tid, at)?;
+        Ok((start, len))
+    }
+
+    /// What changed more than it promised may need more of the log than was kept for it.
+    fn find_space(&self, needed: u64) -> Result<()> {
+        if needed <= self.state.lock().space.free() {
+            return Ok(());
+        }
+        if !self.is_one() {
+            self.checkpoint(Seq::MAX)?;
+        }
+        let limit = self.state.lock().space.free();
+        if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
+    }
+
+    /// Revokes go before the commit block: replay trusts only what a commit block closes.
+    fn log_revokes(&self, closing: &Closing, stream: &mut LogStream<'_>) -> Result<()> {
+        let format = self.area.format;
+        for revoked in closing.revoked.chunks(format.revokes_per_block()) {
+            let mut writer = RevokeWriter::new(stream.take(1)?, format, closing.tid);
+            for nr in revoked {
+                let fits = writer.push(*nr);
+                assert!(fits, "a revoke block holds as many records as its format says");
+            }
+            writer.finish();
+        }
+        Ok(())
+    }
+
+    fn log_copies(&self, closing: &Closing, stream: &mut LogStream<'_>) -> Result<()> {
+        let format = self.area.format;
+        let size = format.block_size.bytes();
+        for blocks in closing.blocks.chunks(self.area.copies_per_descriptor()) {
+            let (descriptor, copies) = stream.take(1 + blocks.len())?.split_at_mut(size);
+            let mut writer = DescriptorWriter::new(descriptor, format, closing.tid);
+            for (block, copy) in blocks.iter().zip(copies.chunks_exact_mut(size)) {
+                block.copy_for_log(closing.seq, copy);
+                let escape = header::needs_escape(copy);
+                if escape {
+                    header::escape(copy);
+                }
+                let sum = if format.has_tail() { format.copy_sum(closing.tid, copy) } else { 0 };
+                let fits = writer.push(block.nr, escape, sum);
+                assert!(fits, "a descriptor holds as many tags as its format says");
+            }
+            writer.finish();
+        }
+        Ok(())
+    }
+
+    /// Makes everything before it durable, then the commit block.
+    fn seal(&self, tid: Tid, at: u32) -> Result<()> {
+        // File data went to the volume's device, the copies to the log's.
+        if !is_same_device(self.cache.device(), self.area.device()) {
+            self.cache.device().flush()?;
+        }
+        self.area.device().flush()?;
+        let mut block = extant_blockdev::AlignedBuf::zeroed(self.area.format.block_size.bytes());
+        let now = (self.clock)();
+        Commit::write(&mut block, &self.area.format, tid, now, TransactionCrc::default());
+        self.area.write_fua(at, &block)
+    }
+
+    /// Lets the blocks of a durable transaction go home, and its waiters go on.
+    fn settle(&self, closing: Closing, start: u32, len: u32) {
+        for block in &closing.blocks {
+            if block.set_logged(closing.seq) {
+                self.cache.add_dirty_bytes();
+            }
+        }
+        for block in &closing.forgotten {
+            block.release_logged();
+        }
+        let mut state = self.state.lock();
+        let head = self.area.cycle.after(start, len);
+        state.space.place(Placed { seq: closing.seq, start, len }, head);
+        self.durable.store(closing.seq, Ordering::Release);
+        let short = state.space.unreserved() < u64::from(self.area.cycle.len()) / 2;
+        drop(state);
+        // After the place in the log is noted: until then nobody may count it as given back.
+        let list = HomeList { seq: closing.seq, blocks: closing.blocks };
+        self.cache.homeward.lock().push(list);
+        if short || self.cache.is_half_dirty() {
+            self.signal.ask_for_checkpoint();
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The transactions of a journal with a log: who may join, and when one is full.
+//!
+//! ```text
+//!             commit begins       last handle stops       commit block durable
+//!   Running ────────────► Locked ──────────────► Flushing ────────────► Committed
+//!      ▲ start, stop                                 └─ any error: abort ─┘  └─► its blocks go home
+//!      │                                │
+//!      └────────── the next one ◄───────┘ opens while this one is written
+//! ```
+//!
+//! There is always exactly one running transaction and at most one that is being written. What a
+//! handle does costs one short lock at its start and one at its stop.
+
+use crate::background::Signal;
+use crate::block::{Block, Seq};
+use crate::cache::MetaCache;
+use crate::commit::Handles;
+use crate::handle::{Credits, Done};
+use crate::log::Log;
+use crate::log_space::{Limits, LogSpace};
+use crate::log_stream::LogArea;
+use extant_base::lock::{Condvar, Mutex, MutexGuard, Rank};
+use extant_base::{BlockNr, Error, Result, Tid};
+use extant_blockdev::AlignedBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time, as seconds and nanoseconds since 1970.
+pub type CommitClock = Arc<dyn Fn() -> (u64, u32) + Send + Sync>;
+
+/// How a journal with a log behaves.
+#[derive(Clone)]
+pub struct JournalOptions {
+    /// How old a transaction may become before it is committed though nobody asks. `None`: as old
+    /// as it likes, and there is no thread in the background.
+    pub commit_interval: Option<Duration>,
+    /// Nothing commits before [`Journal::sync`](crate::Journal::sync) or
+    /// [`Journal::close`](crate::Journal::close), and all of it at once.
+    pub one_transaction: bool,
+    /// The volume has checksums, so the log gets them too.
+    pub checksums: bool,
+    /// The volume has 64-bit block numbers, so the log gets them too.
+    pub wide: bool,
+    /// What commit blocks are dated with.
+    pub clock: CommitClock,
+}
+
+/// The running transaction.
+pub(crate) struct Running {
+    pub(crate) seq: Seq,
+    /// Handles that have not stopped.
+    handles: u32,
+    /// What those may do at most: blocks and revokes.
+    promised: (u64, u64),
+    pub(crate) blocks: Vec<Arc<Block>>,
+    pub(crate) revoked: Vec<BlockNr>,
+    pub(crate) forgotten: Vec<Arc<Block>>,
+    /// When the first change came.
+    since: Option<Instant>,
+    /// The background has been told that it is large.
+    told: bool,
+}
+
+impl Running {
+    fn new(seq: Seq) -> Running {
+        Running {
+            seq,
+            handles: 0,
+            promised: (0, 0),
+            blocks: Vec::new(),
+            revoked: Vec::new(),
+            forgotten: Vec::new(),
+            since: None,
+            told: false,
+        }
+    }
+
+    /// Whether no stopped handle has changed anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.revoked.is_empty()
+    }
+
+    /// Whether nobody can change anything in it without starting.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.handles == 0
+    }
+
+    /// Log blocks that it takes when all handles do what they promised, and `more` is added.
+    fn needed(&self, area: &LogArea, more: Credits) -> u64 {
+        let blocks = self.blocks.len() as u64 + self.promised.0 + u64::from(more.blocks);
+        let revokes = self.revoked.len() as u64 + self.promised.1 + u64::from(more.revokes);
+        area.needed(blocks, revokes)
+    }
+
+    fn promise(&mut self, credits: Credits) {
+        self.promised.0 += u64::from(credits.blocks);
+        self.promised.1 += u64::from(credits.revokes);
+    }
+
+    fn take_back(&mut self, credits: Credits) {
+        self.promised.0 -= u64::from(credits.blocks);
+        self.promised.1 -= u64::from(credits.revokes);
+    }
+}
+
+/// What all threads share, behind one short lock.
+pub(crate) struct State {
+    pub(crate) running: Running,
+    /// The running transaction takes no more handles: it is about to be written.
+    locked: bool,
+    /// A thread is committing.
+    pub(crate) committing: bool,
+    pub(crate) space: LogSpace,
+    closed: bool,
+}
+
+/// What a handle that wants to start has to do first.
+enum Admission {
+    Granted,
+    /// The running transaction is full.
+    Commit(Seq),
+    /// The log is.
+    MakeSpace(u64),
+}
+
+/// The transactions of one journal.
+pub(crate) struct Transactions {
+    pub(crate) cache: Arc<MetaCache>,
+    pub(crate) area: LogArea,
+    /// The log's superblock; held across I/O. Taken before `state` where both are.
+    pub(crate) log: Mutex<Log>,
+    /// What the committing thread gathers its writes in; held across I/O.
+    pub(crate) buffer: Mutex<AlignedBuf>,
+    pub(crate) state: Mutex<State>,
+    /// The running transaction takes handles again.
+    opened: Condvar,
+    /// The last handle of a locked transaction stopped.
+    idle: Condvar,
+    /// A commit ended.
+    pub(crate) ended: Condvar,
+    /// The last durable transaction.
+    pub(crate) durable: AtomicU64,
+    /// The number of transaction 0, which the log's last life ended with.
+    tid_zero: Tid,
+    limits: Limits,
+    one: bool,
+    /// The errno of the abort was written, or that was tried.
+    gave_up: AtomicBool,
+    pub(crate) clock: CommitClock,
+    pub(crate) signal: Arc<Signal>,
+}
+
+impl Transactions {
+    pub(crate) fn new(cache: Arc<MetaCache>, mut log: Log, options: &JournalOptions) -> Self {
+        log.set_features(options.checksums, options.wide);
+        let area = LogArea::of(&log);
+        let len = u64::from(area.cycle.len()) - 1;
+        let limits = match options.one_transaction {
+            true => Limits::of_one_transaction(len),
+            false => Limits::of_log(len, cache.limit_blocks() as u64),
+        };
+        let state = State {
+            running: Running::new(1),
+            locked: false,
+            committing: false,
+            space: LogSpace::new(&area, log.empty_head()),
+            closed: false,
+        };
+        cache.running.store(1, Ordering::Release);
+        Transactions {
+            cache,
+            area,
+            tid_zero: log.superblock().sequence,
+            log: Mutex::new(Rank::JournalState, log),
+            buffer: Mutex::new(Rank::JournalState, AlignedBuf::zeroed(0)),
+            state: Mutex::new(Rank::JournalState, state),
+            opened: Condvar::new(),
+            idle: Condvar::new(),
+            ended: Condvar::new(),
+            durable: AtomicU64::new(0),
+            limits,
+            one: options.one_transaction,
+            gave_up: AtomicBool::new(false),
+            clock: Arc::clone(&options.clock),
+            signal: Arc::new(Signal::default()),
+        }
+    }
+
+    /// Whether everything is one transaction.
+    pub(crate) fn is_one(&self) -> bool {
+        self.one
+    }
+
+    /// What the log calls transaction `seq`.
+    pub(crate) fn tid_of(&self, seq: Seq) -> Tid {
+        // Numbers of the log wrap where ours do not.
+        Tid(self.tid_zero.0.wrapping_add(seq as u32))
+    }
+
+    /// The last durable transaction.
+    pub(crate) fn durable(&self) -> Seq {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Lets a handle into the running transaction; which one that is. Waits while it is full or
+    /// about to be written, and works on that.
+    ///
+    /// Errors: `Aborted`, `Device`, `TransactionTooLarge`; `ReadOnly` after the journal was closed.
+    pub(crate) fn start(&self, credits: Credits) -> Result<Seq> {
+        let mut state = self.state.lock();
+        loop {
+            self.cache.refuse_if_aborted()?;
+            if state.closed {
+                return Err(Error::ReadOnly);
+            }
+            if state.locked {
+                self.opened.wait(&mut state);
+                continue;
+            }
+            match self.admit(&state, credits)? {
+                Admission::Granted => {
+                    state.running.handles += 1;
+                    state.running.promise(credits);
+                    return Ok(state.running.seq);
+                }
+                Admission::Commit(seq) => {
+                    drop(state);
+                    self.commit_seq(seq, Handles::Await)?;
+                }
+                Admission::MakeSpace(wanted) => {
+                    drop(state);
+                    self.make_space(wanted)?;
+                }
+            }
+            state = self.state.lock();
+        }
+    }
+
+    fn admit(&self, state: &State, credits: Credits) -> Result<Admission> {
+        let after = state.running.needed(&self.area, credits);
+        if after <= self.limits.hard {
+            let wanted = after + self.limits.margin;
+            return Ok(match wanted <= state.space.unreserved() {
+                true => Admission::Granted,
+                false => Admission::MakeSpace(wanted),
+            });
+        }
+        if self.one {
+            return Err(Error::TransactionTooLarge { needed: after, limit: self.limits.hard });
+        }
+        self.check_size(credits)?;
+        Ok(Admission::Commit(state.running.seq))
+    }
+
+    /// Refuses what no transaction has room for.
+    pub(crate) fn check_size(&self, credits: Credits) -> Result<()> {
+        let needed = self.area.needed(u64::from(credits.blocks), u64::from(credits.revokes));
+        let limit = self.limits.hard;
+        if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
+    }
+
+    /// Promises a running handle more, without waiting; `false` when there is no room.
+    pub(crate) fn extend(&self, more: Credits) -> Result<bool> {
+        let mut state = self.state.lock();
+        let granted = matches!(self.admit(&state, more), Ok(Admission::Granted));
+        if granted {
+            state.running.promise(more);
+        } else if self.one {
+            let needed = state.running.needed(&self.area, more);
+            return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });
+        }
+        Ok(granted)
+    }
+
+    /// Takes in what a handle did.
+    pub(crate) fn stop(&self, credits: Credits, done: &mut Done) {
+        let mut state = self.state.lock();
+        let running = &mut state.running;
+        running.take_back(credits);
+        running.handles -= 1;
+        running.blocks.append(&mut done.joined);
+        running.revoked.append(&mut done.revoked);
+        running.forgotten.append(&mut done.forgotten);
+        if running.since.is_none() && !running.is_empty() {
+            running.since = Some(Instant::now());
+        }
+        let large = running.blocks.len() as u64 > self.limits.soft;
+        if large && !std::mem::replace(&mut running.told, true) {
+            self.signal.ask_for_commit();
+        }
+        if running.handles == 0 && state.locked {
+            self.idle.notify_all();
+        }
+    }
+
+    /// Keeps handles out of the running transaction, waits for those in it and opens the next one.
+    /// The closed one, with its place reserved in the log; `None` when nothing was changed.
+    pub(crate) fn close_running(&self) -> Option<Running> {
+        let mut state = self.state.lock();
+        state.locked = true;
+        while state.running.handles > 0 {
+            self.idle.wait(&mut state);
+        }
+        let closed = (!state.running.is_empty()).then(|| {
+            let next = Running::new(state.running.seq + 1);
+            let closed = std::mem::replace(&mut state.running, next);
+            state.space.reserve(closed.needed(&self.area, Credits::default()));
+            self.cache.running.store(state.running.seq, Ordering::Release);
+            closed
+        });
+        state.locked = false;
+        self.opened.notify_all();
+        closed
+    }
+
+    /// Refuses handles from now on.
+    pub(crate) fn refuse_handles(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.opened.notify_all();
+        state
+    }
+
+    /// How long the running transaction may stay, when none may become older than `interval`.
+    pub(crate) fn time_left(&self, interval: Duration) -> Duration {
+        match self.state.lock().running.since {
+            Some(since) => interval.saturating_sub(since.elapsed()),
+            None => interval,
+        }
+    }
+
+    /// Ends all commits for good, and says so in the log's superblock if it can be written: with
+    /// the errno of `error`, or EIO. Only the first call counts.
+    pub(crate) fn give_up(&self, error: Option<&Error>) {
+        self.cache.abort_in(self.tid_of(self.durable() + 1));
+        if !self.gave_up.swap(true, Ordering::AcqRel) {
+            self.log.lock().put_errno(-error.map_or(5, Error::errno));
+        }
+        let _state = self.state.lock();
+        self.opened.notify_all();
+        self.ended.notify_all();
+    }
+}
