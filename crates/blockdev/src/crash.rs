@@ -13,18 +13,16 @@
 //! The states without the last operation are those of the cut before it, so every state comes up
 //! once. All choices derive from one seed and the number of the cut.
 
+mod landing;
+
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
 use crate::recorder::Op;
-use extant_base::{ByteOffset, Result};
+use landing::{Random, apply, reorder, sectors, tear};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-
-const SECTOR: u64 = 512;
-/// Ranges with more sectors than this tear in one place only.
-const MASK_SECTORS: u64 = 4096;
 
 /// Which states of a recorded run to make.
 #[derive(Clone, Debug)]
@@ -89,6 +87,7 @@ impl CrashPlan {
             durable: self.base.clone(),
             undecided: Vec::new(),
             next_cut: 0,
+            index: 0,
             queue: VecDeque::new(),
         }
     }
@@ -101,6 +100,8 @@ pub struct CrashState {
     pub image: MemoryDevice,
     /// How many operations had begun.
     pub cut: usize,
+    /// Which of the states of this cut it is, from 0: with the plan's seed, its address.
+    pub index: usize,
     /// How many of them had returned to the caller: `cut`, or one less when the last was a
     /// forced-unit-access write that the cut tore.
     pub completed: usize,
@@ -128,6 +129,8 @@ pub struct CrashStates {
     /// Operations since the last flush, by place in the log.
     undecided: Vec<usize>,
     next_cut: usize,
+    /// How many states of the newest cut were taken or passed over.
+    index: usize,
     queue: VecDeque<Recipe>,
 }
 
@@ -152,42 +155,59 @@ impl Iterator for CrashStates {
     type Item = CrashState;
 
     fn next(&mut self) -> Option<CrashState> {
-        while self.queue.is_empty() {
-            if self.next_cut > self.plan.log.len().min(*self.plan.cuts.end()) {
-                return None;
+        self.next_where(|_, _| true)
+    }
+}
+
+impl CrashStates {
+    /// The next state for which `take` says so, asked with the cut and the state's index there. The
+    /// states passed over are never made, so counting them all is cheap.
+    pub fn next_where(&mut self, mut take: impl FnMut(usize, usize) -> bool) -> Option<CrashState> {
+        loop {
+            let Some(recipe) = self.queue.pop_front() else {
+                if self.next_cut > self.plan.log.len().min(*self.plan.cuts.end()) {
+                    return None;
+                }
+                self.enter_cut();
+                continue;
+            };
+            let index = self.index;
+            self.index += 1;
+            if take(recipe.cut, index) {
+                return Some(self.make(recipe, index));
             }
-            self.enter_cut();
         }
-        let recipe = self.queue.pop_front()?;
+    }
+
+    /// Lets what a recipe keeps land on what is durable.
+    fn make(&self, recipe: Recipe, index: usize) -> CrashState {
         let image = self.durable.clone();
         for step in &recipe.steps {
             apply(&image, &self.plan.log[step.op], step.parts.as_deref());
         }
         let torn = recipe.steps.iter().filter(|step| step.parts.is_some()).map(|step| step.op);
-        Some(CrashState {
+        CrashState {
             image,
             cut: recipe.cut,
+            index,
             completed: recipe.completed,
             torn: torn.collect(),
             lost: recipe.lost,
             reordered: recipe.reordered,
-        })
+        }
     }
-}
 
-impl CrashStates {
     /// Takes in one more operation, and queues the states of the cut behind it.
     fn enter_cut(&mut self) {
         let cut = self.next_cut;
         self.next_cut += 1;
+        self.index = 0;
         if cut > 0 {
             let last = cut - 1;
-            if self.plan.log[last] == Op::Flush {
-                for op in std::mem::take(&mut self.undecided) {
-                    apply(&self.durable, &self.plan.log[op], None);
-                }
-            } else {
-                self.undecided.push(last);
+            match &self.plan.log[last] {
+                Op::Flush => self.flush(0..u64::MAX),
+                Op::FlushRange { at, len } => self.flush(at.0..at.0 + len),
+                _ => self.undecided.push(last),
             }
         }
         if !self.plan.cuts.contains(&cut) {
@@ -196,6 +216,18 @@ impl CrashStates {
         let mut random = Random::new(self.plan.seed, cut as u64);
         for kept in self.subsets(&mut random) {
             self.queue_subset(cut, &kept, &mut random);
+        }
+    }
+
+    /// What lies in `range` is durable from now on.
+    fn flush(&mut self, range: Range<u64>) {
+        let log = Arc::clone(&self.plan.log);
+        let all = std::mem::take(&mut self.undecided);
+        for op in all {
+            match range.contains(&log[op].range().0.0) {
+                true => apply(&self.durable, &log[op], None),
+                false => self.undecided.push(op),
+            }
         }
     }
 
@@ -225,9 +257,16 @@ impl CrashStates {
         }
         let mut subsets = vec![subset(&mut |_| false), subset(&mut |_| true)];
         while subsets.len() < self.plan.samples {
-            // Few, half or most of them: a coin alone would nearly always keep about half.
-            let density = [1, 4, 7][random.below(3) as usize];
-            subsets.push(subset(&mut |_| random.below(8) < density));
+            let one = random.below(free as u64) as usize;
+            subsets.push(match subsets.len() % 4 {
+                2 => subset(&mut |n| n != one),
+                3 => subset(&mut |n| n == one),
+                _ => {
+                    // Few, half or most: a coin alone would nearly always keep about half.
+                    let density = [1, 4, 7][random.below(3) as usize];
+                    subset(&mut |_| random.below(8) < density)
+                }
+            });
         }
         subsets
     }
@@ -270,113 +309,14 @@ impl CrashStates {
     }
 }
 
-/// Another order for operations of which some overlap, or `None` when none do. Nothing passes a
-/// forced-unit-access write: it landed when it returned.
-fn reorder(log: &[Op], steps: &[Step], random: &mut Random) -> Option<Vec<Step>> {
-    let mut steps = steps.to_vec();
-    let mut changed = false;
-    for run in steps.split_mut(|step| log[step.op].is_fua()) {
-        let before: Vec<_> = run.iter().map(|step| step.op).collect();
-        for n in (1..run.len()).rev() {
-            run.swap(n, random.below(n as u64 + 1) as usize);
-        }
-        let place = |op: usize| run.iter().position(|step| step.op == op);
-        let swapped = |n: usize, m: usize| {
-            overlap(log[before[n]].range(), log[before[m]].range())
-                && place(before[n]) > place(before[m])
-        };
-        let mut pairs = (0..before.len()).flat_map(|m| (0..m).map(move |n| (n, m)));
-        if pairs.clone().any(|(n, m)| swapped(n, m)) {
-            changed = true;
-        } else if let Some((n, m)) =
-            pairs.find(|(n, m)| overlap(log[before[*n]].range(), log[before[*m]].range()))
-        {
-            // The draw left every overlap as it was: turn one round by hand.
-            let (n, m) = (place(before[n])?, place(before[m])?);
-            run.swap(n, m);
-            changed = true;
-        }
-    }
-    changed.then_some(steps)
-}
-
-fn overlap((a, a_len): (ByteOffset, u64), (b, b_len): (ByteOffset, u64)) -> bool {
-    a.0 < b.0.saturating_add(b_len) && b.0 < a.0.saturating_add(a_len)
-}
-
-/// How many sectors a range touches.
-fn sectors((at, len): (ByteOffset, u64)) -> u64 {
-    if len == 0 { 0 } else { (at.0 + len).div_ceil(SECTOR) - at.0 / SECTOR }
-}
-
-/// Some of the sectors of a range, neither none nor all: the first, the last, or any.
-fn tear(range: (ByteOffset, u64), random: &mut Random) -> Vec<Range<u64>> {
-    let (start, end) = (range.0.0, range.0.0 + range.1);
-    let count = sectors(range);
-    let first = start / SECTOR;
-    let bytes =
-        |from: u64, to: u64| ((first + from) * SECTOR).max(start)..((first + to) * SECTOR).min(end);
-    let split = 1 + random.below(count - 1);
-    match random.below(if count > MASK_SECTORS { 2 } else { 3 }) {
-        0 => vec![bytes(0, split)],
-        1 => vec![bytes(split, count)],
-        _ => {
-            let (kept, gone) = (random.below(count), random.below(count - 1));
-            let gone = if gone >= kept { gone + 1 } else { gone };
-            let keep = |n: &u64| *n == kept || (*n != gone && random.below(2) == 0);
-            (0..count).filter(keep).map(|n| bytes(n, n + 1)).collect()
-        }
-    }
-}
-
-/// Lets an operation land on `image`, wholly or in `parts` (bytes of the device).
-fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>) {
-    let (at, len) = op.range();
-    let all = at.0..at.0 + len;
-    for part in parts.unwrap_or(std::slice::from_ref(&all)) {
-        let done: Result<()> = match op {
-            Op::Write { data, .. } => {
-                let within = (part.start - at.0) as usize..(part.end - at.0) as usize;
-                image.write_at(ByteOffset(part.start), &data[within])
-            }
-            Op::Zero { .. } | Op::Discard { .. } => {
-                image.zero(ByteOffset(part.start), part.end - part.start)
-            }
-            Op::Flush => Ok(()),
-        };
-        done.expect("the operation succeeded on a device as long as the base image");
-    }
-}
-
-/// A small generator of numbers that follow from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64, stream: u64) -> Random {
-        let mut random = Random(seed);
-        Random(random.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is not zero.
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::recorder::Recorder;
+    use extant_base::ByteOffset;
     use std::collections::HashSet;
 
+    const SECTOR: u64 = 512;
     const LEN: usize = 4096;
 
     /// Records what `run` does to an empty device.
@@ -479,6 +419,33 @@ mod tests {
         }));
         let want = ["........", "a.......", "f......."].map(String::from);
         assert_eq!(seen, HashSet::from(want));
+    }
+
+    #[test]
+    fn the_flush_of_one_device_leaves_the_other_undecided() {
+        let seen = pictures(record(|device| {
+            write(device, 0, 1, b'a');
+            write(device, 4, 1, b'b');
+            device.flush_range(ByteOffset(2048), 2048).unwrap();
+            write(device, 5, 1, b'c');
+        }));
+        assert!(seen.contains("....bc..") && seen.contains("a...bc.."), "{seen:?}");
+        assert!(!seen.contains(".....c.."), "{seen:?}");
+    }
+
+    #[test]
+    fn states_that_are_passed_over_keep_their_numbers() {
+        let plan = record(|device| {
+            for n in 0..6 {
+                write(device, n, 1, b'a' + n as u8);
+            }
+        });
+        let all: Vec<_> = plan.states().map(|state| (state.cut, state.index)).collect();
+        let mut some = plan.states();
+        let third = some.next_where(|cut, index| (cut, index) == (4, 2)).unwrap();
+        assert_eq!((third.cut, third.index), (4, 2));
+        let place = all.iter().position(|at| *at == (4, 2)).unwrap();
+        assert_eq!(some.next().map(|state| (state.cut, state.index)), Some(all[place + 1]));
     }
 
     #[test]

@@ -45,6 +45,14 @@ pub enum Op {
     },
     /// Everything before is durable.
     Flush,
+    /// Everything before that begins in these bytes is durable: the flush of one of several devices
+    /// that are recorded as one.
+    FlushRange {
+        /// Where the device begins.
+        at: ByteOffset,
+        /// How many bytes it has.
+        len: u64,
+    },
 }
 
 impl Op {
@@ -53,7 +61,7 @@ impl Op {
         match self {
             Op::Write { at, data, .. } => (*at, data.len() as u64),
             Op::Zero { at, len } | Op::Discard { at, len } => (*at, *len),
-            Op::Flush => (ByteOffset(0), 0),
+            Op::Flush | Op::FlushRange { .. } => (ByteOffset(0), 0),
         }
     }
 
@@ -113,7 +121,7 @@ impl<D: BlockDevice> Recorder<D> {
                 }
                 Op::Zero { .. } => sum.writes += 1,
                 Op::Discard { .. } => sum.discards += 1,
-                Op::Flush => sum.flushes += 1,
+                Op::Flush | Op::FlushRange { .. } => sum.flushes += 1,
             }
         }
         sum
@@ -122,6 +130,13 @@ impl<D: BlockDevice> Recorder<D> {
     /// The states that a power cut could leave, `base` being what the device held at first.
     pub fn crash_plan(&self, base: &MemoryDevice) -> CrashPlan {
         CrashPlan::new(base.clone(), self.log())
+    }
+
+    /// Flushes a part that stands for a device of its own: what lies elsewhere stays undecided.
+    ///
+    /// Errors: as [`BlockDevice::flush`].
+    pub fn flush_range(&self, at: ByteOffset, len: u64) -> Result<()> {
+        self.record(|| Op::FlushRange { at, len }, || self.inner.flush())
     }
 
     /// The device behind.
