@@ -31,7 +31,6 @@ mod create;
 mod data;
 mod dir;
 mod environment;
-mod errors;
 mod file;
 mod filesystem;
 mod group;

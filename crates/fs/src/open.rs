@@ -8,7 +8,6 @@
 //! ```
 
 use crate::environment::Environment;
-use crate::errors::ErrorHook;
 use crate::filesystem::Filesystem;
 use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
@@ -18,6 +17,7 @@ use extant_base::{ByteOffset, Error, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::CacheOptions;
 use extant_ondisk::superblock::Superblock;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,12 +40,27 @@ pub struct OpenOptions {
     lock: bool,
     recover: bool,
     cache_bytes: usize,
-    journal_device: Option<PathBuf>,
+    journal_device: Option<JournalDevice>,
     one_transaction: bool,
     commit_interval: Duration,
     enforce_quota: bool,
-    on_error: Option<ErrorHook>,
     environment: Environment,
+}
+
+/// Where an external journal is.
+#[derive(Clone)]
+enum JournalDevice {
+    Path(PathBuf),
+    Open(Arc<dyn BlockDevice>),
+}
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalDevice::Path(path) => path.fmt(f),
+            JournalDevice::Open(_) => f.write_str("an open device"),
+        }
+    }
 }
 
 impl Default for OpenOptions {
@@ -69,7 +84,6 @@ impl OpenOptions {
             one_transaction: false,
             commit_interval: Duration::from_secs(5),
             enforce_quota: false,
-            on_error: None,
             environment: Environment::default(),
         }
     }
@@ -121,7 +135,13 @@ impl OpenOptions {
 
     /// The device of the volume's external journal.
     pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
-        self.journal_device = Some(path.into());
+        self.journal_device = Some(JournalDevice::Path(path.into()));
+        self
+    }
+
+    /// The device of the volume's external journal, open already.
+    pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
+        self.journal_device = Some(JournalDevice::Open(device));
         self
     }
 
@@ -144,24 +164,6 @@ impl OpenOptions {
     /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
     pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
         self.enforce_quota = enforce;
-        self
-    }
-
-    /// Whom to tell of every damage that is met while the volume is open, whoever asked: the caller
-    /// gets the error, too, where it could not be passed over. `tell` is called from any thread,
-    /// with locks held: it must not call the volume.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use std::sync::Arc;
-    /// let mut options = extant::OpenOptions::new();
-    /// options.on_error(Arc::new(|error| eprintln!("disk.img: {error}")));
-    /// let fs = options.open("disk.img")?;
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
-        self.on_error = Some(ErrorHook(tell));
         self
     }
 
@@ -318,8 +320,11 @@ impl OpenOptions {
 
     /// The device of the external journal, if one was given: an overlay of it unless to write.
     fn external_journal(&self, hold: Option<&Hold>) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Some(path) = &self.journal_device else { return Ok(None) };
-        let external = self.open_file(path)?;
+        let external = match &self.journal_device {
+            Some(JournalDevice::Path(path)) => self.open_file(path)?,
+            Some(JournalDevice::Open(device)) => Arc::clone(device),
+            None => return Ok(None),
+        };
         Ok(Some(match (self.write, hold) {
             (true, Some(hold)) => hold.guard(external),
             (true, None) => external,
@@ -336,7 +341,6 @@ impl OpenOptions {
                 dirty_limit_bytes: self.cache_bytes / 2,
             },
             environment: self.environment.clone(),
-            on_error: self.on_error.clone(),
             ..VolumeOptions::default()
         }
     }

@@ -13,7 +13,7 @@ use extant_base::{ByteOffset, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Handle};
 use extant_ondisk::features::{Compat, RoCompat};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, VolumeState};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -89,7 +89,9 @@ impl Volume {
                 Compat::from_bits_retain(self.late_compat.load(Ordering::Relaxed));
             sb.features.ro_compat |=
                 RoCompat::from_bits_retain(self.late_ro_compat.load(Ordering::Relaxed));
-            self.errors.put_into(sb);
+            if self.errors_seen.load(Ordering::Relaxed) > 0 {
+                sb.state.insert(VolumeState::ERROR);
+            }
             change(sb);
         })?;
         handle.stop()

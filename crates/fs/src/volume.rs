@@ -17,7 +17,6 @@ use crate::alloc::bulk::BulkCursor;
 use crate::alloc::group_index::GroupIndex;
 use crate::alloc::pending::PendingGroups;
 use crate::environment::Environment;
-use crate::errors::{ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
 use crate::mmp::Hold;
@@ -33,7 +32,9 @@ use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_ondisk::superblock::{
+    ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use zerocopy::FromBytes;
@@ -56,8 +57,6 @@ pub(crate) struct VolumeOptions {
     /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
     /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.
     pub(crate) short_cuts: bool,
-    /// Told of every damage that is met.
-    pub(crate) on_error: Option<ErrorHook>,
     /// What is done with the quota files; `None` leaves them as they are.
     pub(crate) quota: Option<QuotaPolicy>,
 }
@@ -72,7 +71,6 @@ impl Default for VolumeOptions {
             environment: Environment::default(),
             free_later: false,
             short_cuts: true,
-            on_error: None,
             quota: None,
         }
     }
@@ -115,8 +113,8 @@ pub(crate) struct Volume {
     pub(crate) late_compat: AtomicU32,
     /// Read-only compatible feature bits that came up since open.
     pub(crate) late_ro_compat: AtomicU32,
-    /// Damage met since open.
-    pub(crate) errors: ErrorNotes,
+    /// Corruptions met since open.
+    pub(crate) errors_seen: AtomicU32,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
@@ -193,7 +191,7 @@ impl Volume {
             used_dirs: AtomicI64::new(0),
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
-            errors: ErrorNotes::new(options.on_error.clone()),
+            errors_seen: AtomicU32::new(0),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
@@ -270,6 +268,17 @@ impl Volume {
         self.free_inodes.store(inodes, Ordering::Relaxed);
         self.used_dirs.store(dirs, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Notes that a corruption was met: the volume is marked as having errors when it is next
+    /// written, and takes no more changes if it says so itself (`errors=remount-ro`).
+    pub(crate) fn note_error(&self, error: &Error) {
+        if matches!(error, Error::Corrupt { .. }) {
+            self.errors_seen.fetch_add(1, Ordering::Relaxed);
+            if self.at_open.errors != ErrorPolicy::CONTINUE {
+                self.mode.fence();
+            }
+        }
     }
 }
 

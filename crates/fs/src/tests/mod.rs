@@ -4,7 +4,6 @@
 mod allocation;
 mod attributes;
 mod damage;
-mod errors;
 mod maps;
 mod names;
 mod pack;
