@@ -136,6 +136,11 @@ pub enum Error {
     NoAttribute,
     /// An argument that makes no sense.
     Invalid(&'static str),
+    /// The file or its directory is marked immutable or append-only, or is of a kind that this is
+    /// never done to.
+    NotPermitted,
+    /// Names of one file would stand in directories of different projects.
+    CrossProject,
     /// The operation is not offered for this kind of file.
     NotSupported(&'static str),
     /// The volume is open read-only.
@@ -206,6 +211,8 @@ impl Error {
             Error::FileTooLarge => 27,    // EFBIG
             Error::NoAttribute => 61,     // ENODATA
             Error::Invalid(_) => 22,      // EINVAL
+            Error::NotPermitted => 1,     // EPERM
+            Error::CrossProject => 18,    // EXDEV
             Error::NotSupported(_) => 95, // EOPNOTSUPP
             Error::ReadOnly => 30,        // EROFS
             Error::Busy => 16,            // EBUSY
@@ -241,6 +248,8 @@ impl fmt::Display for Error {
             Error::FileTooLarge => f.write_str("file would be larger than its format allows"),
             Error::NoAttribute => f.write_str("no such attribute"),
             Error::Invalid(why) => write!(f, "invalid argument: {why}"),
+            Error::NotPermitted => f.write_str("not permitted for this file"),
+            Error::CrossProject => f.write_str("the directory belongs to another project"),
             Error::NotSupported(why) => write!(f, "not supported: {why}"),
             Error::ReadOnly => f.write_str("the volume is open read-only"),
             Error::Busy => f.write_str("the volume is in use"),

@@ -3,8 +3,8 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Inode → Invalidate → Handle → Shared → Quota → Folio → ExtentMap → Superblock → Group
-//!         → JournalState → Leaf
+//!   Mount → Rename → Inode → Invalidate → Handle → Orphan → Shared → Quota → Folio → ExtentMap
+//!         → Superblock → Group → JournalState → Leaf
 //! ```
 //!
 //! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
@@ -19,12 +19,16 @@ use std::time::Duration;
 pub enum Rank {
     /// Closing a volume.
     Mount,
+    /// Renames of directories from one parent to another.
+    Rename,
     /// One inode: its fields and what its names mean.
     Inode,
     /// Folios of one inode against truncation.
     Invalidate,
     /// A running journal handle: starting one can wait for a commit.
     Handle,
+    /// The list of orphans, or one block of the orphan file.
+    Orphan,
     /// Counts of attribute values that inodes share.
     Shared,
     /// One quota file: where its entries are.
@@ -238,6 +242,14 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read_second(&self) -> ReadGuard<'_, T> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
         ReadGuard { inner: self.inner.read(), _mark: mark }
+    }
+
+    /// Exclusive access while holding another lock of the same rank, if it is to be had at once:
+    /// what does not wait needs no number order.
+    #[track_caller]
+    pub fn try_write_second(&self) -> Option<WriteGuard<'_, T>> {
+        let mark = held::Mark::take(self.rank, true, Location::caller());
+        Some(WriteGuard { inner: self.inner.try_write()?, _mark: mark })
     }
 
     /// Waits for exclusive access while holding another lock of the same rank. The caller keeps

@@ -211,7 +211,6 @@ impl Body {
     /// Counts one more name of this inode.
     ///
     /// Errors: `LinkLimit` at 65000.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn add_link(&mut self) -> Result<()> {
         if self.disk.links >= LINK_MAX {
             return Err(Error::LinkLimit);
@@ -221,7 +220,6 @@ impl Body {
     }
 
     /// Counts one name less; what is left.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn drop_link(&mut self) -> u16 {
         self.disk.links = self.disk.links.saturating_sub(1);
         self.disk.links
@@ -231,7 +229,6 @@ impl Body {
     /// with `dir_nlink` has 1 link, for "many", and keeps it.
     ///
     /// Errors: `LinkLimit` for others.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn add_subdirectory(&mut self, volume: &Volume) -> Result<()> {
         if self.disk.links == 1 {
             return Ok(());
@@ -243,7 +240,6 @@ impl Body {
     }
 
     /// Counts one subdirectory less.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn drop_subdirectory(&mut self) {
         if self.disk.links > 2 {
             self.disk.links -= 1;

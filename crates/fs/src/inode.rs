@@ -13,6 +13,7 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
@@ -24,7 +25,7 @@ use extant_ondisk::superblock::VolumeState;
 use hashbrown::HashMap;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// One inode in use.
 pub(crate) struct Inode {
@@ -38,6 +39,12 @@ pub(crate) struct Inode {
     is_value: bool,
     /// It had no links when it was read: an orphan, which gets no name again.
     was_unlinked: bool,
+    /// Who works with it by number or name right now, see [`Held`](crate::names::hold::Held).
+    pub(crate) users: AtomicU32,
+    /// Its last name is gone: the last user releases it.
+    pub(crate) unlinked: AtomicBool,
+    /// It was made without a name and may get one.
+    pub(crate) nameable: AtomicBool,
 }
 
 impl Inode {
@@ -47,6 +54,9 @@ impl Inode {
             recent: AtomicBool::new(true),
             is_value: body.disk.flags.contains(InodeFlags::EA_INODE),
             was_unlinked: false,
+            users: AtomicU32::new(0),
+            unlinked: AtomicBool::new(false),
+            nameable: AtomicBool::new(false),
             body: RwLock::new(Rank::Inode, body),
         }
     }
@@ -78,6 +88,8 @@ pub(crate) struct Body {
     /// The slot, `inode_size` bytes. Stale where `disk` has fields; right behind them, where the
     /// attributes are.
     pub(crate) raw: Box<[u8]>,
+    /// Which orphan record names the inode.
+    pub(crate) orphan: OrphanPlace,
     /// How its slot counts in the quota files.
     pub(crate) counted: Counted,
 }
@@ -110,7 +122,7 @@ impl Body {
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
         let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();
-        Body { disk, raw, counted: Counted::New }
+        Body { disk, raw, counted: Counted::New, orphan: OrphanPlace::None }
     }
 
     /// The kind of file. An inode that was checked has one.
@@ -140,12 +152,27 @@ impl Body {
     /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
     /// Locks: the caller holds the inode's; takes `Leaf`, then `Quota`.
     pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
+        self.store_in(volume, ino, handle, &volume.inode_slot(ino)?)
+    }
+
+    /// As [`Body::store`], into the slot that [`Volume::inode_slot`] gave before.
+    pub(crate) fn store_in(
+        &mut self,
+        volume: &Volume,
+        ino: Ino,
+        handle: &Handle<'_>,
+        slot: &Slot,
+    ) -> Result<()> {
+        let block = slot.0.write(handle)?;
+        // Who is on the list has its successor there, and others may change it.
+        let list = (self.orphan == OrphanPlace::List).then(|| volume.orphans.list());
+        if let Some(list) = &list {
+            self.disk.dtime = list.after(ino);
+        }
         self.disk.write(&mut self.raw, ino, &volume.inode_format)?;
-        let (block, place) = volume.inode_slot(ino)?;
         let held = {
-            let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
-            let slot = &mut bytes[place];
+            let slot = &mut bytes[slot.1.clone()];
             let held = match &volume.quota {
                 Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
                 None => None,
@@ -153,9 +180,13 @@ impl Body {
             slot.copy_from_slice(&self.raw);
             held
         };
+        drop(list);
         volume.quota_stored(handle, ino, self, held)
     }
 }
+
+/// A block of an inode table, and the bytes of one inode in it.
+pub(crate) type Slot = (MetaBlock, Range<usize>);
 
 /// Who asks for an inode, and so which numbers and states are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +292,7 @@ impl Volume {
     /// The table block of `ino` and the bytes of its slot there.
     ///
     /// Errors: `InodeNumber` out of range; what the descriptor's check gives; `Device`.
-    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<(MetaBlock, Range<usize>)> {
+    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let place = self.layout.inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
         let desc = self.descriptor(place.group)?;
@@ -299,7 +330,7 @@ impl Volume {
         {
             return Err(at.block(acl).corrupt(What::InodeFileAcl));
         }
-        Ok(Body { disk, raw, counted: Counted::Kept })
+        Ok(Body { disk, raw, counted: Counted::Kept, orphan: OrphanPlace::None })
     }
 
     #[cold]
@@ -406,7 +437,7 @@ mod tests {
     use super::*;
 
     fn body() -> Body {
-        Body { disk: DiskInode::default(), raw: Box::default(), counted: Counted::Kept }
+        Body { disk: DiskInode::default(), raw: Box::default(), counted: Counted::Kept, orphan: OrphanPlace::None }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::inode::InodeTable;
 use crate::mmp::Hold;
 use crate::mount::Mode;
 use crate::quota::{Quota, QuotaPolicy};
+use crate::orphan::Orphans;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
@@ -126,6 +127,10 @@ pub(crate) struct Volume {
     pub(crate) short_cuts: bool,
     /// The quota files, where usage is kept up to date.
     pub(crate) quota: Option<Quota>,
+    /// Inodes that must be finished off after a crash.
+    pub(crate) orphans: Orphans,
+    /// Held while a directory changes its parent: who is above whom stays until it is let go.
+    pub(crate) renames: Mutex<()>,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
     /// Time and chance.
@@ -197,6 +202,8 @@ impl Volume {
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
             short_cuts: options.short_cuts,
             quota: options.quota.and_then(|policy| Quota::of(&at_open, policy)),
+            orphans: Orphans::new(&at_open),
+            renames: Mutex::new(Rank::Rename, ()),
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             read_only: options.read_only,

@@ -11,7 +11,7 @@
 //! Source: ext4 documentation, "Orphan file".
 
 use extant_base::{BlockNr, Error, Ino, Site, What};
-use extant_crc32c::crc32c;
+use extant_crc32c::{crc32c, splice_delta};
 
 /// `ob_magic`, 8 bytes before the block's end.
 pub const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
@@ -74,10 +74,16 @@ pub fn init(bytes: &mut [u8], block: BlockNr, seed: Option<u32>) {
 
 /// A free slot of a checked block, or `None` if it is full.
 pub fn free_slot(bytes: &[u8]) -> Option<usize> {
-    bytes[..bytes.len().saturating_sub(8)].as_chunks::<4>().0.iter().position(|ino| *ino == [0; 4])
+    free_slot_from(bytes, 0)
 }
 
-/// Fills `slot` of a checked block, or frees it with `None`; sets the checksum.
+/// The first free slot of a checked block from `slot` on, or `None` if there is none.
+pub fn free_slot_from(bytes: &[u8], slot: usize) -> Option<usize> {
+    let slots = bytes[..bytes.len().saturating_sub(8)].as_chunks::<4>().0;
+    Some(slot + slots.get(slot..)?.iter().position(|ino| *ino == [0; 4])?)
+}
+
+/// Fills `slot` of a checked block, or frees it with `None`; the checksum follows in constant time.
 ///
 /// # Panics
 /// If there is no such slot.
@@ -88,10 +94,18 @@ pub fn set_slot(
     block: BlockNr,
     seed: Option<u32>,
 ) {
-    assert!(slot < slots_per_block(bytes.len()), "slot {slot} of an orphan block");
-    let number = ino.map_or(0, Ino::get);
-    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&number.to_le_bytes());
-    set_checksum(bytes, block, seed);
+    let slots = slots_per_block(bytes.len());
+    assert!(slot < slots, "slot {slot} of an orphan block");
+    let number = ino.map_or(0, Ino::get).to_le_bytes();
+    let before: [u8; 4] = bytes[slot * 4..slot * 4 + 4].try_into().expect("a slot has 4 bytes");
+    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&number);
+    if seed.is_some() {
+        let tail = bytes.len() - 4;
+        let delta = splice_delta(((slots - slot - 1) * 4) as u64, &before, &number);
+        let crc = word(bytes, tail) ^ delta;
+        debug_assert!(seed.is_none_or(|seed| crc == compute_checksum(bytes, block, seed)));
+        bytes[tail..].copy_from_slice(&crc.to_le_bytes());
+    }
 }
 
 fn set_checksum(bytes: &mut [u8], block: BlockNr, seed: Option<u32>) {

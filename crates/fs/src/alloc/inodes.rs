@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InodeGoal {
     /// A directory below `parent`.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     Directory {
         /// The directory that will hold its name.
         parent: Ino,

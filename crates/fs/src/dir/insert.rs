@@ -96,6 +96,58 @@ impl Volume {
         self.insert_linear(handle, ino, body, &wanted, new)
     }
 
+    /// Where `name` can stand in directory `ino`, which does not have it.
+    ///
+    /// It holds for as long as the directory's lock. Errors: `Exists`; those of
+    /// [`Volume::dir_insert`].
+    pub(crate) fn dir_spot(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Spot> {
+        let dir = self.dir(ino, body)?;
+        let free = |found: Option<super::Found>| match found {
+            Some(_) => Err(Error::Exists),
+            None => Ok(()),
+        };
+        if dir.is_encrypted() {
+            return free(dir.find(name)?).and(Err(Error::Encrypted));
+        }
+        check_new_name(name)?;
+        let wanted = Wanted::new(&dir, name)?;
+        let room = match dir.form {
+            Form::Inline => {
+                free(dir.find(name)?)?;
+                None
+            }
+            Form::Linear => dir.room_for(&wanted, name)?,
+            Form::Indexed => match dir.indexed_room(&wanted, name) {
+                Err(error) if is_bad_index(&error) && self.csum.seed().is_none() => {
+                    free(dir.find(name)?)?;
+                    None
+                }
+                room => room?.0,
+            },
+        };
+        Ok(room.map_or(Spot::Search, Spot::Room))
+    }
+
+    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_spot`] found under the same lock.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn dir_insert_at(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        spot: Spot,
+        name: &[u8],
+        target: Ino,
+        kind: EntryKind,
+    ) -> Result<()> {
+        match spot {
+            Spot::Room(room) => {
+                self.dir(ino, body)?.insert_at(handle, room, NewName { name, target, kind })
+            }
+            Spot::Search => self.dir_insert(handle, ino, body, name, target, kind),
+        }
+    }
+
     fn insert_linear(
         &self,
         handle: &Handle<'_>,
@@ -135,29 +187,28 @@ impl Volume {
         wanted: &Wanted<'_>,
         new: NewName<'_>,
     ) -> Result<()> {
-        for step in 0..STEPS_MAX {
+        for _ in 0..STEPS_MAX {
             let dir = self.dir(ino, body)?;
-            let probe = dir.probe(|version| match version {
-                HashVersion::SipHash => Err(Error::Encrypted),
-                version => wanted.hash(&dir.hasher(version)).ok_or(Error::Encrypted),
-            })?;
-            let block = dir.leaf_block(probe.leaf)?;
-            let need = dir.format.need(new.name);
-            let room = dir.scan(&block, wanted, need)?;
-            if step == 0 && dir.chain_has(probe, wanted)? {
-                return Err(Error::Exists);
-            }
-            if let Some(offset) = room {
-                return dir.insert_at(handle, Room { block, offset }, new);
-            }
+            let probe = match dir.indexed_room(wanted, new.name)? {
+                (Some(room), _) => return dir.insert_at(handle, room, new),
+                (None, probe) => probe,
+            };
             self.htree_make_room(handle, ino, body, &probe)?;
         }
         Err(Error::NoSpace)
     }
 }
 
+/// Where a name can stand.
+pub(crate) enum Spot {
+    /// In the slack of an entry: putting it there changes that block alone.
+    Room(Room),
+    /// Room must be made, or looked for in the inode.
+    Search,
+}
+
 /// An entry of a leaf with room for a name in its slack.
-struct Room {
+pub(crate) struct Room {
     block: MetaBlock,
     offset: usize,
 }
@@ -211,6 +262,26 @@ impl Dir<'_> {
             }
         }
         Ok(room)
+    }
+
+    /// The room for `name` in the leaf of its hash, and the way there.
+    ///
+    /// Errors: `Exists` when the name is in a leaf of its hash.
+    fn indexed_room(
+        &self,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+    ) -> Result<(Option<Room>, super::htree::Probe)> {
+        let probe = self.probe(|version| match version {
+            HashVersion::SipHash => Err(Error::Encrypted),
+            version => wanted.hash(&self.hasher(version)).ok_or(Error::Encrypted),
+        })?;
+        let block = self.leaf_block(probe.leaf)?;
+        let offset = self.scan(&block, wanted, self.format.need(name))?;
+        if self.chain_has(probe, wanted)? {
+            return Err(Error::Exists);
+        }
+        Ok((offset.map(|offset| Room { block, offset }), probe))
     }
 
     /// The first room for `name` in a linear directory.

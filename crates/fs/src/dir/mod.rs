@@ -17,7 +17,7 @@ pub(crate) mod fold;
 pub(crate) mod htree;
 mod init;
 pub(crate) mod inline;
-mod insert;
+pub(crate) mod insert;
 pub(crate) mod linear;
 pub(crate) mod nokey;
 pub(crate) mod pack;

@@ -18,7 +18,6 @@ use extant_ondisk::htree::{IndexMut, levels_max};
 use extant_ondisk::inline_dir::InlineDirMut;
 
 /// Where the ".." entry of block 0 starts.
-#[allow(dead_code, reason = "the doors that change a volume will call it")]
 const DOTDOT_OFFSET: usize = 12;
 
 impl Volume {
@@ -34,17 +33,44 @@ impl Volume {
         name: &[u8],
     ) -> Result<Ino> {
         let found = self.find_to_change(ino, body, name)?;
+        self.dir_remove_found(handle, ino, body, found)?;
+        Ok(found.ino)
+    }
+
+    /// As [`Volume::dir_remove`], for an entry that was just found.
+    pub(crate) fn dir_remove_found(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        found: Found,
+    ) -> Result<()> {
         self.edit_entry(handle, ino, body, found, |edit, offset| match edit {
             Edit::Block(block) => block.remove(offset),
             Edit::Inline(inline) => inline.remove(offset),
-        })?;
-        Ok(found.ino)
+        })
+    }
+
+    /// As [`Volume::dir_set`], for an entry that was just found.
+    pub(crate) fn dir_set_found(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        found: Found,
+        target: Ino,
+        kind: EntryKind,
+    ) -> Result<()> {
+        self.edit_entry(handle, ino, body, found, |edit, offset| match edit {
+            Edit::Block(block) => block.set_inode(offset, target, kind),
+            Edit::Inline(inline) => inline.set_inode(offset, target, kind),
+        })
     }
 
     /// Makes `name`, which is in directory `ino`, mean `target`; the inode it meant before.
     ///
     /// As [`Volume::dir_remove`] otherwise.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
+    #[cfg(test)]
     pub(crate) fn dir_set(
         &self,
         handle: &Handle<'_>,
@@ -55,10 +81,7 @@ impl Volume {
         kind: EntryKind,
     ) -> Result<Ino> {
         let found = self.find_to_change(ino, body, name)?;
-        self.edit_entry(handle, ino, body, found, |edit, offset| match edit {
-            Edit::Block(block) => block.set_inode(offset, target, kind),
-            Edit::Inline(inline) => inline.set_inode(offset, target, kind),
-        })?;
+        self.dir_set_found(handle, ino, body, found, target, kind)?;
         Ok(found.ino)
     }
 
@@ -66,7 +89,6 @@ impl Volume {
     ///
     /// The caller stores the inode. Errors: `DirentDot` where block 0 has no ".."; `Corrupt`;
     /// `Device`.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn dir_set_parent(
         &self,
         handle: &Handle<'_>,

@@ -1,0 +1,189 @@
+//! Names by path, in the manner of `std::fs`.
+//!
+//! ```text
+//!   "/a/link/b/"  ──► directory of "/a/link" ─ name "b" ─ a slash follows: only a directory may
+//! ```
+
+use super::create::{Content, NewFile};
+use super::hold::{Held, InodeHold};
+use super::rename::RenameFlags;
+use crate::filesystem::Filesystem;
+use crate::node::Node;
+use crate::path::{Last, Parent};
+use extant_base::{Error, Ino, Result};
+use extant_ondisk::inode::FileKind;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+impl Filesystem {
+    /// Holds what `path` names; symlinks are followed.
+    ///
+    /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
+    pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
+        Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
+    }
+
+    /// As [`Filesystem::node`]; a symlink at the path's end stands for itself.
+    pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
+        Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
+    }
+
+    /// Holds the inode `ino`, which some name must mean.
+    ///
+    /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
+    /// name.
+    pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
+        Ok(Node::new(self.volume().hold_ino(ino)?.keep(self)))
+    }
+
+    /// Holds the root directory.
+    pub fn root(&self) -> Result<Node> {
+        self.node_of_ino(Ino::ROOT)
+    }
+
+    /// Makes an empty regular file, which must not exist.
+    ///
+    /// Errors: as [`Node::create`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use extant::{NewFile, OpenOptions};
+    /// let fs = OpenOptions::new().write(true).open("disk.img")?;
+    /// fs.create_dir_all("/var/log", &NewFile::directory())?;
+    /// fs.create_file("/var/log/new", &NewFile::default())?;
+    /// fs.rename("/var/log/new", "/var/log/app.log")?;
+    /// fs.close()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn create_file(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<Node> {
+        self.make(path.as_ref(), Content::Empty(FileKind::Regular), new)
+    }
+
+    /// Makes an empty directory, which must not exist.
+    ///
+    /// Errors: as [`Node::create_dir`].
+    pub fn create_dir(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<Node> {
+        self.make(path.as_ref(), Content::Directory, new)
+    }
+
+    /// Makes a device file, pipe or socket.
+    ///
+    /// Errors: as [`Node::mknod`].
+    pub fn mknod(&self, path: impl AsRef<Path>, kind: FileKind, new: &NewFile) -> Result<Node> {
+        self.make(path.as_ref(), Content::Empty(kind), new)
+    }
+
+    /// Makes a symlink at `path` that leads to `target`.
+    ///
+    /// Errors: as [`Node::symlink`].
+    pub fn symlink(
+        &self,
+        target: impl AsRef<OsStr>,
+        path: impl AsRef<Path>,
+        new: &NewFile,
+    ) -> Result<Node> {
+        self.make(path.as_ref(), Content::Symlink(target.as_ref().as_bytes()), new)
+    }
+
+    fn make(&self, path: &Path, content: Content<'_>, new: &NewFile) -> Result<Node> {
+        let at = self.volume().resolve_parent(bytes(path))?;
+        if at.slash && !matches!(content, Content::Directory) {
+            self.volume().lookup(&at.dir, at.name)?;
+            return Err(Error::Exists);
+        }
+        Ok(Node::new(self.volume().create(&at.dir, at.name, content, new)?.keep(self)))
+    }
+
+    /// Makes `new` a further name of the file at `original`; a symlink there stands for itself.
+    ///
+    /// Errors: as [`Node::link`].
+    pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
+        let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
+        let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
+        if at.slash {
+            self.volume().lookup(&at.dir, at.name)?;
+            return Err(Error::Exists);
+        }
+        self.volume().link(&at.dir, at.name, &target)
+    }
+
+    /// Takes the name of anything but a directory away.
+    ///
+    /// Errors: as [`Node::unlink`].
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+        if at.slash {
+            return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
+                FileKind::Directory => Error::IsADirectory,
+                _ => Error::NotADirectory,
+            });
+        }
+        self.volume().unlink(&at.dir, at.name)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// Errors: as [`Node::rmdir`]; `Busy` for the root.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+        if at.is_root {
+            return Err(Error::Busy);
+        }
+        self.volume().rmdir(&at.dir, at.name)
+    }
+
+    /// Makes `to` mean what `from` does, in place of what stood there, and takes `from` away.
+    ///
+    /// Errors: as [`Node::rename`].
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::REPLACE)
+    }
+
+    /// As [`Filesystem::rename`], in another way.
+    ///
+    /// Errors: as [`Node::rename`].
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
+        let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
+        if old.slash || new.slash {
+            self.check_slashes(&old, &new, flags)?;
+        }
+        self.volume().rename(&old.dir, old.name, &new.dir, new.name, flags)
+    }
+
+    /// `NotADirectory` where a slash follows the name of something else.
+    fn check_slashes(
+        &self,
+        old: &Parent<'_, '_>,
+        new: &Parent<'_, '_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let is_dir = |held: &Held<'_>| held.read().file_kind() == FileKind::Directory;
+        let source = self.volume().lookup(&old.dir, old.name)?;
+        if flags.exchange {
+            let other = self.volume().lookup(&new.dir, new.name)?;
+            if new.slash && !is_dir(&other) {
+                return Err(Error::NotADirectory);
+            }
+        }
+        match is_dir(&source) || (flags.exchange && !old.slash) {
+            true => Ok(()),
+            false => Err(Error::NotADirectory),
+        }
+    }
+
+    pub(crate) fn hold_path(&self, path: &Path, last: Last) -> Result<InodeHold> {
+        Ok(self.volume().resolve(bytes(path), last)?.keep(self))
+    }
+}

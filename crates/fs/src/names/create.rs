@@ -1,0 +1,246 @@
+//! Making a file with its first name, or with none.
+//!
+//! ```text
+//!   name free? room for it found ─► handle ─► number ─► content, default access list ─► slot
+//!                                                                   │ failed         ─► name
+//!                                                                   └► number and blocks back
+//! ```
+
+use super::hold::Held;
+use super::{check_name, entry_kind};
+use crate::create::NewInode;
+use crate::dir::insert::Spot;
+use crate::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::Handle;
+use extant_ondisk::inode::{DeviceNumber, FileKind};
+use extant_ondisk::time::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The longest target of a symlink that any system call takes, in bytes.
+const TARGET_MAX: usize = 4095;
+
+/// What a new file shall have.
+///
+/// # Examples
+///
+/// ```
+/// use extant::NewFile;
+/// let private = NewFile { mode: 0o600, uid: 1000, gid: 1000, ..NewFile::default() };
+/// assert!(private.time.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewFile {
+    /// Permission bits, 0..=0o7777; a default access list of the directory cuts them down. Symlinks
+    /// have 0o777 whatever stands here.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group; that of the directory where it has the set-group-ID bit.
+    pub gid: u32,
+    /// The device that a device file stands for.
+    pub rdev: Option<DeviceNumber>,
+    /// Project; that of the directory where it hands it on.
+    pub projid: u32,
+    /// All its times; the volume's clock tells them otherwise.
+    pub time: Option<Timestamp>,
+}
+
+/// A file of root that everybody may read.
+impl Default for NewFile {
+    fn default() -> NewFile {
+        NewFile { mode: 0o644, uid: 0, gid: 0, rdev: None, projid: 0, time: None }
+    }
+}
+
+impl NewFile {
+    /// A directory of root that everybody may enter and list.
+    pub fn directory() -> NewFile {
+        NewFile { mode: 0o755, ..NewFile::default() }
+    }
+}
+
+/// What a new inode holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a> {
+    /// Nothing: a regular file, pipe, socket or device.
+    Empty(FileKind),
+    /// No names.
+    Directory,
+    /// A target.
+    Symlink(&'a [u8]),
+}
+
+impl Content<'_> {
+    fn kind(self) -> FileKind {
+        match self {
+            Content::Empty(kind) => kind,
+            Content::Directory => FileKind::Directory,
+            Content::Symlink(_) => FileKind::Symlink,
+        }
+    }
+
+    fn check(self, volume: &Volume) -> Result<()> {
+        match self {
+            Content::Empty(FileKind::Directory | FileKind::Symlink) => {
+                Err(Error::Invalid("neither a regular file, device, pipe nor socket"))
+            }
+            Content::Symlink([]) => Err(Error::NotFound),
+            Content::Symlink(target)
+                if target.len() > TARGET_MAX || target.len() >= volume.block_size().bytes() =>
+            {
+                Err(Error::NameTooLong)
+            }
+            Content::Symlink(target) if target.contains(&0) => {
+                Err(Error::Invalid("a symlink target holds NUL"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Volume {
+    /// Makes a file called `name` in directory `dir`.
+    ///
+    /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` in a removed directory;
+    /// `ReadOnly`; `NotPermitted` in an immutable one; `LinkLimit`; `Encrypted`; `NoSpace`;
+    /// `Invalid` for a device file without a device; `Corrupt`, `Device`. Nothing has changed then.
+    /// Locks: takes `Inode` of the directory, then a handle.
+    pub(crate) fn create(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        content: Content<'_>,
+        new: &NewFile,
+    ) -> Result<Held<'_>> {
+        content.check(self)?;
+        check_name(name)?;
+        let mut body = dir.write();
+        let spot = self.spot_for(dir, &body, name)?;
+        self.check_writable()?;
+        body.check_takes_names()?;
+        let directory = content.kind() == FileKind::Directory;
+        if directory {
+            self.check_subdirectory(&body)?;
+        }
+        let now = new.time.unwrap_or_else(|| self.environment.now());
+        let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
+        let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
+        let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        let done = made
+            .store(self, ino, &handle)
+            .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, spot, name, ino, content));
+        if let Err(error) = done {
+            self.unmake(&handle, ino, &mut made);
+            handle.stop()?;
+            return Err(error);
+        }
+        body.names_changed(now);
+        if directory {
+            body.add_subdirectory(self)?;
+        }
+        body.store(self, dir.ino, &handle)?;
+        handle.stop()?;
+        Ok(Held::new(self, self.inodes.insert_new(ino, made)))
+    }
+
+    /// Makes a file without a name in the neighbourhood of directory `dir`; it is released when
+    /// nobody holds it any more, unless it got a name.
+    ///
+    /// Errors: as [`Volume::create`], but for those of the name.
+    pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewFile) -> Result<Held<'_>> {
+        self.check_writable()?;
+        let content = Content::Empty(FileKind::Regular);
+        let now = new.time.unwrap_or_else(|| self.environment.now());
+        let body = dir.write();
+        body.check_directory()?;
+        body.check_takes_names()?;
+        let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
+        let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, None))?;
+        let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        made.disk.links = 0;
+        let done = self
+            .orphan_add(&handle, ino, &mut made)
+            .and_then(|()| made.store(self, ino, &handle));
+        if let Err(error) = done {
+            self.unmake(&handle, ino, &mut made);
+            handle.stop()?;
+            return Err(error);
+        }
+        handle.stop()?;
+        let inode = self.inodes.insert_new(ino, made);
+        inode.unlinked.store(true, Ordering::Release);
+        inode.nameable.store(true, Ordering::Release);
+        Ok(Held::new(self, Arc::clone(&inode)))
+    }
+
+    /// Where `name` can stand in directory `dir`.
+    ///
+    /// Errors: `Exists`; `NotFound` in a removed directory; `Encrypted`.
+    pub(super) fn spot_for(&self, dir: &Inode, body: &Body, name: &[u8]) -> Result<Spot> {
+        body.check_directory()?;
+        if matches!(name, b"." | b"..") {
+            return Err(Error::Exists);
+        }
+        self.dir_spot(dir.ino, body, name)
+    }
+
+    /// `LinkLimit` where no subdirectory more can be counted.
+    pub(super) fn check_subdirectory(&self, body: &Body) -> Result<()> {
+        body.clone().add_subdirectory(self)
+    }
+
+    /// A new inode with its content and access lists, not stored yet. What fails leaves nothing.
+    fn make(
+        &self,
+        handle: &Handle<'_>,
+        parent: Ino,
+        content: Content<'_>,
+        new: &NewInode,
+        lists: &[super::inherit::List],
+    ) -> Result<(Ino, Body)> {
+        let (ino, mut body) = self.new_inode(handle, *new)?;
+        let filled = match content {
+            Content::Empty(_) => Ok(()),
+            Content::Directory => self.dir_init(handle, ino, &mut body, parent),
+            Content::Symlink(target) => self.symlink_write(handle, ino, &mut body, target),
+        };
+        let lists: Vec<_> = lists.iter().map(super::inherit::List::attribute).collect();
+        let done = filled.and_then(|()| self.xattr_set_all(handle, ino, &mut body, &lists));
+        match done {
+            Ok(()) => Ok((ino, body)),
+            Err(error) => {
+                self.unmake(handle, ino, &mut body);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back an inode that never came to have a name.
+    fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
+        let undone = self
+            .orphan_remove(handle, ino, body)
+            .and_then(|()| self.release_inode(handle, ino, body));
+        if let Err(error) = undone {
+            // The caller is told of what came first.
+            self.note_error(&error);
+        }
+    }
+
+    /// Puts the name of a new inode where there was room for it.
+    #[allow(clippy::too_many_arguments)]
+    fn insert_at(
+        &self,
+        handle: &Handle<'_>,
+        dir: Ino,
+        body: &mut Body,
+        spot: Spot,
+        name: &[u8],
+        ino: Ino,
+        content: Content<'_>,
+    ) -> Result<()> {
+        self.dir_insert_at(handle, dir, body, spot, name, ino, entry_kind(content.kind()))
+    }
+}

@@ -1,0 +1,164 @@
+//! What each operation may change: blocks counted once each, by formula.
+//!
+//! ```text
+//!   append      new block 1, its bitmap and descriptor 2, the map grows (below)
+//!   map grows   extents, depth d: d nodes, d + 1 new ones and their 2 each      4d + 3
+//!               block map: 3 indirect blocks, 3 new ones and their 2 each       12
+//!   insert      room known: block 1, slot 1
+//!               else: leaf, three index blocks and slot 5, five appends: a split at each of three
+//!               levels, and two more leaves where a half is still too full; the map grows once
+//!   new inode   bitmap, descriptor, block bitmap made real 3, slot 1
+//! ```
+
+use super::create::Content;
+use super::inherit::List;
+use crate::dir::insert::Spot;
+use crate::inode::Body;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::Volume;
+use extant_journal::Credits;
+use extant_ondisk::extent::ExtentNode;
+use extant_ondisk::features::Incompat;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+
+/// A block given to a file: itself, bitmap, descriptor.
+const BLOCK: u32 = 3;
+/// A number, and the slot.
+const NEW_INODE: u32 = 4;
+/// The number of an inode given back: bitmap, descriptor.
+const FREE_INODE: u32 = 2;
+/// Splits of one insert at most, see above.
+const APPENDS: u32 = 5;
+/// The most blocks of an inode that is released in the handle that took its last name.
+const QUICK_BLOCKS: u64 = 16;
+
+/// What a further name needs besides the insert: the file's slot, and its record where it had none.
+pub(super) const LINK: u32 = 1 + ORPHAN_CREDITS;
+
+/// Two entries, two "..", four slots.
+pub(super) const EXCHANGE: Credits = Credits::blocks(8);
+
+impl Volume {
+    /// Adding a name to a directory, its slot included.
+    pub(super) fn insert_credits(&self, body: &Body, spot: &Spot) -> u32 {
+        match spot {
+            Spot::Room(_) => 2,
+            Spot::Search => 5 + APPENDS * BLOCK + self.map_growth(body),
+        }
+    }
+
+    /// Index or indirect blocks that change when a file gets blocks at its end.
+    fn map_growth(&self, body: &Body) -> u32 {
+        if body.disk.has_extents() {
+            let depth = self.extent_depth(body);
+            return 4 * depth + 3;
+        }
+        match self.has_incompat(Incompat::EXTENTS) {
+            // Inline, or empty: its first map is a root.
+            true => 3,
+            false => 12,
+        }
+    }
+
+    fn extent_depth(&self, body: &Body) -> u32 {
+        let at = extant_base::Site::NOWHERE;
+        // A root that makes no sense stops the operation itself.
+        ExtentNode::trusted(&body.disk.i_block, at).map_or(0, |root| u32::from(root.depth()))
+    }
+
+    /// Making a file.
+    pub(super) fn create_credits(
+        &self,
+        dir: &Body,
+        content: Content<'_>,
+        lists: &[List],
+        spot: Option<&Spot>,
+    ) -> Credits {
+        let name = spot.map_or(ORPHAN_CREDITS, |spot| self.insert_credits(dir, spot));
+        let content = match content {
+            Content::Empty(_) => 0,
+            Content::Directory => BLOCK,
+            Content::Symlink(_) => BLOCK,
+        };
+        // One block for them all, or one that is shared by now; values in inodes of their own.
+        let mut attributes = if lists.is_empty() { 0 } else { BLOCK + 1 };
+        if self.has_incompat(Incompat::EA_INODE) {
+            for list in lists {
+                let blocks = self.block_size().blocks_for(list.len() as u64) as u32;
+                attributes += NEW_INODE + blocks * BLOCK + 3;
+            }
+        }
+        // What is taken back half-way was metadata: content, attribute block, values.
+        let revokes = content + attributes;
+        Credits { blocks: name + NEW_INODE + content + attributes, revokes }
+    }
+
+    /// Taking a name away: entry, two slots, and the file's end.
+    pub(super) fn unlink_credits(&self, target: &Body) -> Credits {
+        let end = self.end_credits(target);
+        Credits { blocks: 3 + end.blocks, revokes: end.revokes }
+    }
+
+    /// Renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout, the victim's
+    /// slot and end.
+    pub(super) fn rename_credits(
+        &self,
+        new_dir: &Body,
+        spot: Option<&Spot>,
+        victim: Option<&Body>,
+    ) -> Credits {
+        let insert = spot.map_or(2, |spot| self.insert_credits(new_dir, spot));
+        let end = victim.map_or(Credits::default(), |victim| self.end_credits(victim));
+        Credits { blocks: insert + 1 + 2 + 1 + NEW_INODE + 1 + end.blocks, revokes: end.revokes }
+    }
+
+    /// The record of an orphan, or the release of one that is quick to release.
+    fn end_credits(&self, body: &Body) -> Credits {
+        if !self.is_quick_to_release(body) {
+            return Credits::blocks(ORPHAN_CREDITS);
+        }
+        let runs = match (self.has_map(body), body.disk.has_extents()) {
+            (false, _) => 0,
+            (true, true) => 4,
+            (true, false) => 12,
+        };
+        // A run may reach into a second group.
+        Credits {
+            blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4,
+            revokes: QUICK_BLOCKS as u32,
+        }
+    }
+
+    /// Whether all that an inode holds can be freed in one small handle: a map without blocks of
+    /// its own, and no attributes outside of the inode.
+    pub(super) fn is_quick_to_release(&self, body: &Body) -> bool {
+        if body.disk.file_acl.is_some()
+            || body.disk.flags.contains(InodeFlags::JOURNAL_DATA)
+            || (self.has_incompat(Incompat::EA_INODE) && self.may_have_xattrs(body))
+        {
+            return false;
+        }
+        if !self.has_map(body) {
+            return true;
+        }
+        let blocks = body.disk.sectors >> (self.block_size().log2() - 9);
+        if body.file_kind() != FileKind::Regular && blocks > QUICK_BLOCKS {
+            return false;
+        }
+        match body.disk.has_extents() {
+            true => self.extent_depth(body) == 0,
+            // No indirect block.
+            false => body.disk.i_block[48..60] == [0; 12],
+        }
+    }
+
+    /// The release of an orphan in one handle.
+    pub(crate) fn release_credits(&self, body: &Body) -> Credits {
+        let end = self.end_credits(body);
+        let blocks = (body.disk.sectors >> (self.block_size().log2() - 9)).min(4096) as u32;
+        Credits {
+            blocks: end.blocks + FREE_INODE + 1 + ORPHAN_CREDITS + BLOCK + blocks.min(256),
+            revokes: end.revokes + blocks + 1,
+        }
+    }
+}

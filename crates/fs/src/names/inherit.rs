@@ -1,0 +1,123 @@
+//! What a new file takes over from its directory.
+//!
+//! ```text
+//!   set-group-ID     the group; directories the bit itself, too
+//!   PROJINHERIT      the project
+//!   flags            those that are handed on, fewer for files than for directories
+//!   default list     access list and mode; directories the default list itself, too
+//! ```
+
+use super::create::NewFile;
+use crate::alloc::inodes::InodeGoal;
+use crate::create::NewInode;
+use crate::inode::Body;
+use crate::volume::Volume;
+use crate::xattr::change::NewAttribute;
+use extant_base::{Error, Ino, Result};
+use extant_ondisk::acl::Acl;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::xattr::NameIndex;
+
+const SET_GROUP_ID: u16 = 0o2000;
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+/// An inode to make, and its access lists.
+pub(super) struct Plan {
+    pub(super) inode: NewInode,
+    pub(super) lists: Vec<List>,
+}
+
+/// An access list of a new inode, as system calls carry it.
+pub(super) struct List {
+    index: NameIndex,
+    value: Vec<u8>,
+}
+
+impl List {
+    pub(super) fn attribute(&self) -> NewAttribute<'_> {
+        (self.index, b"", &self.value)
+    }
+
+    /// Bytes of the list.
+    pub(super) fn len(&self) -> usize {
+        self.value.len()
+    }
+}
+
+impl Volume {
+    /// What a new inode of `kind` in directory `dir` is to be.
+    ///
+    /// Errors: `Corrupt` where the directory's default list is malformed; `Encrypted` in a
+    /// directory whose key nobody knows.
+    pub(super) fn inherit(
+        &self,
+        dir: Ino,
+        body: &Body,
+        kind: FileKind,
+        new: &NewFile,
+        now: Timestamp,
+    ) -> Result<Plan> {
+        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted);
+        }
+        let goal = match kind {
+            FileKind::Directory => InodeGoal::Directory { parent: dir },
+            _ => InodeGoal::Other { parent: dir },
+        };
+        let mut mode = match kind {
+            FileKind::Symlink => 0o777,
+            _ => new.mode & 0o7777,
+        };
+        let mut gid = new.gid;
+        if body.disk.mode & SET_GROUP_ID != 0 {
+            gid = body.disk.gid;
+            if kind == FileKind::Directory {
+                mode |= SET_GROUP_ID;
+            }
+        }
+        let lists = self.inherited_lists(dir, body, kind, &mut mode)?;
+        let hands_on_project = body.disk.flags.contains(InodeFlags::PROJINHERIT);
+        let projid = if hands_on_project { body.disk.projid } else { new.projid };
+        let inode = NewInode {
+            uid: new.uid,
+            gid,
+            projid,
+            flags: body.disk.flags.inherited_by(kind),
+            rdev: new.rdev,
+            ..NewInode::at(goal, kind.mode_bits() | mode, now)
+        };
+        Ok(Plan { inode, lists })
+    }
+
+    /// The access lists that come of the directory's default one, which cuts `mode` down.
+    fn inherited_lists(
+        &self,
+        dir: Ino,
+        body: &Body,
+        kind: FileKind,
+        mode: &mut u16,
+    ) -> Result<Vec<List>> {
+        if kind == FileKind::Symlink || !self.may_have_xattrs(body) {
+            return Ok(Vec::new());
+        }
+        let Some(value) = self.xattr(dir, body, DEFAULT_LIST)? else { return Ok(Vec::new()) };
+        let list = Acl::from_call(&value).ok_or(Error::Invalid("malformed default access list"))?;
+        let mut lists = Vec::new();
+        if kind == FileKind::Directory {
+            lists.push(List { index: NameIndex::ACL_DEFAULT, value });
+        }
+        let (own, bits) = list.inherit(*mode & 0o777);
+        *mode = *mode & !0o777 | bits;
+        if !own.to_mode().1 {
+            lists.push(List { index: NameIndex::ACL_ACCESS, value: own.to_call() });
+        }
+        Ok(lists)
+    }
+
+    /// Whether an inode has anything where attributes are: cheap to ask, for the many without any.
+    pub(super) fn may_have_xattrs(&self, body: &Body) -> bool {
+        let tail = body.xattr_tail(self);
+        body.disk.file_acl.is_some() || tail.first_chunk::<4>().is_some_and(|magic| *magic != [0; 4])
+    }
+}

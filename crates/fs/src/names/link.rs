@@ -1,0 +1,72 @@
+//! Giving a file one more name, or its first.
+
+use super::lock::lock_two;
+use super::{check_name, entry_kind};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_journal::Credits;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use std::sync::atomic::Ordering;
+
+impl Volume {
+    /// Makes `name` in directory `dir` a further name of `target`.
+    ///
+    /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `ReadOnly`; `NotPermitted` for a directory,
+    /// or where a flag forbids it; `NotFound` when directory or target lost their last names;
+    /// `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed
+    /// then. Locks: takes `Inode` of both, then a handle.
+    pub(crate) fn link(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
+        check_name(name)?;
+        if dir.ino == target.ino {
+            return Err(self.link_to_itself(dir, name));
+        }
+        let (mut body, mut target_body) = lock_two(dir, target);
+        let spot = self.spot_for(dir, &body, name)?;
+        self.check_writable()?;
+        body.check_takes_names()?;
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if target_body.disk.flags.intersects(fixed)
+            || target_body.file_kind() == FileKind::Directory
+        {
+            return Err(Error::NotPermitted);
+        }
+        let unnamed = target_body.disk.links == 0;
+        if unnamed && !target.nameable.load(Ordering::Acquire) {
+            return Err(Error::NotFound);
+        }
+        let links = target_body.disk.links;
+        target_body.add_link()?;
+        target_body.disk.links = links;
+        if body.disk.flags.contains(InodeFlags::PROJINHERIT)
+            && body.disk.projid != target_body.disk.projid
+        {
+            return Err(Error::CrossProject);
+        }
+        let now = self.environment.now();
+        let credits = self.insert_credits(&body, &spot) + super::credits::LINK;
+        let handle = self.journal.start(Credits::blocks(credits))?;
+        let slot = self.inode_slot(target.ino)?;
+        let kind = entry_kind(target_body.file_kind());
+        self.dir_insert_at(&handle, dir.ino, &mut body, spot, name, target.ino, kind)?;
+        body.names_changed(now);
+        body.store(self, dir.ino, &handle)?;
+        if unnamed {
+            self.orphan_remove(&handle, target.ino, &mut target_body)?;
+            target.unlinked.store(false, Ordering::Release);
+        }
+        target_body.disk.links += 1;
+        target_body.disk.ctime = now;
+        target_body.store_in(self, target.ino, &handle, &slot)?;
+        handle.stop()
+    }
+
+    /// Why a directory cannot get a name in itself.
+    fn link_to_itself(&self, dir: &Inode, name: &[u8]) -> Error {
+        let body = dir.read();
+        match self.spot_for(dir, &body, name).and_then(|_| self.check_writable()) {
+            Ok(()) => Error::NotPermitted,
+            Err(error) => error,
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Giving a file another name, in the same directory or another, over what stood there or in
+//! exchange with it.
+//!
+//! ```text
+//!   a/old ──► file          a/old                        whiteout: a/old ──► device 0:0
+//!   b/new ──► victim   ──►  b/new ──► file   victim loses a name
+//!
+//!   directory, a ≠ b:   its ".." means b;  a - 1, b + 1 subdirectories
+//! ```
+//!
+//! Who is above whom changes only where a directory changes its parent: those renames come one
+//! after the other (`Rank::Rename`), so that no two of them together make a loop.
+
+use super::hold::Held;
+use super::{check_name, entry_kind};
+use crate::create::NewInode;
+use crate::dir::Found;
+use crate::dir::insert::Spot;
+use crate::inode::{Body, Inode};
+use crate::names::inherit::Plan;
+use crate::volume::Volume;
+use extant_base::lock::WriteGuard;
+use extant_base::{Error, Ino, Result, Site, What};
+use extant_journal::Handle;
+use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use std::collections::HashSet;
+
+/// What a rename does with a name that is there already, and with the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// The new name must be free.
+    pub no_replace: bool,
+    /// Both names exist, and each comes to mean what the other did.
+    pub exchange: bool,
+    /// The old name stays and means a whiteout: the character device 0:0, which overlays take for
+    /// a file that is gone.
+    pub whiteout: bool,
+}
+
+impl RenameFlags {
+    /// The new name replaces what stood there.
+    pub const REPLACE: RenameFlags =
+        RenameFlags { no_replace: false, exchange: false, whiteout: false };
+    /// The new name must be free.
+    pub const NO_REPLACE: RenameFlags = RenameFlags { no_replace: true, ..RenameFlags::REPLACE };
+    /// Both names change places.
+    pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..RenameFlags::REPLACE };
+    /// The old name becomes a whiteout.
+    pub const WHITEOUT: RenameFlags = RenameFlags { whiteout: true, ..RenameFlags::REPLACE };
+}
+
+/// One of the two names.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    dir: &'a Inode,
+    name: &'a [u8],
+}
+
+/// All that a rename works on, locked; both names were found again.
+struct Locked<'a> {
+    old: Name<'a>,
+    new: Name<'a>,
+    old_body: WriteGuard<'a, Body>,
+    /// `None` where both directories are one.
+    new_body: Option<WriteGuard<'a, Body>>,
+    source: &'a Inode,
+    source_body: WriteGuard<'a, Body>,
+    source_found: Found,
+    victim: Option<Victim<'a>>,
+}
+
+/// What the new name meant before.
+struct Victim<'a> {
+    inode: &'a Inode,
+    body: WriteGuard<'a, Body>,
+    found: Found,
+}
+
+impl Volume {
+    /// Makes `new_name` in `new_dir` mean what `old_name` in `old_dir` does, and takes the old name
+    /// away.
+    ///
+    /// Errors: `Invalid` for flags that exclude each other, and for a directory that would come
+    /// below itself; `Busy` for "." and ".."; `ReadOnly`; `NotFound`; `Exists`; `NotADirectory`,
+    /// `IsADirectory`, `NotEmpty` where the victim is of another kind or in use; `NotPermitted`
+    /// where a flag forbids it; `CrossProject`; `LinkLimit`; `Encrypted`; `NoSpace`; `Corrupt`,
+    /// `Device`. Nothing has changed then. Locks: takes `Rename` where a directory changes its
+    /// parent, `Inode` of up to four, then a handle.
+    pub(crate) fn rename(
+        &self,
+        old_dir: &Inode,
+        old_name: &[u8],
+        new_dir: &Inode,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags.exchange && (flags.no_replace || flags.whiteout) {
+            return Err(Error::Invalid("flags of a rename that exclude each other"));
+        }
+        let dots = |name: &[u8]| matches!(name, b"." | b"..");
+        if dots(old_name) {
+            return Err(Error::Busy);
+        }
+        if dots(new_name) {
+            return Err(if flags.no_replace { Error::Exists } else { Error::Busy });
+        }
+        self.check_writable()?;
+        check_name(old_name)?;
+        check_name(new_name)?;
+        let (old, new) =
+            (Name { dir: old_dir, name: old_name }, Name { dir: new_dir, name: new_name });
+        loop {
+            let source = self.lookup(old.dir, old.name)?;
+            let victim = match self.lookup(new.dir, new.name) {
+                Ok(victim) => Some(victim),
+                Err(Error::NotFound) => None,
+                Err(error) => return Err(error),
+            };
+            match victim {
+                Some(_) if flags.no_replace => return Err(Error::Exists),
+                None if flags.exchange => return Err(Error::NotFound),
+                _ => {}
+            }
+            let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
+            let moves_directory = old.dir.ino != new.dir.ino
+                && (is_dir(&source) || victim.as_ref().is_some_and(is_dir));
+            let _order = moves_directory.then(|| self.renames.lock());
+            if moves_directory {
+                self.check_loops(old, new, &source, victim.as_deref(), flags)?;
+            }
+            if victim.as_ref().is_some_and(|victim| victim.ino == source.ino) {
+                return Ok(());
+            }
+            let Some(locked) = self.lock_rename(old, new, &source, victim.as_deref())? else {
+                // A name came to mean something else meanwhile.
+                continue;
+            };
+            return match flags.exchange {
+                true => self.exchange(locked),
+                false => self.replace(locked, flags.whiteout),
+            };
+        }
+    }
+
+    /// `Invalid` or `NotEmpty` where a directory would come below itself. The caller holds
+    /// `Rename`.
+    fn check_loops(
+        &self,
+        old: Name<'_>,
+        new: Name<'_>,
+        source: &Inode,
+        victim: Option<&Inode>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if self.is_at_or_above(source.ino, new.dir)? {
+            return Err(Error::Invalid("a directory cannot come below itself"));
+        }
+        match victim {
+            Some(victim) if self.is_at_or_above(victim.ino, old.dir)? => Err(match flags.exchange {
+                true => Error::Invalid("a directory cannot come below itself"),
+                false => Error::NotEmpty,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `above` is directory `dir`, its parent, or any further up.
+    fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool> {
+        let mut at = dir.ino;
+        let mut seen = HashSet::new();
+        while at != above && at != Ino::ROOT {
+            if !seen.insert(at) {
+                return Err(Site::of_ino(at).corrupt(What::DirectoryLoop));
+            }
+            let inode = self.inode_as(at, crate::inode::Ask::Orphan)?;
+            let body = inode.read();
+            if body.disk.links == 0 {
+                // Removed: it is nowhere, and nothing can be moved into it.
+                return Err(Error::NotFound);
+            }
+            at = self.dir(at, &body)?.lookup(b"..")?.ino;
+        }
+        Ok(at == above)
+    }
+
+    /// Locks all four in number order and finds the names again; `None` when one of them means
+    /// something else by now.
+    fn lock_rename<'a>(
+        &self,
+        old: Name<'a>,
+        new: Name<'a>,
+        source: &'a Inode,
+        victim: Option<&'a Inode>,
+    ) -> Result<Option<Locked<'a>>> {
+        let mut inodes = vec![old.dir, new.dir, source];
+        inodes.extend(victim);
+        inodes.sort_by_key(|inode| inode.ino);
+        inodes.dedup_by_key(|inode| inode.ino);
+        let mut guards: Vec<_> =
+            inodes.into_iter().map(|inode| Some((inode.ino, inode.body.write_second()))).collect();
+        let mut take = |ino: Ino| {
+            let is_it = |guard: &&mut Option<(Ino, _)>| guard.as_ref().is_some_and(|g| g.0 == ino);
+            guards.iter_mut().find(is_it).and_then(Option::take).map(|(_, guard)| guard)
+        };
+        let own = |dir: Ino| Site::of_ino(dir).corrupt(What::DirectoryLoop);
+        let old_body = take(old.dir.ino).ok_or_else(|| own(old.dir.ino))?;
+        let new_body = take(new.dir.ino);
+        let source_body = take(source.ino).ok_or_else(|| own(old.dir.ino))?;
+        let victim = match victim {
+            Some(inode) => {
+                Some((inode, take(inode.ino).ok_or_else(|| own(new.dir.ino))?))
+            }
+            None => None,
+        };
+        old_body.check_directory()?;
+        let in_new = new_body.as_ref().unwrap_or(&old_body);
+        in_new.check_directory()?;
+        let source_found = self.dir(old.dir.ino, &old_body)?.find(old.name)?;
+        let victim_found = self.dir(new.dir.ino, in_new)?.find(new.name)?;
+        let Some(source_found) = source_found.filter(|found| found.ino == source.ino) else {
+            return Ok(None);
+        };
+        let victim = match (victim, victim_found) {
+            (None, None) => None,
+            (Some((inode, body)), Some(found)) if found.ino == inode.ino => {
+                Some(Victim { inode, body, found })
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Locked { old, new, old_body, new_body, source, source_body, source_found, victim }))
+    }
+
+    fn replace(&self, locked: Locked<'_>, whiteout: bool) -> Result<()> {
+        locked.check_replace(self)?;
+        let Locked { old, new, mut old_body, mut new_body, source, mut source_body, .. } = locked;
+        let (source_found, mut victim) = (locked.source_found, locked.victim);
+        let now = self.environment.now();
+        let directory = source_body.file_kind() == FileKind::Directory;
+        let kind = entry_kind(source_body.file_kind());
+        let moved = new_body.is_some();
+        let spot = match &victim {
+            Some(_) => None,
+            None => Some(self.dir_spot(new.dir.ino, new_body.as_ref().unwrap_or(&old_body), new.name)?),
+        };
+        let plan = match whiteout {
+            true => Some(self.whiteout_plan(old.dir.ino, &old_body, now)?),
+            false => None,
+        };
+        let slots = (
+            self.inode_slot(source.ino)?,
+            victim.as_ref().map(|victim| self.inode_slot(victim.inode.ino)).transpose()?,
+        );
+        let credits = self.rename_credits(
+            new_body.as_ref().unwrap_or(&old_body),
+            spot.as_ref(),
+            victim.as_ref().map(|victim| &*victim.body),
+        );
+        let handle = self.journal.start(credits)?;
+        let made = plan.map(|plan| self.make_whiteout(&handle, &plan.inode)).transpose()?;
+        let done = self.enter_new(
+            &handle,
+            new,
+            new_body.as_mut().unwrap_or(&mut old_body),
+            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), spot },
+        );
+        if let Err(error) = done {
+            if let Some((ino, mut body)) = made
+                && let Err(second) = self.release_inode(&handle, ino, &mut body)
+            {
+                self.note_error(&second);
+            }
+            handle.stop()?;
+            return Err(error);
+        }
+        // Where a name was added to the same directory, the old one may have moved.
+        let source_found = match moved || victim.is_some() {
+            true => source_found,
+            false => self.dir(old.dir.ino, &old_body)?.lookup(old.name)?,
+        };
+        match &made {
+            Some((ino, _)) => {
+                let kind = entry_kind(FileKind::CharDevice);
+                self.dir_set_found(&handle, old.dir.ino, &mut old_body, source_found, *ino, kind)?;
+            }
+            None => self.dir_remove_found(&handle, old.dir.ino, &mut old_body, source_found)?,
+        }
+        if directory && moved {
+            self.dir_set_parent(&handle, source.ino, &mut source_body, new.dir.ino)?;
+            old_body.drop_subdirectory();
+        }
+        let in_new = new_body.as_mut().unwrap_or(&mut old_body);
+        if directory && moved && victim.is_none() {
+            in_new.add_subdirectory(self)?;
+        }
+        if directory && !moved && victim.is_some() {
+            in_new.drop_subdirectory();
+        }
+        source_body.disk.ctime = now;
+        source_body.store_in(self, source.ino, &handle, &slots.0)?;
+        if let Some(new_body) = &mut new_body {
+            new_body.names_changed(now);
+            new_body.store(self, new.dir.ino, &handle)?;
+        }
+        old_body.names_changed(now);
+        old_body.store(self, old.dir.ino, &handle)?;
+        if let (Some(victim), Some(slot)) = (&mut victim, &slots.1) {
+            self.lose_link(&handle, victim.inode, &mut victim.body, slot, now)?;
+        }
+        handle.stop()?;
+        if let Some((ino, body)) = made {
+            self.inodes.insert_new(ino, body);
+        }
+        Ok(())
+    }
+
+    /// Makes the new name mean the source: in place of the victim, or where there was room.
+    fn enter_new(
+        &self,
+        handle: &Handle<'_>,
+        new: Name<'_>,
+        body: &mut Body,
+        entered: Entered,
+    ) -> Result<()> {
+        let Entered { source, kind, victim, spot } = entered;
+        match (victim, spot) {
+            (Some(found), _) => self.dir_set_found(handle, new.dir.ino, body, found, source, kind),
+            (None, Some(spot)) => {
+                self.dir_insert_at(handle, new.dir.ino, body, spot, new.name, source, kind)
+            }
+            (None, None) => Err(Error::Invalid("a new name without a place")),
+        }
+    }
+
+    fn whiteout_plan(&self, dir: Ino, body: &Body, now: Timestamp) -> Result<Plan> {
+        let rdev = Some(DeviceNumber { major: 0, minor: 0 });
+        let new = super::NewFile { mode: 0, rdev, ..super::NewFile::default() };
+        self.inherit(dir, body, FileKind::CharDevice, &new, now)
+    }
+
+    fn make_whiteout(&self, handle: &Handle<'_>, new: &NewInode) -> Result<(Ino, Body)> {
+        let (ino, mut body) = self.new_inode(handle, *new)?;
+        match body.store(self, ino, handle) {
+            Ok(()) => Ok((ino, body)),
+            Err(error) => {
+                self.free_inode(handle, ino, false)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn exchange(&self, locked: Locked<'_>) -> Result<()> {
+        let Some(mut victim) = locked.victim else { return Err(Error::NotFound) };
+        let (mut old_body, mut new_body) = (locked.old_body, locked.new_body);
+        let mut source_body = locked.source_body;
+        let (old, new, source) = (locked.old, locked.new, locked.source);
+        let is_dir = |body: &Body| body.file_kind() == FileKind::Directory;
+        old_body.check_loses_name(&source_body)?;
+        new_body.as_ref().unwrap_or(&old_body).check_loses_name(&victim.body)?;
+        if let Some(new_body) = &new_body {
+            check_project(new_body, &source_body)?;
+            check_project(&old_body, &victim.body)?;
+            match (is_dir(&source_body), is_dir(&victim.body)) {
+                (true, false) => self.check_subdirectory(new_body)?,
+                (false, true) => self.check_subdirectory(&old_body)?,
+                _ => {}
+            }
+        }
+        let now = self.environment.now();
+        let slots = (self.inode_slot(source.ino)?, self.inode_slot(victim.inode.ino)?);
+        let handle = self.journal.start(super::credits::EXCHANGE)?;
+        let kind = entry_kind(victim.body.file_kind());
+        let found = locked.source_found;
+        self.dir_set_found(&handle, old.dir.ino, &mut old_body, found, victim.inode.ino, kind)?;
+        let in_new = new_body.as_mut().unwrap_or(&mut old_body);
+        let kind = entry_kind(source_body.file_kind());
+        self.dir_set_found(&handle, new.dir.ino, in_new, victim.found, source.ino, kind)?;
+        if let Some(new_body) = &mut new_body {
+            if is_dir(&source_body) {
+                self.dir_set_parent(&handle, source.ino, &mut source_body, new.dir.ino)?;
+            }
+            if is_dir(&victim.body) {
+                self.dir_set_parent(&handle, victim.inode.ino, &mut victim.body, old.dir.ino)?;
+            }
+            match (is_dir(&source_body), is_dir(&victim.body)) {
+                (true, false) => {
+                    old_body.drop_subdirectory();
+                    new_body.add_subdirectory(self)?;
+                }
+                (false, true) => {
+                    new_body.drop_subdirectory();
+                    old_body.add_subdirectory(self)?;
+                }
+                _ => {}
+            }
+            new_body.names_changed(now);
+            new_body.store(self, new.dir.ino, &handle)?;
+        }
+        old_body.names_changed(now);
+        old_body.store(self, old.dir.ino, &handle)?;
+        source_body.disk.ctime = now;
+        source_body.store_in(self, source.ino, &handle, &slots.0)?;
+        victim.body.disk.ctime = now;
+        victim.body.store_in(self, victim.inode.ino, &handle, &slots.1)?;
+        handle.stop()
+    }
+}
+
+/// What the new name is to mean, and where it goes.
+struct Entered {
+    source: Ino,
+    kind: extant_ondisk::dirent::EntryKind,
+    victim: Option<Found>,
+    spot: Option<Spot>,
+}
+
+/// `CrossProject` where `dir` hands on another project than the file's.
+fn check_project(dir: &Body, file: &Body) -> Result<()> {
+    let hands_on = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
+    match hands_on && dir.disk.projid != file.disk.projid {
+        true => Err(Error::CrossProject),
+        false => Ok(()),
+    }
+}
+
+impl Locked<'_> {
+    fn check_replace(&self, volume: &Volume) -> Result<()> {
+        let new_body = self.new_body.as_ref().unwrap_or(&self.old_body);
+        self.old_body.check_loses_name(&self.source_body)?;
+        let directory = self.source_body.file_kind() == FileKind::Directory;
+        match &self.victim {
+            None => new_body.check_takes_names()?,
+            Some(victim) => {
+                new_body.check_loses_name(&victim.body)?;
+                match (directory, victim.body.file_kind() == FileKind::Directory) {
+                    (true, false) => return Err(Error::NotADirectory),
+                    (false, true) => return Err(Error::IsADirectory),
+                    _ => {}
+                }
+            }
+        }
+        check_project(new_body, &self.source_body)?;
+        if !directory {
+            return Ok(());
+        }
+        match &self.victim {
+            Some(victim) if !volume.dir(victim.inode.ino, &victim.body)?.is_empty()? => {
+                Err(Error::NotEmpty)
+            }
+            None if self.new_body.is_some() => volume.check_subdirectory(new_body),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Taking a name away, and the file with its last one.
+//!
+//! ```text
+//!   links left         name gone, links - 1
+//!   last, held         name gone, links 0, on record as an orphan        one handle
+//!   last, not held     … and little to free: freed in the same handle, no record
+//! ```
+
+use super::check_name;
+use super::lock::Entry;
+use crate::inode::{Body, Inode, Slot};
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_journal::Handle;
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::time::Timestamp;
+use std::sync::atomic::Ordering;
+
+impl Volume {
+    /// Takes `name` of anything but a directory out of directory `dir`.
+    ///
+    /// Errors: `ReadOnly`; `NameTooLong`, `NotFound`, `NotADirectory`; `IsADirectory`;
+    /// `NotPermitted` where a flag forbids it; `Corrupt`, `Device`. Nothing has changed then.
+    /// Locks: takes `Inode` of directory and file, then a handle.
+    pub(crate) fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        check_name(name)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Error::IsADirectory);
+        }
+        self.with_entry(dir, name, |entry| {
+            entry.dir_body.check_loses_name(&entry.target_body)?;
+            if entry.target_body.file_kind() == FileKind::Directory {
+                return Err(Error::IsADirectory);
+            }
+            self.remove_entry(entry)
+        })
+    }
+
+    /// Takes `name` of an empty directory out of directory `dir`.
+    ///
+    /// Errors: as [`Volume::unlink`], but `NotADirectory` for other files; `NotEmpty`, for ".." as
+    /// well; `Invalid` for ".".
+    pub(crate) fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        check_name(name)?;
+        match name {
+            b"." => return Err(Error::Invalid("\".\" cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        self.with_entry(dir, name, |entry| {
+            entry.dir_body.check_loses_name(&entry.target_body)?;
+            if entry.target_body.file_kind() != FileKind::Directory {
+                return Err(Error::NotADirectory);
+            }
+            if entry.target.ino == extant_base::Ino::ROOT {
+                return Err(Error::Busy);
+            }
+            if !self.dir(entry.target.ino, &entry.target_body)?.is_empty()? {
+                return Err(Error::NotEmpty);
+            }
+            self.remove_entry(entry)
+        })
+    }
+
+    fn remove_entry(&self, entry: Entry<'_>) -> Result<()> {
+        let Entry { dir, mut dir_body, found, target, mut target_body } = entry;
+        let now = self.environment.now();
+        let slots = (self.inode_slot(dir.ino)?, self.inode_slot(target.ino)?);
+        let handle = self.journal.start(self.unlink_credits(&target_body))?;
+        self.dir_remove_found(&handle, dir.ino, &mut dir_body, found)?;
+        if target_body.file_kind() == FileKind::Directory {
+            dir_body.drop_subdirectory();
+        }
+        dir_body.names_changed(now);
+        dir_body.store_in(self, dir.ino, &handle, &slots.0)?;
+        self.lose_link(&handle, target, &mut target_body, &slots.1, now)?;
+        handle.stop()
+    }
+
+    /// Counts one name less of `target`, all of them for a directory, and stores it: freed where
+    /// that is little work and nobody holds it but the caller, else on record as an orphan.
+    pub(super) fn lose_link(
+        &self,
+        handle: &Handle<'_>,
+        target: &Inode,
+        body: &mut Body,
+        slot: &Slot,
+        now: Timestamp,
+    ) -> Result<()> {
+        body.disk.ctime = now;
+        body.disk.links = match body.file_kind() {
+            FileKind::Directory => 0,
+            _ => body.disk.links.saturating_sub(1),
+        };
+        if body.disk.links > 0 {
+            return body.store_in(self, target.ino, handle, slot);
+        }
+        if target.users.load(Ordering::Acquire) == 1 && self.is_quick_to_release(body) {
+            match self.release_inode(handle, target.ino, body) {
+                Ok(()) => return Ok(()),
+                // What is left of it is an orphan.
+                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        target.unlinked.store(true, Ordering::Release);
+        self.orphan_add(handle, target.ino, body)?;
+        body.store_in(self, target.ino, handle, slot)
+    }
+}
