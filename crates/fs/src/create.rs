@@ -219,12 +219,6 @@ impl Body {
         Ok(())
     }
 
-    /// Counts one name less; what is left.
-    pub(crate) fn drop_link(&mut self) -> u16 {
-        self.disk.links = self.disk.links.saturating_sub(1);
-        self.disk.links
-    }
-
     /// Counts one more subdirectory of this directory. Past 65000 an indexed directory of a volume
     /// with `dir_nlink` has 1 link, for "many", and keeps it.
     ///

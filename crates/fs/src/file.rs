@@ -5,13 +5,12 @@
 //!         └─ cursor (its own)       Read, Seek               move the cursor
 //! ```
 
-use crate::filesystem::Filesystem;
-use crate::inode::Inode;
 use crate::map::{LOGICAL_END, Target};
 use crate::metadata::Metadata;
+use crate::names::hold::InodeHold;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
+use extant_ondisk::inode::FileKind;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::Arc;
 
 /// A regular file of a volume, open to read.
 ///
@@ -28,8 +27,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct File {
-    fs: Filesystem,
-    inode: Arc<Inode>,
+    inode: InodeHold,
     cursor: u64,
 }
 
@@ -47,8 +45,16 @@ pub struct FileExtent {
 }
 
 impl File {
-    pub(crate) fn new(fs: Filesystem, inode: Arc<Inode>) -> File {
-        File { fs, inode, cursor: 0 }
+    /// Opens what is held.
+    ///
+    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    pub(crate) fn open(inode: InodeHold) -> Result<File> {
+        match inode.read().file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        Ok(File { inode, cursor: 0 })
     }
 
     /// The inode's number.
@@ -58,29 +64,29 @@ impl File {
 
     /// What is known of the file besides its content.
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(self.fs.volume(), self.inode.ino, &self.inode.read())
+        Metadata::of(self.inode.fs().volume(), self.inode.ino, &self.inode.read())
     }
 
     /// Reads bytes from `offset` on; how many, fewer than `buf` holds only at the file's end.
     ///
     /// Errors: `Encrypted`; `Corrupt`; `Device`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.fs.volume().read_file(self.inode.ino, &self.inode.read(), offset, buf)
+        self.inode.fs().volume().read_file(self.inode.ino, &self.inode.read(), offset, buf)
     }
 
     /// As [`File::read_at`], encrypted content as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.fs.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
+        self.inode.fs().volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
     }
 
     /// Where data starts at or behind `offset`; `None` when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.fs.volume().seek(self.inode.ino, &self.inode.read(), offset, true)
+        self.inode.fs().volume().seek(self.inode.ino, &self.inode.read(), offset, true)
     }
 
     /// Where a hole starts at or behind `offset`; the end of the file is one. `None` from there on.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.fs.volume().seek(self.inode.ino, &self.inode.read(), offset, false)
+        self.inode.fs().volume().seek(self.inode.ino, &self.inode.read(), offset, false)
     }
 
     /// The file's pieces in order, holes left out, blocks past its end included; none where the
@@ -93,7 +99,7 @@ impl File {
         if body.disk.has_inline_data() {
             return Ok(pieces);
         }
-        let volume = self.fs.volume();
+        let volume = self.inode.fs().volume();
         let log2 = volume.block_size().log2();
         let mut mapped = 0;
         for run in volume.runs(self.inode.ino, &body, 0..LOGICAL_END) {

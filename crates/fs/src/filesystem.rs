@@ -12,8 +12,8 @@
 //! Paths count from the volume's root, with or without a leading slash; no symlink leads out.
 
 use crate::file::File;
-use crate::inode::Inode;
 use crate::metadata::Metadata;
+use crate::names::hold::Held;
 use crate::open::OpenOptions;
 use crate::path::Last;
 use crate::read_dir::ReadDir;
@@ -200,7 +200,7 @@ impl Filesystem {
     ///
     /// Errors: `Corrupt` naming the inode when it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        let inode = self.volume().inode(ino)?;
+        let inode = self.volume().hold_ino(ino)?;
         let body = inode.read();
         Ok(Metadata::of(self.volume(), ino, &body))
     }
@@ -228,23 +228,14 @@ impl Filesystem {
     ///
     /// Errors: `IsADirectory`; `Invalid` for devices and the like.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open_inode(self.resolve(path.as_ref(), Last::Follow)?)
+        File::open(self.hold_path(path.as_ref(), Last::Follow)?)
     }
 
     /// Opens the regular file with this inode number.
     ///
     /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        self.open_inode(self.volume().inode(ino)?)
-    }
-
-    fn open_inode(&self, inode: Arc<Inode>) -> Result<File> {
-        match inode.read().file_kind() {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::Invalid("not a regular file")),
-        }
-        Ok(File::new(self.clone(), inode))
+        File::open(self.volume().hold_ino(ino)?.keep(self))
     }
 
     /// The names in a directory, "." and ".." left out, in the order they are stored. Symlinks are
@@ -252,22 +243,22 @@ impl Filesystem {
     ///
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let inode = self.resolve(path.as_ref(), Last::Follow)?;
-        ReadDir::new(self.clone(), inode, path.as_ref().to_path_buf())
+        let dir = self.hold_path(path.as_ref(), Last::Follow)?;
+        ReadDir::new(dir, path.as_ref().to_path_buf())
     }
 
     /// The names in the directory with this inode number; their paths start with the names.
     ///
     /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
-        ReadDir::new(self.clone(), self.volume().inode(ino)?, PathBuf::new())
+        ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new())
     }
 
     /// The target of the symlink with this inode number.
     ///
     /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        let inode = self.volume().inode(ino)?;
+        let inode = self.volume().hold_ino(ino)?;
         let target = self.volume().symlink_target(ino, &inode.read())?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
@@ -307,7 +298,7 @@ impl Filesystem {
 
     /// All extended attributes of the inode `ino`, names with their prefixes and values.
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let inode = self.volume().inode(ino)?;
+        let inode = self.volume().hold_ino(ino)?;
         let body = inode.read();
         let mut all = Vec::new();
         for name in self.volume().xattr_names(ino, &body)? {
@@ -324,7 +315,7 @@ impl Filesystem {
         Ok(Metadata::of(self.volume(), inode.ino, &body))
     }
 
-    pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Arc<Inode>> {
+    pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {
         self.volume().resolve(path.as_os_str().as_bytes(), last)
     }
 }

@@ -16,7 +16,7 @@ use crate::mmp::Hold;
 use crate::superblock::patch_superblock;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
-use extant_ondisk::features::Incompat;
+use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -123,7 +123,13 @@ impl Volume {
         }
         self.quota_sweep()?;
         let now = u64::try_from(self.environment.now().sec).unwrap_or(0);
-        self.settle_superblock_with(|sb| sb.wtime = now)?;
+        let no_orphans = self.orphans.file_is_empty();
+        self.settle_superblock_with(|sb| {
+            sb.wtime = now;
+            if no_orphans {
+                sb.features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+            }
+        })?;
         let was_valid = self.at_open.state.contains(VolumeState::VALID);
         if self.journal.is_off() {
             self.journal.sync()?;

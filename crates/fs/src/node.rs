@@ -121,12 +121,7 @@ impl Node {
     ///
     /// Errors: as [`Node::create`]; `Invalid` for another kind, and for a device file without a
     /// device or with one that the format cannot hold.
-    pub fn mknod(
-        &self,
-        name: impl AsRef<OsStr>,
-        kind: FileKind,
-        new: &NewFile,
-    ) -> Result<Node> {
+    pub fn mknod(&self, name: impl AsRef<OsStr>, kind: FileKind, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Empty(kind), new)
     }
 

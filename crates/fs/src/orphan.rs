@@ -228,7 +228,7 @@ impl Volume {
         let mut bytes = block.bytes_mut();
         let slot = &mut bytes[place];
         slot[DTIME].copy_from_slice(&dtime.to_le_bytes());
-        set_checksum(slot, ino, &self.inode_format.checksums);
+        set_checksum(slot, ino, self.inode_format.checksums());
         Ok(())
     }
 

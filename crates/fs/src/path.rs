@@ -11,10 +11,10 @@
 //! Linux.
 
 use crate::inode::Inode;
+use crate::names::hold::Held;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::FileKind;
-use std::sync::Arc;
 
 /// The most symlinks one path leads through.
 const LINKS_MAX: u32 = 40;
@@ -29,43 +29,56 @@ pub(crate) enum Last {
 }
 
 impl Volume {
-    /// The inode that `path` names, counted from the root, with or without a leading slash.
+    /// Holds the inode that `path` names, counted from the root, with or without a leading slash.
     ///
     /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; whatever reading gives.
     /// Locks: takes `Inode` (shared), one directory at a time.
-    pub(crate) fn resolve(&self, path: &[u8], last: Last) -> Result<Arc<Inode>> {
+    pub(crate) fn resolve(&self, path: &[u8], last: Last) -> Result<Held<'_>> {
         let mut walk = Walk::new(self, path)?;
         walk.run(last)?;
         Ok(walk.into_end())
     }
 
-    /// The directory that holds, or would hold, the last name of `path`, and that name.
+    /// The directory that holds, or would hold, the last name of `path`, and that name, which can
+    /// be "." or "..".
     ///
-    /// Errors: as [`Volume::resolve`]; `Invalid` where the path ends in no name ("/", "." or "..").
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
-    pub(crate) fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Arc<Inode>, &'p [u8])> {
-        let trimmed = match path.iter().rposition(|byte| *byte != b'/') {
-            Some(end) => &path[..=end],
-            None => return Err(Error::Invalid("the path names the root")),
-        };
-        let start = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let name = &trimmed[start..];
-        if matches!(name, b"." | b"..") {
-            return Err(Error::Invalid("the path ends in no name"));
+    /// Errors: as [`Volume::resolve`]; `NotFound` for an empty path.
+    pub(crate) fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<Parent<'_, 'p>> {
+        if path.is_empty() {
+            return Err(Error::NotFound);
         }
-        let parent = self.resolve(&trimmed[..start], Last::Follow)?;
-        if parent.read().file_kind() != FileKind::Directory {
+        let Some(end) = path.iter().rposition(|byte| *byte != b'/') else {
+            let dir = self.resolve(b"/", Last::Follow)?;
+            return Ok(Parent { dir, name: b".", slash: false, is_root: true });
+        };
+        let trimmed = &path[..=end];
+        let start = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let dir = self.resolve(&trimmed[..start], Last::Follow)?;
+        if dir.read().file_kind() != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
-        Ok((parent, name))
+        let slash = end + 1 < path.len();
+        Ok(Parent { dir, name: &trimmed[start..], slash, is_root: false })
     }
+}
+
+/// Where a path's last name stands, or could.
+pub(crate) struct Parent<'v, 'p> {
+    /// The directory.
+    pub(crate) dir: Held<'v>,
+    /// The name.
+    pub(crate) name: &'p [u8],
+    /// A slash follows the name.
+    pub(crate) slash: bool,
+    /// The path names the root: "." in itself.
+    pub(crate) is_root: bool,
 }
 
 struct Walk<'v> {
     volume: &'v Volume,
     /// Directories walked through; the first is the root, the last where names are looked up. A
     /// last element that is no directory ends the walk.
-    trail: Vec<Arc<Inode>>,
+    trail: Vec<Held<'v>>,
     /// Names still to look up, from `next` on.
     rest: Vec<u8>,
     next: usize,
@@ -77,15 +90,15 @@ impl<'v> Walk<'v> {
         if path.contains(&0) {
             return Err(Error::Invalid("a path holds no NUL"));
         }
-        let root = volume.inode(Ino::ROOT)?;
+        let root = Held::new(volume, volume.inode(Ino::ROOT)?);
         Ok(Walk { volume, trail: vec![root], rest: path.to_vec(), next: 0, links: 0 })
     }
 
-    fn into_end(mut self) -> Arc<Inode> {
+    fn into_end(mut self) -> Held<'v> {
         self.trail.pop().expect("the trail starts with the root and never loses it")
     }
 
-    fn here(&self) -> &Arc<Inode> {
+    fn here(&self) -> &Held<'v> {
         self.trail.last().expect("the trail starts with the root and never loses it")
     }
 
@@ -104,7 +117,7 @@ impl<'v> Walk<'v> {
 
     fn run(&mut self, last: Last) -> Result<()> {
         while let Some((name, slash)) = self.take_name() {
-            let dir = Arc::clone(self.here());
+            let dir = self.here();
             if dir.read().file_kind() != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
@@ -118,11 +131,7 @@ impl<'v> Walk<'v> {
                 }
                 _ => {}
             }
-            let found = {
-                let body = dir.read();
-                self.volume.dir(dir.ino, &body)?.lookup(&self.rest[name])?
-            };
-            let inode = self.volume.inode(found.ino)?;
+            let inode = self.volume.lookup(dir, &self.rest[name])?;
             let kind = inode.read().file_kind();
             let ends_here = self.is_done() && !slash;
             if kind == FileKind::Symlink && !(ends_here && last == Last::Keep) {

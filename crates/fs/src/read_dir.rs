@@ -7,8 +7,9 @@
 
 use crate::dir::read::{Entry, Position};
 use crate::filesystem::Filesystem;
-use crate::inode::{Ask, Inode};
+use crate::inode::Ask;
 use crate::metadata::Metadata;
+use crate::names::hold::InodeHold;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::FileKind;
@@ -21,8 +22,7 @@ use std::sync::Arc;
 /// The names in a directory. An item is an error where a block or an entry is damaged; what
 /// follows comes after it.
 pub struct ReadDir {
-    fs: Filesystem,
-    inode: Arc<Inode>,
+    inode: InodeHold,
     path: Arc<PathBuf>,
     position: Position,
     batch: VecDeque<Result<Entry>>,
@@ -30,10 +30,9 @@ pub struct ReadDir {
 }
 
 impl ReadDir {
-    pub(crate) fn new(fs: Filesystem, inode: Arc<Inode>, path: PathBuf) -> Result<ReadDir> {
-        fs.volume().dir(inode.ino, &inode.read())?;
+    pub(crate) fn new(inode: InodeHold, path: PathBuf) -> Result<ReadDir> {
+        inode.fs().volume().dir(inode.ino, &inode.read())?;
         Ok(ReadDir {
-            fs,
             inode,
             path: Arc::new(path),
             position: Position::default(),
@@ -46,7 +45,8 @@ impl ReadDir {
         let body = self.inode.read();
         let batch = &mut self.batch;
         let more = self
-            .fs
+            .inode
+            .fs()
             .volume()
             .dir(self.inode.ino, &body)
             .and_then(|dir| dir.next_batch(&mut self.position, |entry| batch.push_back(entry)));
@@ -70,7 +70,7 @@ impl Iterator for ReadDir {
         }
         let entry = self.batch.pop_front()?;
         Some(entry.map(|entry| DirEntry {
-            fs: self.fs.clone(),
+            fs: self.inode.fs().clone(),
             dir: Arc::clone(&self.path),
             name: OsString::from_vec(entry.name),
             ino: entry.ino,

@@ -120,9 +120,10 @@ impl Walk {
     }
 
     fn begin(&mut self, path: PathBuf) -> Result<WalkEntry> {
-        let inode = self.fs.resolve(&path, Last::Follow)?;
+        let inode = self.fs.hold_path(&path, Last::Follow)?;
         let kind = inode.read().file_kind();
         let entry = WalkEntry { fs: self.fs.clone(), path, ino: inode.ino, kind, depth: 0 };
+        drop(inode);
         if kind == FileKind::Directory {
             self.enter(&entry)?;
         }
@@ -138,9 +139,9 @@ impl Walk {
         if entry.path.as_os_str().len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
-        let inode = self.fs.volume().inode(entry.ino)?;
+        let dir = self.fs.volume().hold_ino(entry.ino)?.keep(&self.fs);
         // Entries name their files themselves; the path is joined here, once.
-        let names = ReadDir::new(self.fs.clone(), inode, PathBuf::new())?;
+        let names = ReadDir::new(dir, PathBuf::new())?;
         let names = match self.sorted {
             false => Names::Stored(names),
             true => {

@@ -127,7 +127,8 @@ impl Volume {
         }
         let now = new.time.unwrap_or_else(|| self.environment.now());
         let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
-        let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
+        let handle =
+            self.journal.start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
         let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let done = made
             .store(self, ino, &handle)
@@ -161,9 +162,8 @@ impl Volume {
         let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, None))?;
         let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         made.disk.links = 0;
-        let done = self
-            .orphan_add(&handle, ino, &mut made)
-            .and_then(|()| made.store(self, ino, &handle));
+        let done =
+            self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, ino, &handle));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
             handle.stop()?;

@@ -123,10 +123,7 @@ impl Volume {
             (true, false) => 12,
         };
         // A run may reach into a second group.
-        Credits {
-            blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4,
-            revokes: QUICK_BLOCKS as u32,
-        }
+        Credits { blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4, revokes: QUICK_BLOCKS as u32 }
     }
 
     /// Whether all that an inode holds can be freed in one small handle: a map without blocks of

@@ -80,11 +80,6 @@ impl InodeHold {
     pub(crate) fn fs(&self) -> &Filesystem {
         &self.fs
     }
-
-    /// The inode, as the engine's operations take it.
-    pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.inode
-    }
 }
 
 impl Deref for InodeHold {

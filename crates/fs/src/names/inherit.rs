@@ -118,6 +118,7 @@ impl Volume {
     /// Whether an inode has anything where attributes are: cheap to ask, for the many without any.
     pub(super) fn may_have_xattrs(&self, body: &Body) -> bool {
         let tail = body.xattr_tail(self);
-        body.disk.file_acl.is_some() || tail.first_chunk::<4>().is_some_and(|magic| *magic != [0; 4])
+        body.disk.file_acl.is_some()
+            || tail.first_chunk::<4>().is_some_and(|magic| *magic != [0; 4])
     }
 }

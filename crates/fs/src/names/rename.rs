@@ -43,7 +43,7 @@ impl RenameFlags {
     pub const REPLACE: RenameFlags =
         RenameFlags { no_replace: false, exchange: false, whiteout: false };
     /// The new name must be free.
-    pub const NO_REPLACE: RenameFlags = RenameFlags { no_replace: true, ..RenameFlags::REPLACE };
+    pub const NOREPLACE: RenameFlags = RenameFlags { no_replace: true, ..RenameFlags::REPLACE };
     /// Both names change places.
     pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..RenameFlags::REPLACE };
     /// The old name becomes a whiteout.
@@ -157,10 +157,12 @@ impl Volume {
             return Err(Error::Invalid("a directory cannot come below itself"));
         }
         match victim {
-            Some(victim) if self.is_at_or_above(victim.ino, old.dir)? => Err(match flags.exchange {
-                true => Error::Invalid("a directory cannot come below itself"),
-                false => Error::NotEmpty,
-            }),
+            Some(victim) if self.is_at_or_above(victim.ino, old.dir)? => {
+                Err(match flags.exchange {
+                    true => Error::Invalid("a directory cannot come below itself"),
+                    false => Error::NotEmpty,
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -208,9 +210,7 @@ impl Volume {
         let new_body = take(new.dir.ino);
         let source_body = take(source.ino).ok_or_else(|| own(old.dir.ino))?;
         let victim = match victim {
-            Some(inode) => {
-                Some((inode, take(inode.ino).ok_or_else(|| own(new.dir.ino))?))
-            }
+            Some(inode) => Some((inode, take(inode.ino).ok_or_else(|| own(new.dir.ino))?)),
             None => None,
         };
         old_body.check_directory()?;
@@ -241,7 +241,11 @@ impl Volume {
         let moved = new_body.is_some();
         let spot = match &victim {
             Some(_) => None,
-            None => Some(self.dir_spot(new.dir.ino, new_body.as_ref().unwrap_or(&old_body), new.name)?),
+            None => Some(self.dir_spot(
+                new.dir.ino,
+                new_body.as_ref().unwrap_or(&old_body),
+                new.name,
+            )?),
         };
         let plan = match whiteout {
             true => Some(self.whiteout_plan(old.dir.ino, &old_body, now)?),

@@ -1,0 +1,186 @@
+//! Names made, given, changed and taken on volumes of many kinds, judged by e2fsck.
+
+use extant::mkfs::{MkfsOptions, format};
+use extant::{
+    BlockSize, Environment, Error, FileDevice, FileKind, Filesystem, NewFile, Node, OpenOptions,
+    RenameFlags,
+};
+use extant_testkit::e2fsprogs::e2fsck;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A volume in a scratch file.
+struct Scratch {
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn made(mib: u64, options: MkfsOptions) -> Scratch {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        let device = Arc::new(FileDevice::create(&path, mib << 20).unwrap());
+        format(device, &options, &Environment::default()).unwrap();
+        Scratch { path, _dir: dir }
+    }
+
+    fn open(&self) -> Filesystem {
+        OpenOptions::new().write(true).open(&self.path).unwrap()
+    }
+
+    /// Runs `change` on the open volume, closes it, and asks e2fsck.
+    fn with(&self, change: impl FnOnce(&Filesystem)) {
+        let fs = self.open();
+        change(&fs);
+        fs.close().unwrap();
+        self.judge();
+    }
+
+    fn judge(&self) {
+        if let Err(report) = e2fsck(&self.path, None).expect_clean() {
+            panic!("{report}");
+        }
+    }
+}
+
+fn features(wish: &str) -> MkfsOptions {
+    MkfsOptions::new().features(wish).unwrap()
+}
+
+fn kinds() -> Vec<(&'static str, MkfsOptions)> {
+    let small = |options: MkfsOptions| options.block_size(BlockSize::from_bytes(1024).unwrap());
+    vec![
+        ("modern", MkfsOptions::new()),
+        ("1k", small(MkfsOptions::new())),
+        ("ext2", MkfsOptions::of_type("ext2").unwrap()),
+        ("ext3", MkfsOptions::of_type("ext3").unwrap()),
+        ("inline", features("inline_data")),
+        ("casefold", features("casefold")),
+        ("no orphan file", features("^orphan_file")),
+        ("no checksums", features("^metadata_csum")),
+        ("no journal", features("^has_journal")),
+    ]
+}
+
+fn names(dir: &Node) -> Vec<String> {
+    let mut names: Vec<_> = dir
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_kind_of_file_is_made_and_removed() {
+    for (kind, options) in kinds() {
+        eprintln!("{kind}");
+        let scratch = Scratch::made(16, options);
+        scratch.with(|fs| {
+            let root = fs.root().unwrap();
+            let new = NewFile { uid: 1000, gid: 100, ..NewFile::default() };
+            let dir = root.create_dir("dir", &NewFile::directory()).unwrap();
+            let file = dir.create("file", &new).unwrap();
+            dir.symlink("short", "file", &new).unwrap();
+            dir.symlink("long", "x/".repeat(200), &new).unwrap();
+            dir.mknod("pipe", FileKind::Fifo, &new).unwrap();
+            let rdev = Some(extant::DeviceNumber { major: 1, minor: 3 });
+            dir.mknod("null", FileKind::CharDevice, &NewFile { rdev, ..new }).unwrap();
+            dir.link("again", &file).unwrap();
+            assert_eq!(file.metadata().links(), 2);
+            assert_eq!(file.metadata().uid(), 1000);
+            assert_eq!(dir.metadata().links(), 2);
+            assert_eq!(root.metadata().links(), 4);
+            assert_eq!(names(&dir), ["again", "file", "long", "null", "pipe", "short"]);
+            assert_eq!(fs.read_link("/dir/long").unwrap().to_str(), Some(&*"x/".repeat(200)));
+        });
+        scratch.with(|fs| {
+            let dir = fs.node("/dir").unwrap();
+            assert!(matches!(fs.remove_dir("/dir"), Err(Error::NotEmpty)));
+            for name in names(&dir) {
+                dir.unlink(name).unwrap();
+            }
+            fs.remove_dir("/dir").unwrap();
+            assert!(matches!(dir.create("late", &NewFile::default()), Err(Error::NotFound)));
+            assert_eq!(fs.root().unwrap().metadata().links(), 3);
+        });
+    }
+}
+
+#[test]
+fn an_unlinked_file_lives_as_long_as_it_is_held() {
+    for (kind, options) in kinds() {
+        eprintln!("{kind}");
+        let scratch = Scratch::made(16, options);
+        scratch.with(|fs| {
+            let free = fs.space();
+            let root = fs.root().unwrap();
+            let held: Vec<_> = (0..6)
+                .map(|n| {
+                    let node = root.create(format!("f{n}"), &NewFile::default()).unwrap();
+                    root.unlink(format!("f{n}")).unwrap();
+                    node
+                })
+                .collect();
+            assert_eq!(held[3].metadata().links(), 0);
+            assert!(matches!(root.link("back", &held[3]), Err(Error::NotFound)));
+            // Out of the middle, off both ends.
+            for n in [2, 0, 5, 3, 1, 4] {
+                let node = held[n].clone();
+                drop(node);
+            }
+            let mut held = held;
+            for n in [2, 0, 3, 0, 1, 0] {
+                held.remove(n);
+            }
+            assert_eq!(fs.space().free_inodes, free.free_inodes);
+            let unnamed = root.tmpfile(&NewFile::default()).unwrap();
+            root.link("named", &unnamed).unwrap();
+            assert_eq!(unnamed.metadata().links(), 1);
+            drop(root.tmpfile(&NewFile::default()).unwrap());
+            assert_eq!(fs.space().free_inodes, free.free_inodes - 1);
+        });
+    }
+}
+
+#[test]
+fn renames_move_replace_and_exchange() {
+    for (kind, options) in kinds() {
+        eprintln!("{kind}");
+        let scratch = Scratch::made(16, options);
+        scratch.with(|fs| {
+            let root = fs.root().unwrap();
+            let new = NewFile::default();
+            let (a, b) = (
+                root.create_dir("a", &NewFile::directory()).unwrap(),
+                root.create_dir("b", &NewFile::directory()).unwrap(),
+            );
+            let sub = a.create_dir("sub", &NewFile::directory()).unwrap();
+            let file = sub.create("file", &new).unwrap();
+            a.rename("sub", &b, "moved", RenameFlags::REPLACE).unwrap();
+            assert_eq!((a.metadata().links(), b.metadata().links()), (2, 3));
+            assert_eq!(sub.lookup("..").unwrap().ino(), b.ino());
+            let into_itself = root.rename("b", &sub, "b", RenameFlags::REPLACE);
+            assert!(matches!(into_itself, Err(Error::Invalid(_))));
+            let over_parent = b.rename("moved", &root, "b", RenameFlags::REPLACE);
+            assert!(matches!(over_parent, Err(Error::NotEmpty)));
+            root.create("other", &new).unwrap();
+            root.rename("other", &b, "moved", RenameFlags::EXCHANGE).unwrap();
+            assert_eq!((root.metadata().links(), b.metadata().links()), (6, 2));
+            assert_eq!(fs.node("/other/file").unwrap().ino(), file.ino());
+            let taken = sub.rename("file", &b, "moved", RenameFlags::NOREPLACE);
+            assert!(matches!(taken, Err(Error::Exists)));
+            sub.rename("file", &b, "moved", RenameFlags::WHITEOUT).unwrap();
+            let whiteout = sub.lookup("file").unwrap().metadata();
+            assert_eq!(whiteout.kind(), FileKind::CharDevice);
+            assert_eq!(fs.node("/b/moved").unwrap().ino(), file.ino());
+        });
+        scratch.with(|fs| {
+            for name in ["a", "b", "other"] {
+                fs.remove_dir_all(name).unwrap();
+            }
+            assert_eq!(names(&fs.root().unwrap()), ["lost+found"]);
+        });
+    }
+}
