@@ -437,7 +437,12 @@ mod tests {
     use super::*;
 
     fn body() -> Body {
-        Body { disk: DiskInode::default(), raw: Box::default(), counted: Counted::Kept, orphan: OrphanPlace::None }
+        Body {
+            disk: DiskInode::default(),
+            raw: Box::default(),
+            counted: Counted::Kept,
+            orphan: OrphanPlace::None,
+        }
     }
 
     #[test]

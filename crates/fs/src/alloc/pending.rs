@@ -136,7 +136,6 @@ impl Volume {
             .count()
     }
 
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     /// Makes clusters usable that only wait for a commit, and unused preallocations; whether there
     /// were any.
     ///
@@ -147,7 +146,6 @@ impl Volume {
         Ok(self.absorb_durable(usize::MAX) > 0)
     }
 
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     /// Runs `operation`, which starts and stops its own handle; once more when it found no space
     /// though some only waited for a commit.
     ///

@@ -115,6 +115,16 @@ impl Volume {
         content: Content<'_>,
         new: &NewFile,
     ) -> Result<Held<'_>> {
+        self.with_space_retry(|| self.create_once(dir, name, content, new))
+    }
+
+    fn create_once(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        content: Content<'_>,
+        new: &NewFile,
+    ) -> Result<Held<'_>> {
         content.check(self)?;
         check_name(name)?;
         let mut body = dir.write();
@@ -159,6 +169,7 @@ impl Volume {
         body.check_directory()?;
         body.check_takes_names()?;
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
+        self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, None))?;
         let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         made.disk.links = 0;

@@ -90,13 +90,14 @@ impl Volume {
         }
         // What is taken back half-way was metadata: content, attribute block, values.
         let revokes = content + attributes;
-        Credits { blocks: name + NEW_INODE + content + attributes, revokes }
+        let quota = self.quota_credits(2);
+        Credits { blocks: name + NEW_INODE + content + attributes + quota, revokes }
     }
 
     /// Taking a name away: entry, two slots, and the file's end.
     pub(super) fn unlink_credits(&self, target: &Body) -> Credits {
         let end = self.end_credits(target);
-        Credits { blocks: 3 + end.blocks, revokes: end.revokes }
+        Credits { blocks: 3 + end.blocks + self.quota_credits(1), revokes: end.revokes }
     }
 
     /// Renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout, the victim's
@@ -109,7 +110,8 @@ impl Volume {
     ) -> Credits {
         let insert = spot.map_or(2, |spot| self.insert_credits(new_dir, spot));
         let end = victim.map_or(Credits::default(), |victim| self.end_credits(victim));
-        Credits { blocks: insert + 1 + 2 + 1 + NEW_INODE + 1 + end.blocks, revokes: end.revokes }
+        let own = 1 + 2 + 1 + NEW_INODE + 1 + self.quota_credits(3);
+        Credits { blocks: insert + own + end.blocks, revokes: end.revokes }
     }
 
     /// The record of an orphan, or the release of one that is quick to release.
@@ -154,7 +156,13 @@ impl Volume {
         let end = self.end_credits(body);
         let blocks = (body.disk.sectors >> (self.block_size().log2() - 9)).min(4096) as u32;
         Credits {
-            blocks: end.blocks + FREE_INODE + 1 + ORPHAN_CREDITS + BLOCK + blocks.min(256),
+            blocks: end.blocks
+                + FREE_INODE
+                + 1
+                + ORPHAN_CREDITS
+                + BLOCK
+                + blocks.min(256)
+                + self.quota_credits(1),
             revokes: end.revokes + blocks + 1,
         }
     }

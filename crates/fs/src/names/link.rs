@@ -17,6 +17,10 @@ impl Volume {
     /// `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed
     /// then. Locks: takes `Inode` of both, then a handle.
     pub(crate) fn link(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
+        self.with_space_retry(|| self.link_once(dir, name, target))
+    }
+
+    fn link_once(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
         check_name(name)?;
         if dir.ino == target.ino {
             return Err(self.link_to_itself(dir, name));
@@ -44,7 +48,8 @@ impl Volume {
             return Err(Error::CrossProject);
         }
         let now = self.environment.now();
-        let credits = self.insert_credits(&body, &spot) + super::credits::LINK;
+        let credits =
+            self.insert_credits(&body, &spot) + super::credits::LINK + self.quota_credits(1);
         let handle = self.journal.start(Credits::blocks(credits))?;
         let slot = self.inode_slot(target.ino)?;
         let kind = entry_kind(target_body.file_kind());

@@ -108,8 +108,12 @@ impl Volume {
         self.check_writable()?;
         check_name(old_name)?;
         check_name(new_name)?;
-        let (old, new) =
-            (Name { dir: old_dir, name: old_name }, Name { dir: new_dir, name: new_name });
+        let old = Name { dir: old_dir, name: old_name };
+        let new = Name { dir: new_dir, name: new_name };
+        self.with_space_retry(|| self.rename_once(old, new, flags))
+    }
+
+    fn rename_once(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Result<()> {
         loop {
             let source = self.lookup(old.dir, old.name)?;
             let victim = match self.lookup(new.dir, new.name) {
@@ -255,6 +259,9 @@ impl Volume {
             self.inode_slot(source.ino)?,
             victim.as_ref().map(|victim| self.inode_slot(victim.inode.ino)).transpose()?,
         );
+        if let Some(plan) = &plan {
+            self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
+        }
         let credits = self.rename_credits(
             new_body.as_ref().unwrap_or(&old_body),
             spot.as_ref(),

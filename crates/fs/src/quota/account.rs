@@ -122,7 +122,6 @@ impl Quota {
 impl Volume {
     /// Metadata blocks that a step dirties for quota when it changes what `inodes` inodes use, each
     /// with one owner before and after: to be added to its credits. 0 where usage is not kept.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn quota_credits(&self, inodes: u32) -> u32 {
         self.quota.as_ref().map_or(0, |quota| quota.ledgers.len() as u32 * inodes)
     }
@@ -131,7 +130,6 @@ impl Volume {
     /// them something.
     ///
     /// Errors: `NoSpace`, `Device`, `Aborted`. Locks: the caller holds no handle.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn quota_prepare(&self, uid: u32, gid: u32, projid: u32) -> Result<()> {
         let Some(quota) = &self.quota else { return Ok(()) };
         let ids = Holding { uid, gid, projid, sectors: 0 };
