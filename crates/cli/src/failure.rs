@@ -8,6 +8,7 @@
 use crate::moment;
 use crate::shown::Shown;
 use extant::{Error, What};
+use extant_base::FeatureSet;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -110,6 +111,9 @@ pub(crate) fn explained(error: &Error) -> String {
                 false => "end that first",
             };
             format!("in use by {holder}, last seen {seen}: {advice}")
+        }
+        Error::Unsupported { feature } if feature.set == FeatureSet::RoCompat => {
+            format!("{feature}: such a volume can be read, not changed")
         }
         Error::Unsupported { .. } => format!("{error}: a newer extant may know it"),
         Error::Device { op, source, .. } if *op == extant_base::IoOp::Open => {

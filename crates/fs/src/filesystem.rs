@@ -20,7 +20,7 @@ use crate::read_dir::ReadDir;
 use crate::statfs::Space;
 use crate::volume::Volume;
 use crate::walk::Walk;
-use extant_base::{Error, Ino, Result};
+use extant_base::{Error, Feature, Ino, Result};
 use extant_blockdev::BlockDevice;
 use extant_journal::Log;
 use extant_ondisk::inode::FileKind;
@@ -57,6 +57,8 @@ struct Opened {
     volume: Volume,
     /// Dropped without a word, it leaves the volume as it was.
     one_transaction: bool,
+    /// What kept it from being opened to write.
+    read_only_reason: Option<Feature>,
 }
 
 impl Drop for Opened {
@@ -70,8 +72,12 @@ impl Drop for Opened {
 }
 
 impl Filesystem {
-    pub(crate) fn new(volume: Volume, one_transaction: bool) -> Filesystem {
-        Filesystem { opened: Arc::new(Opened { volume, one_transaction }) }
+    pub(crate) fn new(
+        volume: Volume,
+        one_transaction: bool,
+        read_only_reason: Option<Feature>,
+    ) -> Filesystem {
+        Filesystem { opened: Arc::new(Opened { volume, one_transaction, read_only_reason }) }
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -152,6 +158,12 @@ impl Filesystem {
     /// Whether nothing can be changed: opened so, closed, or fenced after an error.
     pub fn is_read_only(&self) -> bool {
         self.volume().check_writable().is_err()
+    }
+
+    /// The feature that cannot be kept whole, so that the volume is open read-only although it was
+    /// to be written: see [`OpenOptions::read_only_if_needed`].
+    pub fn read_only_reason(&self) -> Option<Feature> {
+        self.opened.read_only_reason
     }
 
     /// The content of a file, all of it. Symlinks are followed.

@@ -13,7 +13,7 @@ use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
-use extant_base::{ByteOffset, Error, GroupNr, Result, What};
+use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::CacheOptions;
 use extant_ondisk::superblock::Superblock;
@@ -34,6 +34,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     write: bool,
+    read_only_if_needed: bool,
     backup: Option<u32>,
     offset: u64,
     direct: bool,
@@ -74,6 +75,7 @@ impl OpenOptions {
     pub fn new() -> OpenOptions {
         OpenOptions {
             write: false,
+            read_only_if_needed: false,
             backup: None,
             offset: 0,
             direct: false,
@@ -92,6 +94,14 @@ impl OpenOptions {
     /// fails to open with `Unsupported`, naming it; it can be opened read-only.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.write = write;
+        self
+    }
+
+    /// Whether a volume with a feature that cannot be kept whole opens read-only instead, with
+    /// [`Filesystem::read_only_reason`] to name it. For programs that show what they can; one that
+    /// has to change something wants the error.
+    pub fn read_only_if_needed(&mut self, read_only_if_needed: bool) -> &mut OpenOptions {
+        self.read_only_if_needed = read_only_if_needed;
         self
     }
 
@@ -194,6 +204,22 @@ impl OpenOptions {
     }
 
     fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
+        match self.open_as_asked(Arc::clone(&device), name, None) {
+            // Nothing was written: features are looked at first.
+            Err(Error::Unsupported { feature }) if self.write && self.read_only_if_needed => {
+                let to_read = OpenOptions { write: false, ..self.clone() };
+                to_read.open_as_asked(device, name, Some(feature))
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_as_asked(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+        read_only_reason: Option<Feature>,
+    ) -> Result<Filesystem> {
         let mut device = self.volume_part(device)?;
         let hold = self.hold(&mut device, name)?;
         let may_recover = self.recover && self.backup.is_none();
@@ -211,6 +237,11 @@ impl OpenOptions {
             }
             superblock => superblock?,
         };
+        if self.write && !may_recover && superblock.needs_recovery() {
+            return Err(Error::Invalid(
+                "a volume that needs recovery is recovered before a change",
+            ));
+        }
         if may_recover && recovery::is_due(&superblock, self.write) {
             device = overlaid(device);
             self.recover_device(&device, &superblock, hold.as_ref())?;
@@ -228,7 +259,7 @@ impl OpenOptions {
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }
-        Ok(Filesystem::new(volume, self.one_transaction))
+        Ok(Filesystem::new(volume, self.one_transaction, read_only_reason))
     }
 
     /// Makes the volume in a file or block device whole: its log is replayed, what fsync left

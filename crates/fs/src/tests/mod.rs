@@ -4,6 +4,7 @@
 mod allocation;
 mod attributes;
 mod damage;
+mod features;
 mod maps;
 mod names;
 mod pack;
