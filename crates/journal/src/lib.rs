@@ -14,6 +14,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod abort_test;
 mod append;
 mod background;
 mod block;
@@ -24,6 +26,8 @@ mod checkpoint;
 mod commit;
 #[cfg(test)]
 mod commit_test;
+#[cfg(test)]
+mod crash_test;
 mod fast_commit_log;
 mod handle;
 mod homeward;
