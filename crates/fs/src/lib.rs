@@ -31,6 +31,7 @@ mod create;
 mod data;
 mod dir;
 mod environment;
+mod errors;
 mod file;
 mod filesystem;
 mod group;

@@ -45,7 +45,7 @@ impl Mode {
         let _ = self.0.compare_exchange(WRITABLE, FENCED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    fn is_open_to_write(&self) -> bool {
+    pub(crate) fn is_open_to_write(&self) -> bool {
         matches!(self.0.load(Ordering::Acquire), WRITABLE | FENCED)
     }
 
@@ -68,6 +68,7 @@ impl Volume {
     pub(crate) fn sync(&self) -> Result<()> {
         if self.mode.is_open_to_write() {
             self.announce()?;
+            self.write_errors()?;
         }
         self.journal.sync()
     }

@@ -8,14 +8,16 @@
 //! ```
 
 use crate::environment::Environment;
+use crate::errors::ErrorHook;
 use crate::filesystem::Filesystem;
+use crate::journal_map::JournalPlace;
 use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
-use extant_journal::CacheOptions;
+use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -43,8 +45,9 @@ pub struct OpenOptions {
     cache_bytes: usize,
     journal_device: Option<JournalDevice>,
     one_transaction: bool,
-    commit_interval: Duration,
+    commit_interval: Option<Duration>,
     enforce_quota: bool,
+    on_error: Option<ErrorHook>,
     environment: Environment,
 }
 
@@ -84,8 +87,9 @@ impl OpenOptions {
             cache_bytes: 64 << 20,
             journal_device: None,
             one_transaction: false,
-            commit_interval: Duration::from_secs(5),
+            commit_interval: Some(Duration::from_secs(5)),
             enforce_quota: false,
+            on_error: None,
             environment: Environment::default(),
         }
     }
@@ -164,9 +168,9 @@ impl OpenOptions {
     }
 
     /// How long a change may wait until it is made durable without being asked for: 5 seconds
-    /// unless said otherwise.
-    pub fn commit_interval(&mut self, interval: Duration) -> &mut OpenOptions {
-        self.commit_interval = interval;
+    /// unless said otherwise; `None` for as long as there is room in the journal.
+    pub fn commit_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut OpenOptions {
+        self.commit_interval = interval.into();
         self
     }
 
@@ -174,6 +178,24 @@ impl OpenOptions {
     /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
     pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
         self.enforce_quota = enforce;
+        self
+    }
+
+    /// Whom to tell of every damage that is met while the volume is open, whoever asked: the caller
+    /// gets the error, too, where it could not be passed over. `tell` is called from any thread,
+    /// with locks held: it must not call the volume.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// let mut options = extant::OpenOptions::new();
+    /// options.on_error(Arc::new(|error| eprintln!("disk.img: {error}")));
+    /// let fs = options.open("disk.img")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
+        self.on_error = Some(ErrorHook(tell));
         self
     }
 
@@ -254,12 +276,30 @@ impl OpenOptions {
             false => QuotaPolicy::Count,
         });
         let options = VolumeOptions { quota, ..self.volume_options(!self.write) };
-        let mut volume = Volume::open_parts(device, &options)?;
+        let mut volume = match self.log(&device, hold.as_ref())? {
+            Some(log) => {
+                let how = (self.commit_interval, self.one_transaction);
+                Volume::open_with_log(device, &options, log, how)?
+            }
+            None => Volume::open_parts(device, &options)?,
+        };
         volume.hold = hold;
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }
         Ok(Filesystem::new(volume, self.one_transaction, read_only_reason))
+    }
+
+    /// The log to write changes through; `None` to read, and for a volume without one.
+    fn log(&self, device: &Arc<dyn BlockDevice>, hold: Option<&Hold>) -> Result<Option<Log>> {
+        if !self.write {
+            return Ok(None);
+        }
+        let volume = Volume::open_parts(Arc::clone(device), &self.volume_options(true))?;
+        match volume.journal_place(self.external_journal(hold)?.as_ref())? {
+            Some(JournalPlace { device, map }) => Log::open(device, map).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Makes the volume in a file or block device whole: its log is replayed, what fsync left
@@ -372,6 +412,7 @@ impl OpenOptions {
                 dirty_limit_bytes: self.cache_bytes / 2,
             },
             environment: self.environment.clone(),
+            on_error: self.on_error.clone(),
             ..VolumeOptions::default()
         }
     }

@@ -13,7 +13,7 @@ use extant_base::{ByteOffset, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Handle};
 use extant_ondisk::features::{Compat, RoCompat};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, VolumeState};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -89,9 +89,7 @@ impl Volume {
                 Compat::from_bits_retain(self.late_compat.load(Ordering::Relaxed));
             sb.features.ro_compat |=
                 RoCompat::from_bits_retain(self.late_ro_compat.load(Ordering::Relaxed));
-            if self.errors_seen.load(Ordering::Relaxed) > 0 {
-                sb.state.insert(VolumeState::ERROR);
-            }
+            self.errors.put_into(sb);
             change(sb);
         })?;
         handle.stop()

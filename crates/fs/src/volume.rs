@@ -17,6 +17,7 @@ use crate::alloc::bulk::BulkCursor;
 use crate::alloc::group_index::GroupIndex;
 use crate::alloc::pending::PendingGroups;
 use crate::environment::Environment;
+use crate::errors::{ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
 use crate::mmp::Hold;
@@ -28,16 +29,15 @@ use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
-use extant_journal::{CacheOptions, Journal, MetaBlock};
+use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock};
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
-use extant_ondisk::superblock::{
-    ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
-};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 /// How to open the parts of a volume.
@@ -58,6 +58,8 @@ pub(crate) struct VolumeOptions {
     /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
     /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.
     pub(crate) short_cuts: bool,
+    /// Told of every damage that is met.
+    pub(crate) on_error: Option<ErrorHook>,
     /// What is done with the quota files; `None` leaves them as they are.
     pub(crate) quota: Option<QuotaPolicy>,
 }
@@ -72,6 +74,7 @@ impl Default for VolumeOptions {
             environment: Environment::default(),
             free_later: false,
             short_cuts: true,
+            on_error: None,
             quota: None,
         }
     }
@@ -114,8 +117,8 @@ pub(crate) struct Volume {
     pub(crate) late_compat: AtomicU32,
     /// Read-only compatible feature bits that came up since open.
     pub(crate) late_ro_compat: AtomicU32,
-    /// Corruptions met since open.
-    pub(crate) errors_seen: AtomicU32,
+    /// Damage met since open.
+    pub(crate) errors: ErrorNotes,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
@@ -168,6 +171,34 @@ impl Volume {
         Volume::with_superblock(device, at_open, options)
     }
 
+    /// Opens the volume on `device` to change it through `log`, which was recovered.
+    ///
+    /// Errors: as [`Volume::open_parts`]; what is wrong with the log.
+    pub(crate) fn open_with_log(
+        device: Arc<dyn BlockDevice>,
+        options: &VolumeOptions,
+        log: Log,
+        (commit_interval, one_transaction): (Option<Duration>, bool),
+    ) -> Result<Volume> {
+        let mut volume = Volume::open_parts(device, options)?;
+        let environment = options.environment.clone();
+        let clock = move || {
+            let now = environment.now();
+            (u64::try_from(now.sec).unwrap_or(0), now.nsec)
+        };
+        let journal_options = JournalOptions {
+            commit_interval,
+            one_transaction,
+            checksums: volume.csum.seed().is_some(),
+            wide: volume.has_incompat(Incompat::IS_64BIT),
+            clock: Arc::new(clock),
+        };
+        let device = Arc::clone(&volume.device);
+        let size = volume.block_size();
+        volume.journal = Journal::with_log(device, size, options.cache, log, journal_options)?;
+        Ok(volume)
+    }
+
     /// A volume on `device` with a superblock that was just made and checked: for mkfs, before
     /// anything else stands on the device.
     pub(crate) fn with_superblock(
@@ -196,7 +227,7 @@ impl Volume {
             used_dirs: AtomicI64::new(0),
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
-            errors_seen: AtomicU32::new(0),
+            errors: ErrorNotes::new(options.on_error.clone()),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
@@ -275,17 +306,6 @@ impl Volume {
         self.free_inodes.store(inodes, Ordering::Relaxed);
         self.used_dirs.store(dirs, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Notes that a corruption was met: the volume is marked as having errors when it is next
-    /// written, and takes no more changes if it says so itself (`errors=remount-ro`).
-    pub(crate) fn note_error(&self, error: &Error) {
-        if matches!(error, Error::Corrupt { .. }) {
-            self.errors_seen.fetch_add(1, Ordering::Relaxed);
-            if self.at_open.errors != ErrorPolicy::CONTINUE {
-                self.mode.fence();
-            }
-        }
     }
 }
 

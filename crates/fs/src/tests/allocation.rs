@@ -207,10 +207,10 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
         bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
     }
     let now = bench.volume.free_clusters.load(Ordering::Relaxed);
-    assert_eq!((now, bench.volume.errors_seen.load(Ordering::Relaxed)), (free - lost, 1));
+    assert_eq!((now, bench.volume.errors_seen()), (free - lost, 1));
     bench.with(|volume, handle| volume.free(handle, BlockNr(goal), 1)).unwrap();
     flip(&bench);
-    bench.volume.errors_seen.store(0, Ordering::Relaxed);
+    bench.volume.forget_errors();
     bench.reopen();
     bench.judge();
 }

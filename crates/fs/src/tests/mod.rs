@@ -4,6 +4,7 @@
 mod allocation;
 mod attributes;
 mod damage;
+mod errors;
 mod features;
 mod maps;
 mod names;

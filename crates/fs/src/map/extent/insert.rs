@@ -13,7 +13,7 @@
 //! was.
 
 use crate::inode::Body;
-use crate::map::extent::node::{self, Entry};
+use crate::map::extent::node::{self, Entry, NodeMut};
 use crate::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
@@ -121,9 +121,9 @@ fn grow(
         node::append_from(bytes, &root, 0);
     })?;
     let key = node::key(&root, 0);
-    let bytes = &mut body.disk.i_block;
-    node::init(bytes, depth + 1);
-    node::insert(bytes, 0, Entry::index(key, block.nr()));
+    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    node::init(root, depth + 1);
+    node::insert(root, 0, Entry::index(key, block.nr()));
     Ok(())
 }
 

@@ -11,7 +11,8 @@
 //! [`ExtentNode::check`] found when the node was read, and leaves it so.
 
 use extant_base::{BlockNr, LogicalBlock, Site};
-use extant_ondisk::extent::{self, Extent, ExtentIndex, ExtentNode, ExtentNodeMut};
+use extant_ondisk::extent::{self, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, SumChange};
+use std::ops::Deref;
 
 const ENTRY: usize = 12;
 
@@ -69,51 +70,90 @@ pub(crate) fn extent(bytes: &[u8], n: usize) -> Extent {
     view(bytes).extent(n)
 }
 
-/// Makes an empty node of whatever size `bytes` is.
-pub(crate) fn init(bytes: &mut [u8], depth: u16) {
-    bytes.fill(0);
-    ExtentNodeMut::init(bytes, depth);
+/// A node's bytes to change, and what the changes do to its checksum.
+pub(crate) struct NodeMut<'a> {
+    bytes: &'a mut [u8],
+    sum: SumChange,
 }
 
-pub(crate) fn insert(bytes: &mut [u8], n: usize, entry: Entry) {
-    let mut node = ExtentNodeMut::new(bytes);
-    match entry {
+impl<'a> NodeMut<'a> {
+    /// A root, whose sum is the inode's; or a block on a volume without checksums.
+    pub(crate) fn unsummed(bytes: &'a mut [u8]) -> NodeMut<'a> {
+        NodeMut { bytes, sum: SumChange::Unfollowed }
+    }
+
+    /// Changes a block whose checksum follows: in the end, or by what changed where `short_cut`.
+    pub(crate) fn change_block<T>(
+        bytes: &'a mut [u8],
+        seed: u32,
+        short_cut: bool,
+        change: impl FnOnce(&mut NodeMut<'_>) -> T,
+    ) -> T {
+        let was_right = cfg!(debug_assertions) && extent::checksum_is_right(bytes, seed);
+        let sum = if short_cut { SumChange::Delta(0) } else { SumChange::Anew };
+        let mut node = NodeMut { bytes, sum };
+        let done = change(&mut node);
+        extent::update_checksum(node.bytes, seed, node.sum);
+        debug_assert!(
+            !was_right || extent::checksum_is_right(node.bytes, seed),
+            "a short-cut checksum equals the full one"
+        );
+        done
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut ExtentNodeMut<'_>)) {
+        let mut node = ExtentNodeMut::follow(self.bytes, self.sum);
+        change(&mut node);
+        self.sum = node.sum_change();
+    }
+}
+
+impl Deref for NodeMut<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+/// Makes an empty node of whatever size the bytes are.
+pub(crate) fn init(node: &mut NodeMut<'_>, depth: u16) {
+    let made = ExtentNodeMut::init(node.bytes, depth).sum_change();
+    if node.sum != SumChange::Unfollowed {
+        node.sum = made;
+    }
+}
+
+pub(crate) fn insert(node: &mut NodeMut<'_>, n: usize, entry: Entry) {
+    node.change(|node| match entry {
         Entry::Leaf(extent) => node.insert_extent(n, &extent),
         Entry::Index(index) => node.insert_index(n, &index),
-    }
+    });
 }
 
-pub(crate) fn set(bytes: &mut [u8], n: usize, entry: Entry) {
-    let mut node = ExtentNodeMut::new(bytes);
-    match entry {
+pub(crate) fn set(node: &mut NodeMut<'_>, n: usize, entry: Entry) {
+    node.change(|node| match entry {
         Entry::Leaf(extent) => node.set_extent(n, &extent),
         Entry::Index(index) => node.set_index(n, &index),
-    }
+    });
 }
 
-pub(crate) fn set_key(bytes: &mut [u8], n: usize, key: LogicalBlock) {
-    ExtentNodeMut::new(bytes).set_key(n, key);
+pub(crate) fn set_key(node: &mut NodeMut<'_>, n: usize, key: LogicalBlock) {
+    node.change(|node| node.set_key(n, key));
 }
 
-pub(crate) fn remove(bytes: &mut [u8], n: usize) {
-    ExtentNodeMut::new(bytes).remove(n..n + 1);
+pub(crate) fn remove(node: &mut NodeMut<'_>, n: usize) {
+    node.change(|node| node.remove(n..n + 1));
 }
 
 /// Drops the entries from `n` on.
-pub(crate) fn truncate(bytes: &mut [u8], n: usize) {
-    let all = entries(bytes);
-    ExtentNodeMut::new(bytes).remove(n..all);
+pub(crate) fn truncate(node: &mut NodeMut<'_>, n: usize) {
+    let all = entries(node);
+    node.change(|node| node.remove(n..all));
 }
 
-/// Copies the entries of `from`, from its `n`th on, behind those of `bytes`.
-pub(crate) fn append_from(bytes: &mut [u8], from: &[u8], n: usize) {
-    let have = entries(bytes);
+/// Copies the entries of `from`, from its `n`th on, behind those of `node`.
+pub(crate) fn append_from(node: &mut NodeMut<'_>, from: &[u8], n: usize) {
+    let have = entries(node);
     let moved = &from[ENTRY * (n + 1)..ENTRY * (entries(from) + 1)];
-    ExtentNodeMut::new(bytes).insert_entries(have, moved);
-}
-
-pub(crate) fn set_checksum(bytes: &mut [u8], seed: Option<u32>) {
-    if let Some(seed) = seed {
-        extent::set_checksum(bytes, seed);
-    }
+    node.change(|node| node.insert_entries(have, moved));
 }

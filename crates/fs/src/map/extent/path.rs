@@ -13,7 +13,7 @@
 //! logical block would be inserted: 1 + the last entry at or before it.
 
 use crate::inode::Body;
-use crate::map::extent::node;
+use crate::map::extent::node::{self, NodeMut};
 use crate::volume::Volume;
 use extant_base::{Ino, LogicalBlock, Result, Site};
 use extant_journal::{Handle, MetaBlock};
@@ -88,7 +88,7 @@ pub(crate) fn with_bytes<T>(place: &Place, body: &Body, read: impl FnOnce(&[u8])
     }
 }
 
-/// Changes a node's bytes and sets its checksum. The root's is part of the inode's: the caller
+/// Changes a node's bytes; its checksum follows at the cost of what changed. The root's is part of the inode's: the caller
 /// stores the inode in the end.
 pub(crate) fn edit<T>(
     place: &Place,
@@ -96,17 +96,16 @@ pub(crate) fn edit<T>(
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
-    change: impl FnOnce(&mut [u8]) -> T,
+    change: impl FnOnce(&mut NodeMut<'_>) -> T,
 ) -> Result<T> {
     match place {
-        Place::Root => Ok(change(&mut body.disk.i_block)),
+        Place::Root => Ok(change(&mut NodeMut::unsummed(&mut body.disk.i_block))),
         Place::Block(block) => {
             let seed = volume.csum.inode_seed(ino, body.disk.generation);
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
-            let done = change(&mut bytes);
-            node::set_checksum(&mut bytes, seed);
-            Ok(done)
+            let Some(seed) = seed else { return Ok(change(&mut NodeMut::unsummed(&mut bytes))) };
+            Ok(NodeMut::change_block(&mut bytes, seed, volume.short_cuts, change))
         }
     }
 }

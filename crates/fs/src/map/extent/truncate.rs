@@ -15,7 +15,7 @@
 use crate::inode::Body;
 use crate::map::change::max_len;
 use crate::map::extent::insert::{free_node, insert};
-use crate::map::extent::node::{self, Entry};
+use crate::map::extent::node::{self, Entry, NodeMut};
 use crate::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
@@ -174,7 +174,7 @@ fn remove_node(
         }
     }
     // Nothing is left: a tree without levels.
-    node::init(&mut body.disk.i_block, 0);
+    node::init(&mut NodeMut::unsummed(&mut body.disk.i_block), 0);
     Ok(())
 }
 
@@ -190,9 +190,9 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
     if node::entries(&leaf) > node::ROOT_CAPACITY {
         return Ok(());
     }
-    let bytes = &mut body.disk.i_block;
-    node::init(bytes, 0);
-    node::append_from(bytes, &leaf, 0);
+    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    node::init(root, 0);
+    node::append_from(root, &leaf, 0);
     free_node(volume, ino, body, handle, block)
 }
 
