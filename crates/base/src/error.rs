@@ -143,6 +143,10 @@ pub enum Error {
     CrossProject,
     /// The operation is not offered for this kind of file.
     NotSupported(&'static str),
+    /// An attribute's name is empty or longer than 255 bytes.
+    OutOfRange,
+    /// An attribute's value is longer than 64 KiB.
+    TooBig,
     /// The volume is open read-only.
     ReadOnly,
     /// Somebody else uses the volume.
@@ -214,6 +218,8 @@ impl Error {
             Error::NotPermitted => 1,     // EPERM
             Error::CrossProject => 18,    // EXDEV
             Error::NotSupported(_) => 95, // EOPNOTSUPP
+            Error::OutOfRange => 34,      // ERANGE
+            Error::TooBig => 7,           // E2BIG
             Error::ReadOnly => 30,        // EROFS
             Error::Busy => 16,            // EBUSY
             #[cfg(feature = "std")]
@@ -251,6 +257,8 @@ impl fmt::Display for Error {
             Error::NotPermitted => f.write_str("not permitted for this file"),
             Error::CrossProject => f.write_str("the directory belongs to another project"),
             Error::NotSupported(why) => write!(f, "not supported: {why}"),
+            Error::OutOfRange => f.write_str("an attribute name has 1 to 255 bytes"),
+            Error::TooBig => f.write_str("an attribute value has at most 65536 bytes"),
             Error::ReadOnly => f.write_str("the volume is open read-only"),
             Error::Busy => f.write_str("the volume is in use"),
             #[cfg(feature = "std")]

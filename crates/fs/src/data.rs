@@ -1,24 +1,158 @@
-//! Reading a file's bytes, straight into the caller's buffer.
+//! Where a file's bytes meet the device: reading them, and the one way to write them.
 //!
 //! ```text
 //!   offset ──► map ──► run ─┬─ written   ──one device read──► buffer
 //!                           ├─ hole      ──zeros────────────► buffer
 //!                           └─ unwritten ──zeros────────────► buffer
 //!   inline data and fast symlinks are copied from the inode
+//!
+//!   DataPath ─┬─ Device            one device write for each run of blocks
+//!             └─ Journal(handle)   as metadata of the handle's transaction
 //! ```
 //!
-//! File data never enters the metadata cache. Blocks that the engine writes as metadata (symlink
-//! targets, attribute values) are read through it.
+//! File data enters the metadata cache only where the journal keeps it too. Blocks that the engine
+//! writes as metadata (symlink targets, attribute values) are read through it.
 
 use crate::dir::nokey;
 use crate::inode::Body;
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
-use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::MetaBlock;
+use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::inode::{FileKind, InodeFlags};
+use std::io::IoSlice;
+
+/// Padding is taken from here: never more than a block.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// The way a file's bytes take to the device.
+#[derive(Clone, Copy)]
+pub(crate) enum DataPath<'h, 'j> {
+    /// Past the cache of metadata.
+    Device,
+    /// As metadata of the handle's transaction, one credit a block.
+    Journal(&'h Handle<'j>),
+}
+
+/// `len` zeros, at most a block's worth.
+pub(crate) fn zeros(len: usize) -> IoSlice<'static> {
+    IoSlice::new(&ZEROS[..len])
+}
 
 impl Volume {
+    /// Whether the bytes of this file go through the journal.
+    pub(crate) fn journals_data(&self, body: &Body) -> bool {
+        body.disk.flags.contains(InodeFlags::JOURNAL_DATA) && !self.journal.is_off()
+    }
+
+    /// The way the bytes of this file take under `handle`.
+    pub(crate) fn data_path<'h, 'j>(
+        &self,
+        body: &Body,
+        handle: &'h Handle<'j>,
+    ) -> DataPath<'h, 'j> {
+        if self.journals_data(body) { DataPath::Journal(handle) } else { DataPath::Device }
+    }
+
+    /// Puts `parts`, one after the other, `skip` bytes behind the start of `block`.
+    ///
+    /// On the way through the journal, a part of a block that is not covered keeps what it holds.
+    /// Errors: `Device`, `Aborted`. Locks: takes `Leaf`.
+    pub(crate) fn write_data(
+        &self,
+        path: DataPath<'_, '_>,
+        block: BlockNr,
+        skip: usize,
+        parts: &[IoSlice<'_>],
+    ) -> Result<()> {
+        let DataPath::Journal(handle) = path else {
+            let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
+            return match parts {
+                [] => Ok(()),
+                [one] => self.device.write_at(ByteOffset(start), one),
+                _ => self.device.write_vectored_at(ByteOffset(start), parts),
+            };
+        };
+        let size = self.block_size().bytes();
+        let mut parts = parts.iter().map(|part| &**part);
+        let mut part: &[u8] = &[];
+        let mut left: usize = parts.clone().map(<[u8]>::len).sum();
+        let (mut nr, mut at) = (block.0 + (skip / size) as u64, skip % size);
+        while left > 0 {
+            let end = size.min(at + left);
+            let whole = at == 0 && end == size;
+            let cache = self.journal.cache();
+            let block = if whole { cache.get_new(BlockNr(nr))? } else { cache.get(BlockNr(nr))? };
+            let block = block.write(handle)?;
+            let mut bytes = block.bytes_mut();
+            left -= end - at;
+            while at < end {
+                if part.is_empty() {
+                    part = parts.next().expect("the parts hold `left` bytes");
+                    continue;
+                }
+                let n = part.len().min(end - at);
+                bytes[at..at + n].copy_from_slice(&part[..n]);
+                (part, at) = (&part[n..], at + n);
+            }
+            (nr, at) = (nr + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// Reads `buf.len()` bytes of a file from `skip` bytes behind the start of `block` on.
+    fn read_data(&self, body: &Body, block: BlockNr, skip: usize, buf: &mut [u8]) -> Result<()> {
+        let size = self.block_size();
+        if !self.journals_data(body) {
+            let start = size.start_of(block).0.saturating_add(skip as u64);
+            return self.device.read_at(ByteOffset(start), buf);
+        }
+        // What was written last may be in the log only.
+        let mut done = 0;
+        while done < buf.len() {
+            let at = skip + done;
+            let block = self.journal.cache().get(BlockNr(block.0 + (at >> size.log2()) as u64))?;
+            let from = at & (size.bytes() - 1);
+            let n = (size.bytes() - from).min(buf.len() - done);
+            buf[done..done + n].copy_from_slice(&block.read()[from..from + n]);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Zeroes what the block around byte `end` of a file holds from there on, where it is written.
+    ///
+    /// Spends a credit on the way through the journal. Errors: what the map gives; `Device`.
+    pub(crate) fn zero_behind(
+        &self,
+        path: DataPath<'_, '_>,
+        ino: Ino,
+        body: &Body,
+        end: u64,
+    ) -> Result<()> {
+        let size = self.block_size();
+        let next = end.next_multiple_of(size.bytes() as u64);
+        self.zero_range(path, ino, body, end..next)
+    }
+
+    /// Zeroes the bytes of `range`, which lies within one block, where that is written.
+    pub(crate) fn zero_range(
+        &self,
+        path: DataPath<'_, '_>,
+        ino: Ino,
+        body: &Body,
+        range: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let log2 = self.block_size().log2();
+        let logical = u32::try_from(range.start >> log2).ok().filter(|n| *n < LOGICAL_END);
+        let Some(logical) = logical.filter(|_| !range.is_empty()) else { return Ok(()) };
+        let Target::Written(block) = self.map(ino, body, LogicalBlock(logical), 1)?.target else {
+            return Ok(());
+        };
+        let skip = (range.start - (u64::from(logical) << log2)) as usize;
+        self.write_data(path, block, skip, &[zeros((range.end - range.start) as usize)])
+    }
+
     /// Reads bytes of a regular file from `offset` on; how many, less than asked for only at the
     /// end of the file.
     ///
@@ -75,7 +209,7 @@ impl Volume {
                 ((u64::from(run.len) << size.log2()) - skip as u64).min((want - done) as u64);
             let part = &mut buf[done..done + bytes as usize];
             match run.target {
-                Target::Written(block) => self.read_data(block, skip, part)?,
+                Target::Written(block) => self.read_data(body, block, skip, part)?,
                 Target::Hole | Target::Unwritten(_) => part.fill(0),
             }
             done += bytes as usize;

@@ -17,6 +17,7 @@ use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 use extant_ondisk::xattr::{INODE_HEADER_LEN, NameIndex, RawXattrEntry, XattrArea, in_inode_len};
+use std::io::IoSlice;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
@@ -127,6 +128,28 @@ impl Volume {
         Ok(true)
     }
 
+    /// Puts bytes into inline content from byte `from` on; the capacity is large enough.
+    pub(crate) fn inline_put(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        from: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let range = self.inline_value_range(ino, body)?;
+        let Body { disk, raw, .. } = body;
+        let in_head = I_BLOCK_SIZE.saturating_sub(from).min(bytes.len());
+        let (head, tail) = bytes.split_at(in_head);
+        if !head.is_empty() {
+            disk.i_block[from..from + head.len()].copy_from_slice(head);
+        }
+        if !tail.is_empty() {
+            let skip = from.saturating_sub(I_BLOCK_SIZE);
+            raw[range][skip..skip + tail.len()].copy_from_slice(tail);
+        }
+        Ok(())
+    }
+
     /// Zeroes inline content from byte `from` on. The size is the caller's.
     pub(crate) fn inline_truncate(&self, ino: Ino, body: &mut Body, from: u64) -> Result<()> {
         let range = self.inline_value_range(ino, body)?;
@@ -142,7 +165,6 @@ impl Volume {
     /// Moves the content of an inline file into blocks.
     ///
     /// The caller stores the inode. Errors: `NoSpace`, `Device` (body unchanged); `Corrupt`.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn inline_to_blocks(
         &self,
         handle: &Handle<'_>,
@@ -159,12 +181,14 @@ impl Volume {
         let kept = len.min(capacity) as usize;
         self.inline_parts(ino, body)?.read(0, &mut content[..kept]);
         let saved = body.clone();
+        let flagged = &saved;
         self.inline_end(ino, body)?;
         let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
             let Target::Written(first) = run.target else { return Ok(()) };
             let LogicalBlock(at) = run.logical;
             let part = at as usize * size.bytes()..(at + run.len) as usize * size.bytes();
-            self.device.write_at(size.start_of(first), &content[part])
+            let path = self.data_path(flagged, handle);
+            self.write_data(path, first, 0, &[IoSlice::new(&content[part])])
         });
         if let Err(error) = filled {
             self.unmap(ino, body, handle, 0..crate::map::LOGICAL_END)?;

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod attributes;
 pub mod bulk;
 pub mod check;
 mod create;
@@ -62,6 +63,7 @@ mod volume;
 mod walk;
 mod xattr;
 
+pub use attributes::SetAttributes;
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
@@ -73,7 +75,7 @@ pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::time::Timestamp;
-pub use file::{File, FileExtent};
+pub use file::{FallocateMode, File, FileExtent};
 pub use filesystem::Filesystem;
 pub use metadata::{Metadata, system_time};
 pub use names::NewFile;
@@ -85,3 +87,4 @@ pub use read_dir::{DirEntry, ReadDir};
 pub use recovery::RecoveryReport;
 pub use statfs::Space;
 pub use walk::{Walk, WalkEntry};
+pub use xattr::door::XattrMode;

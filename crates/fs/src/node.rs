@@ -48,11 +48,11 @@ impl Node {
         Node { held }
     }
 
-    fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Volume {
         self.held.fs().volume()
     }
 
-    fn inode(&self) -> &Inode {
+    pub(crate) fn inode(&self) -> &Inode {
         &self.held
     }
 

@@ -8,10 +8,11 @@
 //! Blocks that the engine wrote as metadata (directories, long symlinks, attribute values) leave
 //! the cache before they can be handed out again: a late write home must not hit a new owner.
 
+use crate::data::DataPath;
 use crate::inode::{Body, Counted};
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
-use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -128,26 +129,12 @@ impl Volume {
                 let keep = u32::try_from(size.blocks_for(new_size)).unwrap_or(LOGICAL_END);
                 self.unmap(ino, body, handle, keep..LOGICAL_END)?;
             }
-            self.zero_behind(ino, body, new_size.min(old_size))?;
+            self.zero_behind(DataPath::Device, ino, body, new_size.min(old_size))?;
         }
         body.disk.size = new_size;
         if new_size >= LARGE_FILE {
             self.add_ro_compat(handle, RoCompat::LARGE_FILE)?;
         }
         Ok(())
-    }
-
-    /// Zeroes what the block around byte `end` of a file holds from there on.
-    fn zero_behind(&self, ino: Ino, body: &Body, end: u64) -> Result<()> {
-        let size = self.block_size();
-        let skip = end & (size.bytes() as u64 - 1);
-        let Some(logical) = u32::try_from(end >> size.log2()).ok().filter(|_| skip > 0) else {
-            return Ok(());
-        };
-        let Target::Written(block) = self.map(ino, body, LogicalBlock(logical), 1)?.target else {
-            return Ok(());
-        };
-        let zeros = vec![0; size.bytes() - skip as usize];
-        self.device.write_at(ByteOffset(size.start_of(block).0 + skip), &zeros)
     }
 }

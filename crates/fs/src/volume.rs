@@ -280,12 +280,6 @@ impl Volume {
         Ok((block, (SUPERBLOCK_OFFSET - start.0) as usize))
     }
 
-    /// Reads `buf.len()` bytes of `block` and those behind it, past the cache: for file data.
-    pub(crate) fn read_data(&self, block: BlockNr, skip: usize, buf: &mut [u8]) -> Result<()> {
-        let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
-        self.device.read_at(ByteOffset(start), buf)
-    }
-
     /// Sums the free counters from all descriptors: what they are before anything is allocated.
     ///
     /// Reads every descriptor block. A group whose descriptor is bad counts nothing.

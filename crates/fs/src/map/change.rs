@@ -92,8 +92,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Allocates for the start of a hole and records it.
-    fn fill_hole(
+    /// Allocates for the start of a hole and records it: the run that is mapped now.
+    ///
+    /// Errors and locks as [`Volume::fill`].
+    pub(crate) fn fill_hole(
         &self,
         first_goal: BlockNr,
         ino: Ino,
@@ -228,7 +230,7 @@ impl Volume {
 
     /// Frees the clusters of `gone`, which has just left the map, that no other block of the file
     /// uses.
-    fn free_data(
+    pub(super) fn free_data(
         &self,
         ino: Ino,
         body: &mut Body,

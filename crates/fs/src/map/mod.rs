@@ -12,7 +12,9 @@
 
 pub(crate) mod block_map;
 pub(crate) mod change;
+pub(crate) mod credits;
 pub(crate) mod extent;
+mod steps;
 pub(crate) mod used;
 
 use crate::inode::Body;

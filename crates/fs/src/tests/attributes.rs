@@ -6,7 +6,7 @@ use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
-use crate::xattr::change::SetMode;
+use crate::xattr::door::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
 use extant_ondisk::dirent::EntryKind;
@@ -53,7 +53,7 @@ fn set(
     value: Option<&[u8]>,
 ) -> extant_base::Result<()> {
     bench.with(|volume, handle| {
-        volume.xattr_set(handle, ino, body, index, name, value, SetMode::Any)?;
+        volume.xattr_set(handle, ino, body, index, name, value, XattrMode::Any)?;
         body.store(volume, ino, handle)
     })
 }
@@ -207,13 +207,13 @@ fn modes_of_setting_are_kept() {
     let mut set = |value: Option<&[u8]>, mode| {
         bench.with(|v, h| v.xattr_set(h, ino, &mut body, USER, b"x", value, mode))
     };
-    assert!(matches!(set(Some(b"1"), SetMode::Replace), Err(Error::NoAttribute)));
-    assert!(set(Some(b"1"), SetMode::Create).is_ok());
-    assert!(matches!(set(Some(b"1"), SetMode::Create), Err(Error::Exists)));
-    assert!(set(Some(b"2"), SetMode::Replace).is_ok());
-    assert!(set(None, SetMode::Any).is_ok());
-    assert!(matches!(set(None, SetMode::Any), Err(Error::NoAttribute)));
-    assert!(matches!(set(Some(&[0; 5000]), SetMode::Any), Err(Error::NoSpace)));
+    assert!(matches!(set(Some(b"1"), XattrMode::Replace), Err(Error::NoAttribute)));
+    assert!(set(Some(b"1"), XattrMode::Create).is_ok());
+    assert!(matches!(set(Some(b"1"), XattrMode::Create), Err(Error::Exists)));
+    assert!(set(Some(b"2"), XattrMode::Replace).is_ok());
+    assert!(set(None, XattrMode::Any).is_ok());
+    assert!(matches!(set(None, XattrMode::Any), Err(Error::NoAttribute)));
+    assert!(matches!(set(Some(&[0; 5000]), XattrMode::Any), Err(Error::NoSpace)));
     bench.store(ino, &mut body);
     bench.judge();
 }

@@ -2,7 +2,7 @@
 
 use super::{Bench, Random, features};
 use crate::inode::Body;
-use crate::xattr::change::SetMode;
+use crate::xattr::door::XattrMode;
 use extant_base::{BlockNr, BlockSize, Ino, LogicalBlock};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::InodeFlags;
@@ -45,7 +45,7 @@ fn use_all(bench: &Bench, dir: Ino, body: &mut Body, target: Ino, random: &mut R
                 let value = vec![step as u8; random.below(1200)];
                 let value = (random.below(4) > 0).then_some(&value[..]);
                 let index = NameIndex::USER;
-                volume.xattr_set(handle, dir, body, index, b"a", value, SetMode::Any)
+                volume.xattr_set(handle, dir, body, index, b"a", value, XattrMode::Any)
             }
         });
     }
@@ -73,7 +73,7 @@ fn damaged_directories_and_attributes_are_errors() {
                 }
                 let index = NameIndex::USER;
                 let value = Some(&[7; 600][..]);
-                volume.xattr_set(handle, dir, &mut body, index, b"a", value, SetMode::Any)?;
+                volume.xattr_set(handle, dir, &mut body, index, b"a", value, XattrMode::Any)?;
                 body.store(volume, dir, handle)
             })
             .unwrap();

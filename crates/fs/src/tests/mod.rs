@@ -6,6 +6,7 @@ mod attributes;
 mod damage;
 mod errors;
 mod features;
+mod files;
 mod maps;
 mod names;
 mod pack;

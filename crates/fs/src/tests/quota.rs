@@ -7,7 +7,7 @@ use crate::check::check_device;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::quota::{Quota, QuotaFile, QuotaPolicy, Usage};
-use crate::xattr::change::SetMode;
+use crate::xattr::door::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::extent::ExtentState;
@@ -108,7 +108,7 @@ impl<'b> Run<'b> {
                     let value = (kind == 4).then_some(&*value);
                     let name = [b'a' + (start % 3) as u8];
                     let index = NameIndex::USER;
-                    volume.xattr_set(handle, ino, body, index, &name, value, SetMode::Any)?;
+                    volume.xattr_set(handle, ino, body, index, &name, value, XattrMode::Any)?;
                 }
             }
             body.store(volume, ino, handle)

@@ -15,6 +15,7 @@ use super::list::{Attribute, Stored};
 use crate::inline::INLINE_NAME;
 use crate::inode::Body;
 use crate::volume::Volume;
+use crate::xattr::door::XattrMode;
 use extant_base::{Error, Ino, Result};
 use extant_journal::Handle;
 use extant_ondisk::acl::Acl;
@@ -28,18 +29,6 @@ use extant_ondisk::xattr::{
 const CALL_MAX: usize = 65536;
 /// An access control list without entries, as system calls carry it: only the version.
 const EMPTY_ACL: [u8; 4] = [2, 0, 0, 0];
-
-/// What must be so before an attribute is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the doors that change a volume will call it")]
-pub(crate) enum SetMode {
-    /// Whatever is there.
-    Any,
-    /// It is not there: else `Exists`.
-    Create,
-    /// It is there: else `NoAttribute`.
-    Replace,
-}
 
 /// One attribute for [`Volume::xattr_set_all`]: prefix, name without it, value.
 pub(crate) type NewAttribute<'a> = (NameIndex, &'a [u8], &'a [u8]);
@@ -64,7 +53,6 @@ impl Volume {
     /// none; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
     /// `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn xattr_set(
         &self,
         handle: &Handle<'_>,
@@ -73,13 +61,13 @@ impl Volume {
         index: NameIndex,
         name: &[u8],
         value: Option<&[u8]>,
-        mode: SetMode,
+        mode: XattrMode,
     ) -> Result<()> {
         self.change_xattrs(handle, ino, body, |homes, body| {
             let there = homes.has(index, name);
             match (mode, there) {
-                (SetMode::Create, true) => return Err(Error::Exists),
-                (SetMode::Replace, false) => return Err(Error::NoAttribute),
+                (XattrMode::Create, true) => return Err(Error::Exists),
+                (XattrMode::Replace, false) => return Err(Error::NoAttribute),
                 _ => {}
             }
             match self.as_stored(body, index, name, value)? {
@@ -94,7 +82,7 @@ impl Volume {
         })
     }
 
-    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `SetMode::Any`: for
+    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `XattrMode::Any`: for
     /// new inodes.
     pub(crate) fn xattr_set_all(
         &self,
@@ -277,7 +265,6 @@ impl Volume {
 }
 
 impl Homes {
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     fn has(&self, index: NameIndex, name: &[u8]) -> bool {
         self.tail.iter().chain(&self.block).any(|attribute| attribute.is(index, name))
     }

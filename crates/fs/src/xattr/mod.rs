@@ -12,6 +12,8 @@
 
 pub(crate) mod block;
 pub(crate) mod change;
+mod credits;
+pub(crate) mod door;
 pub(crate) mod list;
 pub(crate) mod read;
 pub(crate) mod value_inode;

@@ -37,7 +37,7 @@ pub(crate) fn insert(
         if let Err(error) = point(volume, ino, body, handle, logical, physical, new) {
             // The block that failed may have left pointer blocks without a pointer.
             let done = new.logical.0..logical.0.saturating_add(1);
-            clear(volume, ino, body, handle, done, &mut |_, _| Ok(()))?;
+            clear(volume, ino, body, handle, done, &mut |_, _| Ok(true))?;
             return Err(error);
         }
     }
@@ -123,14 +123,50 @@ pub(crate) fn remove(
     handle: &Handle<'_>,
     range: Range<u32>,
 ) -> Result<()> {
+    let all = &mut |_: BlockNr| ();
+    remove_step(volume, ino, body, handle, range, Budget::endless(), all).map(drop)
+}
+
+/// What one step of [`remove_step`] may touch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Pointer blocks, and runs of data blocks.
+    pub(crate) runs: u32,
+    /// Data blocks.
+    pub(crate) blocks: u32,
+}
+
+impl Budget {
+    fn endless() -> Budget {
+        Budget { runs: u32::MAX, blocks: u32::MAX }
+    }
+}
+
+/// As [`remove`], from the right until `budget` is spent, calling `forget` for each data block that
+/// goes; whether all of `range` is gone.
+pub(crate) fn remove_step(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: Range<u32>,
+    budget: Budget,
+    forget: &mut dyn FnMut(BlockNr),
+) -> Result<bool> {
     let mut run: Option<Range<u64>> = None;
+    let Budget { mut runs, mut blocks } = budget;
     let free = |body: &mut Body, run: Range<u64>| {
         let len = run.end - run.start;
         volume.free(handle, BlockNr(run.start), len)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(volume.sectors(len));
         Ok::<(), Error>(())
     };
-    clear(volume, ino, body, handle, range, &mut |body, block| {
+    let cleared = clear(volume, ino, body, handle, range, &mut |body, gone| {
+        let Gone::Data(block) = gone else {
+            runs = runs.saturating_sub(1);
+            return Ok(runs > 0);
+        };
+        forget(block);
         match &mut run {
             // Right to left, so neighbours come from behind.
             Some(run) if run.start == block.0 + 1 => run.start = block.0,
@@ -138,14 +174,38 @@ pub(crate) fn remove(
                 if let Some(run) = run.replace(block.0..block.0 + 1) {
                     free(body, run)?;
                 }
+                runs = runs.saturating_sub(1);
             }
         }
-        Ok(())
+        blocks = blocks.saturating_sub(1);
+        Ok(runs > 0 && blocks > 0)
     })?;
-    match run {
-        Some(run) => free(body, run),
-        None => Ok(()),
+    if let Some(run) = run {
+        free(body, run)?;
     }
+    Ok(cleared != Cleared::Stopped)
+}
+
+/// What a removal met.
+enum Gone {
+    /// A pointer block that it goes into, and that may become empty.
+    Pointers,
+    /// A block of data that nothing points at any more.
+    Data(BlockNr),
+}
+
+/// Told what goes; says whether to go on.
+type OnGone<'a> = &'a mut dyn FnMut(&mut Body, Gone) -> Result<bool>;
+
+/// How a removal below a pointer block ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cleared {
+    /// No pointer is left.
+    Empty,
+    /// Pointers outside the range are left.
+    Kept,
+    /// It was told to stop; there may be more.
+    Stopped,
 }
 
 /// Clears the pointers of `range`, right to left, handing each block that was pointed at to `gone`.
@@ -155,8 +215,8 @@ fn clear(
     body: &mut Body,
     handle: &Handle<'_>,
     range: Range<u32>,
-    gone: &mut dyn FnMut(&mut Body, BlockNr) -> Result<()>,
-) -> Result<()> {
+    gone: OnGone<'_>,
+) -> Result<Cleared> {
     let most = block_map::max_blocks(volume.block_size());
     let end = u64::from(range.end).min(most);
     // The four trees of i_block, from the right: slots 14, 13, 12, then the direct pointers.
@@ -170,17 +230,23 @@ fn clear(
         let Some(child) = pointer(volume, ino, body, None, slot)? else { continue };
         if slot < block_map::DIRECT {
             set_pointer(volume, body, handle, None, slot, None)?;
-            gone(body, child)?;
+            if !gone(body, Gone::Data(child))? {
+                return Ok(Cleared::Stopped);
+            }
             continue;
         }
         let levels = slot - block_map::DIRECT;
         let tree = Subtree { block: child, first, levels };
-        if tree.clear(volume, ino, body, handle, from..to, gone)? {
-            set_pointer(volume, body, handle, None, slot, None)?;
-            volume.free_metadata(ino, body, handle, child)?;
+        match tree.clear(volume, ino, body, handle, from..to, gone)? {
+            Cleared::Stopped => return Ok(Cleared::Stopped),
+            Cleared::Kept => {}
+            Cleared::Empty => {
+                set_pointer(volume, body, handle, None, slot, None)?;
+                volume.free_metadata(ino, body, handle, child)?;
+            }
         }
     }
-    Ok(())
+    Ok(Cleared::Kept)
 }
 
 /// The first logical block below slot `slot` of `i_block`, and how many lie below it.
@@ -204,7 +270,7 @@ struct Subtree {
 }
 
 impl Subtree {
-    /// Clears `range` below this block; says whether the block is empty now.
+    /// Clears `range` below this block.
     fn clear(
         &self,
         volume: &Volume,
@@ -212,8 +278,11 @@ impl Subtree {
         body: &mut Body,
         handle: &Handle<'_>,
         range: Range<u64>,
-        gone: &mut dyn FnMut(&mut Body, BlockNr) -> Result<()>,
-    ) -> Result<bool> {
+        gone: OnGone<'_>,
+    ) -> Result<Cleared> {
+        if !gone(body, Gone::Pointers)? {
+            return Ok(Cleared::Stopped);
+        }
         let p = u64::from(block_map::pointers_per_block(volume.block_size()));
         let below = p.pow(self.levels);
         let low = (range.start - self.first) / below;
@@ -227,18 +296,22 @@ impl Subtree {
             if self.levels > 0 {
                 let tree = Subtree { block: child, first, levels: self.levels - 1 };
                 let part = range.start.max(first)..range.end.min(first + below);
-                if !tree.clear(volume, ino, body, handle, part, gone)? {
-                    continue;
+                match tree.clear(volume, ino, body, handle, part, gone)? {
+                    Cleared::Stopped => return Ok(Cleared::Stopped),
+                    Cleared::Kept => continue,
+                    Cleared::Empty => {}
                 }
                 set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
                 volume.free_metadata(ino, body, handle, child)?;
             } else {
                 set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
-                gone(body, child)?;
+                if !gone(body, Gone::Data(child))? {
+                    return Ok(Cleared::Stopped);
+                }
             }
         }
         let block = volume.journal.cache().get(self.block)?;
         let empty = block_map::is_empty(&block.read());
-        Ok(empty)
+        Ok(if empty { Cleared::Empty } else { Cleared::Kept })
     }
 }

@@ -34,10 +34,22 @@ pub(crate) fn insert(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    let mut path = Path::to(volume, ino, body, new.logical)?;
+    let path = Path::to(volume, ino, body, new.logical)?;
     if join(&path, volume, ino, body, handle, new)? {
         return Ok(());
     }
+    insert_apart(volume, ino, body, handle, new)
+}
+
+/// As [`insert`], never joined with a neighbour.
+pub(crate) fn insert_apart(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let mut path = Path::to(volume, ino, body, new.logical)?;
     if first_level_with_room(&path, body).is_none() {
         grow(volume, ino, body, handle, new)?;
         path = Path::to(volume, ino, body, new.logical)?;

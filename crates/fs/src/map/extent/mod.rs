@@ -3,5 +3,6 @@
 pub(crate) mod insert;
 pub(crate) mod node;
 pub(crate) mod path;
+pub(crate) mod shift;
 pub(crate) mod tree;
 pub(crate) mod truncate;

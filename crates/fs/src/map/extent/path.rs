@@ -74,6 +74,15 @@ impl Path {
         self.steps.last().expect("a path holds at least the root")
     }
 
+    /// The first key of the leaf to the right; `None` for the last leaf.
+    pub(crate) fn next_key(&self, body: &Body) -> Option<LogicalBlock> {
+        self.steps[..self.depth()].iter().rev().find_map(|step| {
+            with_bytes(&step.place, body, |bytes| {
+                (step.slot + 1 < node::entries(bytes)).then(|| node::key(bytes, step.slot + 1))
+            })
+        })
+    }
+
     /// Number of levels below the root.
     pub(crate) fn depth(&self) -> usize {
         self.steps.len() - 1

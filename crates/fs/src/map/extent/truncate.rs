@@ -47,28 +47,50 @@ pub(crate) fn remove(
     range: Range<u32>,
     freed: &mut dyn FnMut(&mut Body, Extent) -> Result<()>,
 ) -> Result<()> {
-    let mut end = range.end;
-    while range.start < end {
-        match remove_last(volume, ino, body, handle, range.start..end)? {
-            Step::Done => break,
+    let mut end = Some(range.end);
+    while let Some(last) = end {
+        end = remove_step(volume, ino, body, handle, range.start..last, u32::MAX, freed)?;
+    }
+    Ok(())
+}
+
+/// One step of [`remove`]: at most `most` blocks of one extent. What is left of `range` ends at the
+/// block that comes back; `None` when nothing is.
+pub(crate) fn remove_step(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: Range<u32>,
+    most: u32,
+    freed: &mut dyn FnMut(&mut Body, Extent) -> Result<()>,
+) -> Result<Option<u32>> {
+    let mut left = None;
+    if !range.is_empty() {
+        match remove_last(volume, ino, body, handle, range.clone(), most)? {
+            Step::Done => {}
             // The tree has a leaf less, so this ends.
-            Step::Pruned => {}
+            Step::Pruned => left = Some(range.end),
             Step::Freed(extent) => {
-                end = extent.logical.0;
+                left = Some(extent.logical.0).filter(|end| *end > range.start);
                 freed(body, extent)?;
             }
         }
     }
-    fold(volume, ino, body, handle)
+    if left.is_none() {
+        fold(volume, ino, body, handle)?;
+    }
+    Ok(left)
 }
 
-/// Removes the rightmost piece of `range` that one extent maps.
+/// Removes the rightmost piece of `range` that one extent maps, at most `most` blocks.
 fn remove_last(
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
     range: Range<u32>,
+    most: u32,
 ) -> Result<Step> {
     let path = Path::to(volume, ino, body, LogicalBlock(range.end - 1))?;
     let leaf = path.leaf();
@@ -85,8 +107,8 @@ fn remove_last(
     if old_end <= range.start {
         return Ok(Step::Done);
     }
-    let start = range.start.max(old.logical.0);
     let end = range.end.min(old_end);
+    let start = range.start.max(old.logical.0).max(end.saturating_sub(most));
     let gone = piece(old, start..end);
     let head = (old.logical.0 < start).then(|| piece(old, old.logical.0..start));
     let tail = (end < old_end).then(|| piece(old, end..old_end));
@@ -281,7 +303,7 @@ fn convert_part(
     state: ExtentState,
 ) -> Result<()> {
     let range = part.logical.0..part.end();
-    let Step::Freed(taken) = remove_last(volume, ino, body, handle, range)? else {
+    let Step::Freed(taken) = remove_last(volume, ino, body, handle, range, u32::MAX)? else {
         return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
     };
     let Err(error) = insert(volume, ino, body, handle, Extent { state, ..taken }) else {

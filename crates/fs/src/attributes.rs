@@ -1,0 +1,303 @@
+//! Changing what is known of a file besides its content: mode, owner, times, flags, project, size.
+//!
+//! ```text
+//!   SetAttributes ──check everything──► size ──► fields ──► store         one change, or none of it
+//!                                                  │
+//!                    access list ◄── mode ─────────┤      chmod rewrites owner, mask, other
+//!                    set-id bits off ◄── owner ────┤      unless the mode is given too
+//!                    quota ◄── owner, project ─────┘
+//! ```
+//!
+//! No caller's rights are judged here: whoever opens a door to others does that. What flags forbid
+//! everybody is forbidden. Source: chattr(1), chmod(2), chown(2), utimensat(2), inode(7).
+
+use crate::filesystem::Filesystem;
+use crate::inode::{Body, Inode};
+use crate::node::Node;
+use crate::path::Last;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::acl::Acl;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::inode::{FileKind, INODE_SIZE_MIN, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::xattr::NameIndex;
+use std::path::Path;
+
+/// What to change of a file; `None` leaves a field as it is.
+///
+/// # Examples
+///
+/// ```no_run
+/// use extant::{OpenOptions, SetAttributes};
+/// let fs = OpenOptions::new().write(true).open("disk.img")?;
+/// let private = SetAttributes { mode: Some(0o600), uid: Some(0), ..Default::default() };
+/// fs.set_attributes("/etc/shadow", &private)?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits, 0..=0o7777; other bits are ignored.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes, of a regular file.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of the content.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode; now, unless said otherwise.
+    pub ctime: Option<Timestamp>,
+    /// The flags that `chattr` may change; the others are as they are.
+    pub flags: Option<InodeFlags>,
+    /// Project.
+    pub projid: Option<u32>,
+}
+
+/// Set-user-ID.
+const SUID: u16 = 0o4000;
+/// Set-group-ID, where the group may execute.
+const SGID: u16 = 0o2000;
+const GROUP_EXEC: u16 = 0o010;
+
+/// Flags that a caller may name at all.
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725B_DFFF);
+/// Flags that a caller may change.
+const MODIFIABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::EXTENTS)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// Flags that only directories have.
+const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::PROJINHERIT);
+/// Flags that files without content have.
+const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+/// Bytes beyond 128 that hold a project.
+const PROJECT_EXTRA: u16 = 32;
+
+impl Filesystem {
+    /// Changes what is known of a file besides its content. Symlinks are followed.
+    ///
+    /// Errors: `ReadOnly`; `NotPermitted` for a file whose flags forbid it; `NotSupported` for
+    /// flags or a project that the volume or the file cannot have; `NotEmpty` for folding the case
+    /// of a directory with names; for a size, those of [`File::set_len`](crate::File::set_len);
+    /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size. Locks: takes `Inode`,
+    /// then handles.
+    pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
+        let inode = self.resolve(path.as_ref(), Last::Follow)?;
+        self.volume().set_attributes(&inode, wish)
+    }
+
+    /// As [`Filesystem::set_attributes`]; a symlink at the path's end stands for itself.
+    pub fn set_symlink_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        wish: &SetAttributes,
+    ) -> Result<()> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        self.volume().set_attributes(&inode, wish)
+    }
+}
+
+impl Node {
+    /// Changes what is known of the file besides its content.
+    ///
+    /// Errors and locks: as [`Filesystem::set_attributes`].
+    pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
+        self.volume().set_attributes(self.inode(), wish)
+    }
+}
+
+impl Volume {
+    /// See [`Filesystem::set_attributes`].
+    pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
+        self.check_writable()?;
+        let mut body = inode.write();
+        let body = &mut *body;
+        let flags = self.check_attributes(inode.ino, body, wish)?;
+        if let Some(size) = wish.size {
+            self.check_resizable(body, size)?;
+            self.resize_file(inode.ino, body, size)?;
+        }
+        self.quota_prepare(
+            wish.uid.unwrap_or(body.uid),
+            wish.gid.unwrap_or(body.gid),
+            wish.projid.unwrap_or(body.projid),
+        )?;
+        let handle = self.journal.start(self.attribute_credits(inode.ino, body)?)?;
+        let saved = body.clone();
+        let done = self.apply(&handle, inode.ino, body, wish, flags);
+        if done.is_err() {
+            *body = saved;
+        }
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        done
+    }
+
+    /// Whether all of `wish` can be; the flags that come of it.
+    fn check_attributes(
+        &self,
+        ino: Ino,
+        body: &Body,
+        wish: &SetAttributes,
+    ) -> Result<Option<InodeFlags>> {
+        let flags = match wish.flags {
+            Some(wanted) => Some(self.check_flags(ino, body, wanted)?),
+            None => None,
+        };
+        if let Some(projid) = wish.projid {
+            self.check_project(body, projid)?;
+        }
+        let symlink = body.file_kind() == FileKind::Symlink;
+        if wish.mode.is_some() && symlink {
+            return Err(Error::NotSupported("a symlink has no mode of its own"));
+        }
+        let others = wish.mode.is_some()
+            || wish.uid.is_some()
+            || wish.gid.is_some()
+            || wish.projid.is_some_and(|projid| projid != body.projid)
+            || wish.size.is_some();
+        let times = wish.atime.is_some() || wish.mtime.is_some();
+        let fixed = body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
+            return Err(Error::NotPermitted);
+        }
+        if fixed.contains(InodeFlags::APPEND) && (others || times) {
+            return Err(Error::NotPermitted);
+        }
+        if wish.size.is_some() {
+            match body.file_kind() {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Error::IsADirectory),
+                _ => return Err(Error::Invalid("only a regular file has a size to set")),
+            }
+        }
+        Ok(flags)
+    }
+
+    /// The flags a file has after a caller wished for `wanted`.
+    fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
+        if !VISIBLE.contains(wanted) {
+            return Err(Error::NotSupported("a flag that nobody may set"));
+        }
+        if self.is_hidden(ino) {
+            return Err(Error::NotPermitted);
+        }
+        let kind = body.file_kind();
+        let wanted = match kind {
+            FileKind::Directory => wanted,
+            FileKind::Regular => wanted.difference(OF_DIRECTORIES),
+            _ => wanted & OF_OTHERS,
+        };
+        let old = body.flags;
+        let new = old.difference(MODIFIABLE) | wanted & MODIFIABLE;
+        // Another kind keeps what it cannot have asked for.
+        let new = match kind {
+            FileKind::Regular | FileKind::Directory => new,
+            _ => old.difference(OF_OTHERS) | wanted & OF_OTHERS,
+        };
+        let changed = old ^ new;
+        if old.contains(InodeFlags::IMMUTABLE)
+            && new.contains(InodeFlags::IMMUTABLE)
+            && !changed.is_empty()
+        {
+            return Err(Error::NotPermitted);
+        }
+        if changed.contains(InodeFlags::EXTENTS) {
+            return Err(Error::NotSupported("a file keeps its kind of map"));
+        }
+        if changed.contains(InodeFlags::CASEFOLD) {
+            if !self.has_incompat(Incompat::CASEFOLD) {
+                return Err(Error::NotSupported("the volume does not fold case"));
+            }
+            if body.file_kind() == FileKind::Directory && !self.dir(ino, body)?.is_empty()? {
+                return Err(Error::NotEmpty);
+            }
+        }
+        let dax = new.contains(InodeFlags::DAX) && changed.contains(InodeFlags::DAX);
+        let not_with_dax = InodeFlags::ENCRYPT | InodeFlags::VERITY | InodeFlags::JOURNAL_DATA;
+        if dax && new.intersects(not_with_dax) {
+            return Err(Error::NotSupported("direct access to a file whose bytes are transformed"));
+        }
+        Ok(new)
+    }
+
+    fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
+        let room = self.layout.inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
+        match self.has_ro_compat(RoCompat::PROJECT) && room {
+            true => Ok(()),
+            false if projid == 0 => Ok(()),
+            false => Err(Error::NotSupported("a project on this volume or inode")),
+        }
+    }
+
+    /// The inode and its attributes: an access list may change with the mode, the owner in the
+    /// quota files.
+    fn attribute_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
+        let mut credits = self.xattr_credits(ino, body, 0)?;
+        credits.blocks += self.quota_credits(1);
+        Ok(credits)
+    }
+
+    /// Makes the changes in the body, and in the access list.
+    fn apply(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wish: &SetAttributes,
+        flags: Option<InodeFlags>,
+    ) -> Result<()> {
+        if (wish.uid.is_some() || wish.gid.is_some()) && body.file_kind() != FileKind::Directory {
+            let mut drop = SUID;
+            if body.mode & GROUP_EXEC != 0 {
+                drop |= SGID;
+            }
+            body.mode &= !drop;
+        }
+        body.uid = wish.uid.unwrap_or(body.uid);
+        body.gid = wish.gid.unwrap_or(body.gid);
+        body.projid = wish.projid.unwrap_or(body.projid);
+        if let Some(mode) = wish.mode {
+            body.mode = body.mode & !0o7777 | mode & 0o7777;
+            self.chmod_list(handle, ino, body)?;
+        }
+        body.atime = wish.atime.unwrap_or(body.atime);
+        body.mtime = wish.mtime.unwrap_or(body.mtime);
+        body.flags = flags.unwrap_or(body.flags);
+        if *wish != SetAttributes::default() {
+            body.ctime = wish.ctime.unwrap_or_else(|| self.environment.now());
+        }
+        Ok(())
+    }
+
+    /// Brings the access list, where there is one, in step with the mode.
+    fn chmod_list(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
+        let Some(value) = self.stored_xattr(ino, body, NameIndex::ACL_ACCESS, b"")? else {
+            return Ok(());
+        };
+        let mut acl = Acl::from_disk(&value, extant_base::Site::of_ino(ino))?;
+        acl.chmod(body.mode & 0o777);
+        let list = acl.to_call();
+        self.xattr_set_all(handle, ino, body, &[(NameIndex::ACL_ACCESS, b"", &list)])
+    }
+}

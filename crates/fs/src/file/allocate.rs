@@ -1,0 +1,286 @@
+//! Giving and taking blocks of a file, in the ways of `fallocate`.
+//!
+//! ```text
+//!                 before  │AAAA│AAAA│    │uuuu│AA..       bytes, a hole, unwritten, the end
+//!   Allocate              │AAAA│AAAA│uuuu│uuuu│AA..       holes get blocks; the size follows
+//!   ZeroRange  2..10      │AA00│uuuu│uu  │uuuu│AA..       reads as zeros, keeps its blocks
+//!   PunchHole  2..10      │AA00│    │0   │uuuu│AA..       reads as zeros, gives its blocks back
+//!   Collapse   0..4       │AAAA│    │uuuu│AA..            the rest moves up
+//!   Insert     4..8       │AAAA│    │AAAA│    │uuuu│AA..  the rest moves down
+//! ```
+//!
+//! Works block by block on the map; the parts of blocks at the ends of a range are written with
+//! zeros. Source: fallocate(2).
+
+use crate::file::write::check_writable_file;
+use crate::inode::{Body, Inode};
+use crate::map::{LOGICAL_END, Run, Target};
+use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, LogicalBlock, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::inode::InodeFlags;
+use std::ops::Range;
+
+/// What [`File::allocate`](crate::File::allocate) does with a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FallocateMode {
+    /// Gives holes blocks that read as zeros; the file ends behind the range at the least.
+    Allocate,
+    /// As `Allocate`, the file's size stays.
+    KeepSize,
+    /// Makes the range read as zeros without giving blocks back; the file ends behind it at the
+    /// least.
+    ZeroRange,
+    /// As `ZeroRange`, the file's size stays.
+    ZeroRangeKeepSize,
+    /// Makes the range read as zeros and gives its whole blocks back. The size stays.
+    PunchHole,
+    /// Takes the range out of the file: what follows moves up. Whole blocks (clusters), ending
+    /// before the file's end.
+    Collapse,
+    /// Puts a hole in front of the byte at `offset`: what follows moves down. Whole blocks
+    /// (clusters), inside the file.
+    Insert,
+}
+
+impl FallocateMode {
+    fn keeps_size(self) -> bool {
+        matches!(
+            self,
+            FallocateMode::KeepSize | FallocateMode::ZeroRangeKeepSize | FallocateMode::PunchHole
+        )
+    }
+
+    fn only_adds(self) -> bool {
+        matches!(self, FallocateMode::Allocate | FallocateMode::KeepSize)
+    }
+}
+
+impl Volume {
+    /// See `File::allocate`. Locks: takes `Inode`, then handles.
+    pub(crate) fn fallocate(
+        &self,
+        inode: &Inode,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let mut body = inode.write();
+        let body = &mut *body;
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
+        if len == 0 {
+            return Err(Error::Invalid("a range of no bytes"));
+        }
+        let end = end.ok_or(Error::FileTooLarge)?;
+        check_writable_file(body)?;
+        if body.flags.contains(InodeFlags::APPEND) && !mode.only_adds() {
+            return Err(Error::NotPermitted);
+        }
+        let insert = mode == FallocateMode::Insert;
+        let reach = if insert { body.size.saturating_add(len).max(end) } else { end };
+        if reach > self.max_file_size(body) {
+            return Err(Error::FileTooLarge);
+        }
+        if !body.disk.has_extents()
+            && !body.disk.has_inline_data()
+            && mode != FallocateMode::PunchHole
+        {
+            return Err(Error::NotSupported("a file that is mapped by pointers"));
+        }
+        self.leave_inline(inode.ino, body)?;
+        match mode {
+            FallocateMode::Allocate | FallocateMode::KeepSize => {
+                self.give(inode.ino, body, mode, offset..end)
+            }
+            FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
+                self.zero(inode.ino, body, mode, offset..end)
+            }
+            FallocateMode::PunchHole => self.punch(inode.ino, body, offset..end),
+            FallocateMode::Collapse => self.collapse(inode.ino, body, offset..end),
+            FallocateMode::Insert => self.insert_range(inode.ino, body, offset..end),
+        }
+    }
+
+    /// Allocate, KeepSize.
+    fn give(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        mode: FallocateMode,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        let blocks = self.blocks_around(&bytes);
+        self.changing(ino, body, Credits::default(), |body, handle| {
+            if !mode.keeps_size() && bytes.end > body.size {
+                let path = self.data_path(body, handle);
+                self.zero_behind(path, ino, body, body.size)?;
+            }
+            self.give_blocks(ino, body, handle, blocks, (!mode.keeps_size()).then_some(bytes.end))
+        })
+    }
+
+    /// Gives the holes of `blocks` unwritten blocks, from the left; where `size` says so, the size
+    /// follows what was given.
+    fn give_blocks(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        blocks: Range<u32>,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let log2 = self.block_size().log2();
+        let follow = |body: &mut Body, handle: &Handle<'_>, at: u32| -> Result<()> {
+            let reached = size.map(|size| size.min(u64::from(at) << log2));
+            match reached.filter(|reached| *reached > body.size) {
+                Some(reached) => self.set_size_field(body, handle, reached),
+                None => Ok(()),
+            }
+        };
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let run = self.map(ino, body, LogicalBlock(at), blocks.end - at)?;
+            at = run.end().0;
+            if run.target == Target::Hole {
+                let step = self.fill_credits(body, run.len);
+                let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
+                self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
+                let goal = self.group_start(ino);
+                let state = ExtentState::Unwritten;
+                at = self.fill_hole(goal, ino, body, handle, run, state)?.end().0;
+            }
+            follow(body, handle, at)?;
+        }
+        Ok(())
+    }
+
+    /// ZeroRange.
+    fn zero(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        mode: FallocateMode,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        let (around, inside) = (self.blocks_around(&bytes), self.blocks_inside(&bytes));
+        self.changing(ino, body, Credits::blocks(3), |body, handle| {
+            if !mode.keeps_size() && bytes.end > body.size {
+                let path = self.data_path(body, handle);
+                self.zero_behind(path, ino, body, body.size)?;
+            }
+            self.zero_edges(ino, body, handle, &bytes)?;
+            // First what can run out of space: nothing reads differently before it is there.
+            self.give_blocks(ino, body, handle, around, None)?;
+            if self.journals_data(body) {
+                self.forget_written(ino, body, handle, inside.clone())?;
+            }
+            let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
+            let state = ExtentState::Unwritten;
+            self.convert_in_steps(ino, body, handle, inside, state, self.rest_credits(), ready)?;
+            if !mode.keeps_size() && bytes.end > body.size {
+                self.set_size_field(body, handle, bytes.end)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// PunchHole.
+    fn punch(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
+        // Nothing reads differently behind the end.
+        let last = body.size.next_multiple_of(self.block_size().bytes() as u64);
+        let bytes = bytes.start..bytes.end.min(last);
+        if bytes.start >= body.size {
+            return Ok(());
+        }
+        let inside = self.blocks_inside(&bytes);
+        self.changing(ino, body, Credits::blocks(2), |body, handle| {
+            self.zero_edges(ino, body, handle, &bytes)?;
+            let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
+            self.unmap_in_steps(ino, body, handle, inside, self.rest_credits(), ready)
+        })
+    }
+
+    /// Zeroes the parts of blocks at both ends of a range, where they are written.
+    fn zero_edges(
+        &self,
+        ino: Ino,
+        body: &Body,
+        handle: &Handle<'_>,
+        bytes: &Range<u64>,
+    ) -> Result<()> {
+        let size = self.block_size().bytes() as u64;
+        let path = self.data_path(body, handle);
+        let first = bytes.start.next_multiple_of(size).min(bytes.end);
+        let last = bytes.end / size * size;
+        self.zero_range(path, ino, body, bytes.start..first)?;
+        if last >= first {
+            self.zero_range(path, ino, body, last..bytes.end)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `change` under a handle with room for the inode and `first`, sets the times, and stores
+    /// the inode whatever came out: what was changed so far counts.
+    pub(super) fn changing(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        first: Credits,
+        change: impl FnOnce(&mut Body, &mut Handle<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let credits =
+            Credits { blocks: first.blocks + self.rest_credits().blocks, revokes: first.revokes };
+        let mut handle = self.journal.start(credits)?;
+        let now = self.environment.now();
+        let done = change(body, &mut handle);
+        (body.mtime, body.ctime) = (now, now);
+        body.store(self, ino, &handle)?;
+        handle.stop()?;
+        done
+    }
+
+    /// What a change of a file needs besides its steps: the inode, and the features.
+    pub(super) fn rest_credits(&self) -> Credits {
+        Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS)
+    }
+
+    /// The blocks that hold any of these bytes.
+    fn blocks_around(&self, bytes: &Range<u64>) -> Range<u32> {
+        let size = self.block_size();
+        // The range is within the longest file.
+        (bytes.start >> size.log2()) as u32..size.blocks_for(bytes.end) as u32
+    }
+
+    /// The blocks that hold nothing but these bytes.
+    fn blocks_inside(&self, bytes: &Range<u64>) -> Range<u32> {
+        let size = self.block_size();
+        let start = u32::try_from(size.blocks_for(bytes.start)).unwrap_or(LOGICAL_END);
+        start..((bytes.end >> size.log2()) as u32).max(start)
+    }
+
+    /// Drops what the journal knows of the written blocks of a range.
+    fn forget_written(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        blocks: Range<u32>,
+    ) -> Result<()> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let limit = (blocks.end - at).min(64);
+            let run: Run = self.map(ino, body, LogicalBlock(at), limit)?;
+            if let Target::Written(block) = run.target {
+                let step = Credits { blocks: 0, revokes: run.len };
+                self.next_step(ino, body, handle, step, self.rest_credits(), &mut |_, _| Ok(()))?;
+                (0..u64::from(run.len))
+                    .for_each(|n| handle.forget(extant_base::BlockNr(block.0 + n)));
+            }
+            at = run.end().0;
+        }
+        Ok(())
+    }
+}

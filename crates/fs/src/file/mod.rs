@@ -1,0 +1,220 @@
+//! An open file: reads and writes at a place, and `Read`, `Write`, `Seek` at a cursor.
+//!
+//! ```text
+//!   File ─┬─ inode, shared          read_at, write_at, append, set_len, allocate, sync_all …
+//!         └─ cursor (its own)       Read, Write, Seek
+//! ```
+//!
+//! Any number of threads may use one file. Readers share its inode, and so do writers that only
+//! write over what is on disk; other writers take turns. Each call is whole for the others.
+
+pub(crate) mod allocate;
+pub(crate) mod content;
+mod inline;
+mod io;
+pub(crate) mod set_len;
+mod shift;
+mod sync;
+pub(crate) mod write;
+
+pub use allocate::FallocateMode;
+
+use crate::attributes::SetAttributes;
+use crate::file::content::Content;
+use crate::file::write::Place;
+use crate::map::{LOGICAL_END, Target};
+use crate::metadata::Metadata;
+use crate::names::hold::InodeHold;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
+use extant_ondisk::inode::FileKind;
+use std::io::IoSlice;
+
+/// A regular file of a volume, open to read and, where the volume is, to write.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::io::{Read, Seek, SeekFrom};
+/// let fs = extant::Filesystem::open("disk.img")?;
+/// let mut file = fs.open_file("/var/log/syslog")?;
+/// file.seek(SeekFrom::End(-100))?;
+/// let mut tail = String::new();
+/// file.read_to_string(&mut tail)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct File {
+    inode: InodeHold,
+    cursor: u64,
+}
+
+/// A piece of a file and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Bytes from the file's start.
+    pub offset: u64,
+    /// Bytes, whole blocks: the last piece may reach past the file's end.
+    pub len: u64,
+    /// The volume's block where the piece starts.
+    pub block: BlockNr,
+    /// Whether the blocks hold data; they read as zeros otherwise.
+    pub written: bool,
+}
+
+impl File {
+    /// Opens what is held.
+    ///
+    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    pub(crate) fn open(inode: InodeHold) -> Result<File> {
+        match inode.read().file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        Ok(File { inode, cursor: 0 })
+    }
+
+    fn volume(&self) -> &Volume {
+        self.inode.fs().volume()
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> Ino {
+        self.inode.ino
+    }
+
+    /// What is known of the file besides its content.
+    pub fn metadata(&self) -> Metadata {
+        Metadata::of(self.volume(), self.inode.ino, &self.inode.read())
+    }
+
+    /// Reads bytes from `offset` on; how many, fewer than `buf` holds only at the file's end.
+    ///
+    /// Errors: `Encrypted`; `Corrupt`; `Device`.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.volume().read_file(self.inode.ino, &self.inode.read(), offset, buf)
+    }
+
+    /// As [`File::read_at`], encrypted content as it is stored.
+    pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
+    }
+
+    /// Writes bytes from `offset` on; how many. Fewer than `bytes` holds only where the volume or the
+    /// longest possible file ends in between: going on from there gives the error.
+    ///
+    /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `Encrypted`;
+    /// `FileTooLarge`; `NoSpace`; `Corrupt`; `Device`. Locks: takes `Inode`, then a handle.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
+    /// let file = fs.open_file("/var/log/syslog")?;
+    /// file.write_all_at(0, b"first line\n")?;
+    /// file.append(b"last line\n")?;
+    /// file.sync_all()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.write_vectored_at(offset, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`File::write_at`], the bytes in several pieces of memory, one after the other.
+    pub fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> Result<usize> {
+        self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces))
+    }
+
+    /// Writes all of `bytes` from `offset` on. On an error some of them may be written.
+    ///
+    /// Errors: as [`File::write_at`].
+    pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_at(offset.saturating_add(done as u64), &bytes[done..])?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes behind the file's last one, whoever else appends; how many, as
+    /// [`File::write_at`].
+    ///
+    /// Errors: as [`File::write_at`], but an append-only file takes them.
+    pub fn append(&self, bytes: &[u8]) -> Result<usize> {
+        let pieces = [IoSlice::new(bytes)];
+        self.volume().write_file(&self.inode, Place::End, Content::new(&pieces))
+    }
+
+    /// Cuts the file to `size` bytes, or lengthens it with a hole.
+    ///
+    /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`;
+    /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.volume().set_len(&self.inode, size)
+    }
+
+    /// Gives or takes blocks as `fallocate` does, see [`FallocateMode`].
+    ///
+    /// Errors: `Invalid` for an empty or misplaced range; `NotSupported` on a file that is mapped by
+    /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and what was given so far stays;
+    /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
+    pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.volume().fallocate(&self.inode, mode, offset, len)
+    }
+
+    /// Changes what is known of the file besides its content, see [`SetAttributes`].
+    pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
+        self.volume().set_attributes(&self.inode, wish)
+    }
+
+    /// Where data starts at or behind `offset`; `None` when only a hole follows.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.volume().seek(self.inode.ino, &self.inode.read(), offset, true)
+    }
+
+    /// Where a hole starts at or behind `offset`; the end of the file is one. `None` from there on.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.volume().seek(self.inode.ino, &self.inode.read(), offset, false)
+    }
+
+    /// The file's pieces in order, holes left out, blocks past its end included; none where the
+    /// content lies in the inode. Neighbours that continue each other are one.
+    ///
+    /// Errors: `Corrupt`, `Device`.
+    pub fn extents(&self) -> Result<Vec<FileExtent>> {
+        let body = self.inode.read();
+        let mut pieces: Vec<FileExtent> = Vec::new();
+        if body.disk.has_inline_data() {
+            return Ok(pieces);
+        }
+        let volume = self.volume();
+        let log2 = volume.block_size().log2();
+        let mut mapped = 0;
+        for run in volume.runs(self.inode.ino, &body, 0..LOGICAL_END) {
+            let run = run?;
+            let (block, written) = match run.target {
+                Target::Hole => continue,
+                Target::Written(block) => (block, true),
+                Target::Unwritten(block) => (block, false),
+            };
+            // A crafted map can name the same blocks over and over.
+            mapped += u64::from(run.len);
+            if mapped > volume.layout.blocks_count() {
+                return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));
+            }
+            let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);
+            match pieces.last_mut() {
+                Some(last)
+                    if last.offset + last.len == offset
+                        && last.block.0 + (last.len >> log2) == block.0
+                        && last.written == written =>
+                {
+                    last.len += len;
+                }
+                _ => pieces.push(FileExtent { offset, len, block, written }),
+            }
+        }
+        Ok(pieces)
+    }
+}

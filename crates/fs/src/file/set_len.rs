@@ -1,0 +1,148 @@
+//! A file's size: how large it can be, and making it shorter or longer.
+//!
+//! ```text
+//!   shorter   size ─► blocks behind it, from the end ─► …         on an orphan record from the first
+//!             rest of the last block zeroed                       restart of the handle to the end
+//!   longer    rest of the old last block zeroed ─► size           a hole follows
+//! ```
+//!
+//! Recovery cuts a file on an orphan record at its size: a truncation that was cut off goes on there.
+
+use crate::file::write::check_writable_file;
+use crate::inode::{Body, Inode};
+use crate::map::LOGICAL_END;
+use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::features::RoCompat;
+use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
+
+/// From this size on a volume has the feature `large_file`.
+const LARGE_FILE: u64 = 1 << 31;
+
+impl Volume {
+    /// The most bytes that the file can have: what its map reaches, what its size field says in
+    /// blocks, and, without `huge_file`, what can be counted in sectors.
+    pub(crate) fn max_file_size(&self, body: &Body) -> u64 {
+        let log2 = self.block_size().log2();
+        let reach = match body.disk.has_inline_data() {
+            // It will have the map of a new file.
+            true => u64::MAX,
+            false => body.disk.max_size(&self.inode_format),
+        };
+        let most = reach.min(u64::from(LOGICAL_END) << log2).min(i64::MAX as u64);
+        if self.has_ro_compat(RoCompat::HUGE_FILE) {
+            return most;
+        }
+        most.min(u64::from(u32::MAX) << 9 >> log2 << log2)
+    }
+
+    /// Sets the size of a file in its inode, and what the volume says of its largest.
+    pub(crate) fn set_size_field(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        size: u64,
+    ) -> Result<()> {
+        body.size = size;
+        match size >= LARGE_FILE {
+            true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
+            false => Ok(()),
+        }
+    }
+
+    /// Cuts a regular file to `size` bytes, or lengthens it with a hole.
+    ///
+    /// Errors: as `File::set_len`. Locks: takes `Inode`, then handles.
+    pub(crate) fn set_len(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.check_writable()?;
+        let mut body = inode.write();
+        self.check_resizable(&body, size)?;
+        self.resize_file(inode.ino, &mut body, size)
+    }
+
+    /// Whether the size of this file may become `size`.
+    ///
+    /// Errors: `IsADirectory`, `Invalid` for other kinds of file, `NotPermitted`, `Encrypted`,
+    /// `FileTooLarge`.
+    pub(crate) fn check_resizable(&self, body: &Body, size: u64) -> Result<()> {
+        check_writable_file(body)?;
+        if body.flags.contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        match size > self.max_file_size(body) {
+            true => Err(Error::FileTooLarge),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives a regular file that was checked for it a new size; sets its times.
+    pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
+        if body.disk.has_inline_data() {
+            let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
+            if size > room {
+                self.leave_inline(ino, body)?;
+            }
+        }
+        let mut handle = self.journal.start(self.resize_credits())?;
+        let done = self.resize_under(ino, body, &mut handle, size);
+        body.store(self, ino, &handle)?;
+        handle.stop()?;
+        done
+    }
+
+    /// What the first handle of a change of size needs: the inode, the block around the end where
+    /// the journal has it, the features, an orphan record.
+    fn resize_credits(&self) -> Credits {
+        Credits::blocks(self.store_credits() + 1 + SUPERBLOCK_CREDITS + ORPHAN)
+    }
+
+    fn resize_under(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        size: u64,
+    ) -> Result<()> {
+        let old = body.size;
+        if body.disk.has_inline_data() {
+            self.inline_truncate(ino, body, size.min(old))?;
+        } else {
+            self.zero_behind(self.data_path(body, handle), ino, body, size.min(old))?;
+        }
+        self.set_size_field(body, handle, size)?;
+        let now = self.environment.now();
+        (body.mtime, body.ctime) = (now, now);
+        // The same size takes away what was allocated beyond it.
+        if size > old || body.disk.has_inline_data() || is_unmapped(body) {
+            return Ok(());
+        }
+        let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
+        self.unmap_tail(ino, body, handle, keep)
+    }
+
+    /// Frees the blocks of a file from `keep` on, in as many transactions as it takes.
+    fn unmap_tail(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        keep: u32,
+    ) -> Result<()> {
+        let rest = Credits::blocks(self.store_credits() + ORPHAN);
+        let range = keep..LOGICAL_END;
+        self.unmap_in_steps(ino, body, handle, range, rest, &mut |_, _| Ok(()))
+    }
+}
+
+/// Blocks that an orphan record takes.
+const ORPHAN: u32 = 3;
+
+/// Whether no block is mapped, as the root alone tells.
+pub(crate) fn is_unmapped(body: &Body) -> bool {
+    match body.disk.has_extents() {
+        true => crate::map::extent::node::entries(&body.disk.i_block) == 0,
+        false => body.disk.i_block == [0; I_BLOCK_SIZE],
+    }
+}

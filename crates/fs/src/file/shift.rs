@@ -1,0 +1,76 @@
+//! Taking a range out of a file, and putting one in: what is behind it moves.
+//!
+//! ```text
+//!   collapse   unmap the range ─► keys behind it smaller, leaf by leaf from the left ─► size
+//!   insert     size ─► an extent across the place cut in two ─► keys behind it larger, from the right
+//! ```
+//!
+//! Between two leaves the tree is in order, with a hole where the moved part meets the rest: a
+//! journal too small for all leaves at once may leave that after a crash, as it may with Linux.
+
+use crate::inode::Body;
+use crate::map::LOGICAL_END;
+use crate::map::extent::shift;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use std::ops::Range;
+
+impl Volume {
+    /// Collapse: `bytes` leave the file.
+    pub(super) fn collapse(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
+        let blocks = self.whole_blocks(&bytes)?;
+        if bytes.end >= body.size {
+            return Err(Error::Invalid("a range to collapse ends before the file does"));
+        }
+        self.changing(ino, body, Credits::default(), |body, handle| {
+            let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
+            self.unmap_in_steps(ino, body, handle, blocks.clone(), self.rest_credits(), ready)?;
+            let mut at = Some(blocks.end);
+            while let Some(from) = at {
+                let step = self.shift_credits(body);
+                self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
+                at = shift::left(self, ino, body, handle, from, blocks.end - blocks.start)?;
+            }
+            body.size -= bytes.end - bytes.start;
+            Ok(())
+        })
+    }
+
+    /// Insert: a hole of `bytes` comes into the file.
+    pub(super) fn insert_range(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
+        let blocks = self.whole_blocks(&bytes)?;
+        if bytes.start >= body.size {
+            return Err(Error::Invalid("a range to insert starts inside the file"));
+        }
+        let by = blocks.end - blocks.start;
+        let end = shift::mapped_end(self, ino, body)?;
+        if end.checked_add(by).is_none() {
+            return Err(Error::Invalid("blocks would move beyond the longest file"));
+        }
+        let first = self.convert_credits(body);
+        self.changing(ino, body, first, |body, handle| {
+            shift::split_at(self, ino, body, handle, blocks.start)?;
+            self.set_size_field(body, handle, body.size + (bytes.end - bytes.start))?;
+            let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
+            let mut at = Some(LOGICAL_END);
+            while let Some(before) = at {
+                let step = self.shift_credits(body);
+                self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
+                at = shift::right(self, ino, body, handle, blocks.start..before, by)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The blocks of a range that must be whole ones, whole clusters too.
+    fn whole_blocks(&self, bytes: &Range<u64>) -> Result<Range<u32>> {
+        let unit = u64::from(self.layout.cluster_ratio()) << self.block_size().log2();
+        if !bytes.start.is_multiple_of(unit) || !bytes.end.is_multiple_of(unit) {
+            return Err(Error::Invalid("a range to collapse or insert has whole blocks"));
+        }
+        let log2 = self.block_size().log2();
+        // Within the longest file: checked before.
+        Ok((bytes.start >> log2) as u32..(bytes.end >> log2) as u32)
+    }
+}

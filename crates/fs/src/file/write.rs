@@ -1,0 +1,535 @@
+//! Writing a file's bytes: which blocks, in which order, under which handle.
+//!
+//! ```text
+//!   all written already   data ─► [size, times]                    data needs no handle
+//!   a few new blocks      [map written, data, size, times]         one handle
+//!   many new blocks       [map unwritten] ─► data ─► [convert, size, times]
+//!   through the journal   [map written, data as metadata, size, times]
+//!                         [ … ] is one handle
+//! ```
+//!
+//! Rules: data is on its way to the device before the handle stops that makes it reachable, and the
+//! flush of that handle's commit makes both durable. The size never passes bytes that are not
+//! there. A block that is new to the file is written whole, zeros around the caller's bytes: what
+//! it held before is never seen.
+
+use crate::data::{DataPath, zeros};
+use crate::file::content::Content;
+use crate::inode::{Body, Inode};
+use crate::map::{LOGICAL_END, Run, Target};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use std::io::IoSlice;
+
+/// Most bytes that are written to the device while a handle waits for it.
+const UNDER_HANDLE: u64 = 256 << 10;
+/// Most bytes between the two handles of a large write.
+const BETWEEN_HANDLES: u64 = 64 << 20;
+/// Most blocks that go through the journal under one handle.
+const JOURNALED_BLOCKS: u64 = 64;
+/// Most runs of blocks that are new to the file in one step.
+const FRESH_RUNS: usize = 16;
+/// Writes in place within this many nanoseconds of each other leave one change time: a tick of the
+/// clock that Linux uses for it.
+const TICK_NS: i128 = 4_000_000;
+
+/// Where bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// So many bytes from the file's start.
+    At(u64),
+    /// Behind its last byte, wherever that is when the write has its turn.
+    End,
+}
+
+/// Blocks of the file that a step writes to.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    logical: u32,
+    len: u32,
+    block: BlockNr,
+    /// The blocks hold nothing of the file yet.
+    fresh: bool,
+}
+
+impl Volume {
+    /// Writes `content`; how many bytes. Fewer than there are only where space, the format's
+    /// longest file or the device ends after some.
+    ///
+    /// Errors: `ReadOnly`, `NotPermitted`, `Encrypted`, `FileTooLarge`, `NoSpace`, `Corrupt`,
+    /// `Device`. Locks: takes `Inode`, then a handle.
+    pub(crate) fn write_file(
+        &self,
+        inode: &Inode,
+        place: Place,
+        content: Content<'_>,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        if content.len() == 0 {
+            return Ok(0);
+        }
+        if let Place::At(offset) = place
+            && self.overwrite(inode, offset, content)?
+        {
+            return Ok(content.len());
+        }
+        let mut body = inode.write();
+        check_writable_file(&body)?;
+        if body.flags.contains(InodeFlags::APPEND) && place != Place::End {
+            return Err(Error::NotPermitted);
+        }
+        let start = match place {
+            Place::At(offset) => offset,
+            Place::End => body.size,
+        };
+        let room = self.max_file_size(&body).saturating_sub(start);
+        if room == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let len = usize::try_from(room).unwrap_or(usize::MAX).min(content.len());
+        let mut done = 0;
+        while done < len {
+            let part = content.part(done, len);
+            match self.write_step(inode.ino, &mut body, start + done as u64, part) {
+                Ok(n) => done += n,
+                // What was written counts; who goes on meets the error.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes over bytes the file has on disk, sharing the inode with others who do the same;
+    /// `false`, and nothing written, where that is not so simple.
+    fn overwrite(&self, inode: &Inode, offset: u64, content: Content<'_>) -> Result<bool> {
+        let Some(end) = offset.checked_add(content.len() as u64) else { return Ok(false) };
+        let now = self.environment.now();
+        {
+            let body = inode.read();
+            check_writable_file(&body)?;
+            let plain = body.file_kind() == FileKind::Regular
+                && !body.disk.has_inline_data()
+                && !body.flags.contains(InodeFlags::APPEND)
+                && !self.journals_data(&body);
+            if !plain || end > body.size {
+                return Ok(false);
+            }
+            if is_recent(&body, now) {
+                return self.overwrite_pieces(inode.ino, &body, offset, content);
+            }
+            if self.pieces_in_place(inode.ino, &body, offset, end)?.is_none() {
+                return Ok(false);
+            }
+        }
+        // The change time first: a crash may keep it without the data, as it may with Linux.
+        self.touch(inode, now)?;
+        let body = inode.read();
+        if end > body.size || body.disk.has_inline_data() || self.journals_data(&body) {
+            return Ok(false);
+        }
+        self.overwrite_pieces(inode.ino, &body, offset, content)
+    }
+
+    fn overwrite_pieces(
+        &self,
+        ino: Ino,
+        body: &Body,
+        offset: u64,
+        content: Content<'_>,
+    ) -> Result<bool> {
+        let end = offset + content.len() as u64;
+        let Some(pieces) = self.pieces_in_place(ino, body, offset, end)? else { return Ok(false) };
+        self.write_pieces(DataPath::Device, &pieces, u64::MAX, offset, content)?;
+        Ok(true)
+    }
+
+    /// The blocks of `offset..end`, if every one of them is written and they are in few runs.
+    fn pieces_in_place(
+        &self,
+        ino: Ino,
+        body: &Body,
+        offset: u64,
+        end: u64,
+    ) -> Result<Option<Vec<Piece>>> {
+        let size = self.block_size();
+        let mut pieces = Vec::new();
+        for run in self.runs(ino, body, block_of(size, offset)?..block_behind(size, end)?) {
+            match run? {
+                Run { logical, len, target: Target::Written(block) } if pieces.len() < 64 => {
+                    pieces.push(Piece { logical: logical.0, len, block, fresh: false });
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(pieces))
+    }
+
+    /// Sets change and modification time.
+    fn touch(&self, inode: &Inode, now: Timestamp) -> Result<()> {
+        let mut body = inode.write();
+        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        (body.mtime, body.ctime) = (now, now);
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()
+    }
+
+    /// Writes the start of `content` at byte `pos`; how much of it, at least one byte.
+    fn write_step(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        pos: u64,
+        content: Content<'_>,
+    ) -> Result<usize> {
+        if let Some(n) = self.write_inline(ino, body, pos, content)? {
+            return Ok(n);
+        }
+        let size = self.block_size();
+        let journaled = self.journals_data(body);
+        let log2 = size.log2();
+        let most = match (journaled, body.disk.has_extents()) {
+            (true, _) => JOURNALED_BLOCKS << log2,
+            (false, true) => BETWEEN_HANDLES,
+            (false, false) => UNDER_HANDLE.max(1 << log2),
+        };
+        let mut end = pos + content.len() as u64;
+        if end - pos > most {
+            end = (pos + most) >> log2 << log2;
+        }
+        let runs = self.runs_to_write(ino, body, pos, end)?;
+        let last = runs.last().map_or(0, |run| run.end().0);
+        end = end.min(u64::from(last) << log2);
+
+        let is_fresh = runs.iter().any(|run| !matches!(run.target, Target::Written(_)));
+        let content = content.part(0, (end - pos) as usize);
+        let plan = Plan { ino, pos, content, runs: &runs };
+        if journaled {
+            self.write_journaled(body, &plan)
+        } else if is_fresh && (end - pos <= UNDER_HANDLE || !body.disk.has_extents()) {
+            self.write_small(body, &plan)
+        } else {
+            self.write_large(body, &plan, is_fresh)
+        }
+    }
+
+    /// The runs that bytes `pos..end` lie in, at most so many that are new to the file.
+    fn runs_to_write(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Vec<Run>> {
+        let size = self.block_size();
+        let mut fresh = 0;
+        let mut runs = Vec::new();
+        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+            let run = run?;
+            if !matches!(run.target, Target::Written(_)) {
+                if fresh == FRESH_RUNS {
+                    break;
+                }
+                fresh += 1;
+            }
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// One handle: blocks, data, size.
+    fn write_small(&self, body: &mut Body, plan: &Plan<'_>) -> Result<usize> {
+        let handle = self.journal.start(self.first_fill_credits(body, plan.runs))?;
+        self.zero_gap(DataPath::Device, plan.ino, body, plan.pos)?;
+        let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
+        let Some(n) = plan.covered(self, &pieces) else {
+            body.store(self, plan.ino, &handle)?;
+            handle.stop()?;
+            return Err(error.unwrap_or(Error::NoSpace));
+        };
+        let content = plan.content.part(0, n);
+        let written = self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content);
+        if written.is_err() {
+            self.hide(body, &handle, plan.ino, &pieces);
+        } else {
+            self.grow(body, &handle, plan.pos + n as u64)?;
+        }
+        body.store(self, plan.ino, &handle)?;
+        handle.stop()?;
+        written.map(|()| n)
+    }
+
+    /// One handle for blocks that read as zeros still, one that shows the data.
+    fn write_large(&self, body: &mut Body, plan: &Plan<'_>, is_fresh: bool) -> Result<usize> {
+        let mut error = None;
+        let mut pieces = Vec::new();
+        if is_fresh {
+            let handle = self.journal.start(self.first_fill_credits(body, plan.runs))?;
+            (pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
+            body.store(self, plan.ino, &handle)?;
+            handle.stop()?;
+        } else {
+            pieces.extend(plan.runs.iter().filter_map(Piece::of));
+        }
+        let Some(n) = plan.covered(self, &pieces) else {
+            return Err(error.unwrap_or(Error::NoSpace));
+        };
+        self.zero_gap(DataPath::Device, plan.ino, body, plan.pos)?;
+        let content = plan.content.part(0, n);
+        self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content)?;
+
+        let handle = self.journal.start(self.first_convert_credits(body, is_fresh))?;
+        let (shown, error) = self.show(body, &handle, plan.ino, &pieces);
+        let n = plan.covered(self, &pieces[..shown]).map(|m| m.min(n));
+        if let Some(n) = n {
+            self.grow(body, &handle, plan.pos + n as u64)?;
+        }
+        body.store(self, plan.ino, &handle)?;
+        handle.stop()?;
+        n.ok_or_else(|| error.unwrap_or(Error::NoSpace))
+    }
+
+    /// One handle, and the data in its transaction.
+    fn write_journaled(&self, body: &mut Body, plan: &Plan<'_>) -> Result<usize> {
+        let blocks: u32 = plan.runs.iter().map(|run| run.len).sum();
+        let mut credits = self.first_fill_credits(body, plan.runs);
+        credits.blocks += blocks + 1; // and the block around the old end
+        let handle = self.journal.start(credits)?;
+        self.zero_gap(DataPath::Journal(&handle), plan.ino, body, plan.pos)?;
+        let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
+        let n = plan.covered(self, &pieces);
+        if let Some(n) = n {
+            let content = plan.content.part(0, n);
+            let path = DataPath::Journal(&handle);
+            self.write_pieces(path, &pieces, body.size, plan.pos, content)?;
+            self.grow(body, &handle, plan.pos + n as u64)?;
+        }
+        body.store(self, plan.ino, &handle)?;
+        handle.stop()?;
+        n.ok_or_else(|| error.unwrap_or(Error::NoSpace))
+    }
+
+    /// Gives every run of the plan blocks in `state`, from the left, until space or credits end:
+    /// the pieces that have blocks now, and why there are no more.
+    fn place(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        plan: &Plan<'_>,
+        state: ExtentState,
+    ) -> (Vec<Piece>, Option<Error>) {
+        let mut pieces = Vec::new();
+        for run in plan.runs {
+            if let Err(error) = self.place_run(body, handle, plan.ino, *run, state, &mut pieces) {
+                return (pieces, Some(error));
+            }
+        }
+        (pieces, None)
+    }
+
+    fn place_run(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        run: Run,
+        state: ExtentState,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        match run.target {
+            Target::Written(_) => pieces.extend(Piece::of(&run)),
+            Target::Unwritten(block) => {
+                if state == ExtentState::Written {
+                    self.more_credits(handle, self.convert_credits(body))?;
+                    let range = run.logical.0..run.end().0;
+                    self.convert(ino, body, handle, range, state)?;
+                }
+                pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh: true });
+            }
+            Target::Hole => {
+                let mut hole = run;
+                while hole.len > 0 {
+                    self.more_credits(handle, self.fill_credits(body, hole.len))?;
+                    let goal = self.group_start(ino);
+                    let got = self.fill_hole(goal, ino, body, handle, hole, state)?;
+                    let block = got.target.block().expect("a filled hole has blocks");
+                    let (logical, len) = (got.logical.0, got.len);
+                    pieces.push(Piece { logical, len, block, fresh: true });
+                    hole.logical = got.end();
+                    hole.len -= len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the fresh pieces readable, from the left: how many pieces are, and why no more.
+    fn show(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        pieces: &[Piece],
+    ) -> (usize, Option<Error>) {
+        for (n, piece) in pieces.iter().enumerate() {
+            if !piece.fresh {
+                continue;
+            }
+            let range = piece.logical..piece.logical + piece.len;
+            let done = self
+                .more_credits(handle, self.convert_credits(body))
+                .and_then(|()| self.convert(ino, body, handle, range, ExtentState::Written));
+            if let Err(error) = done {
+                return (n, Some(error));
+            }
+        }
+        (pieces.len(), None)
+    }
+
+    /// After the device failed: what is new to the file and was not written shall not be read. The
+    /// write's own error is the one to tell.
+    fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+        for piece in pieces.iter().filter(|piece| piece.fresh) {
+            let range = piece.logical..piece.logical + piece.len;
+            let _ = match body.disk.has_extents() {
+                true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
+                false => self.unmap(ino, body, handle, range),
+            };
+        }
+    }
+
+    /// Zeroes what lies between the file's end and byte `pos` behind it in the last block, where
+    /// the write itself does not touch that block.
+    fn zero_gap(&self, path: DataPath<'_, '_>, ino: Ino, body: &Body, pos: u64) -> Result<()> {
+        let log2 = self.block_size().log2();
+        if pos <= body.size || pos >> log2 == body.size >> log2 {
+            return Ok(());
+        }
+        self.zero_behind(path, ino, body, body.size)
+    }
+
+    /// Brings size and times up to a write that ended at byte `end`.
+    fn grow(&self, body: &mut Body, handle: &Handle<'_>, end: u64) -> Result<()> {
+        if end > body.size {
+            self.set_size_field(body, handle, end)?;
+        }
+        let now = self.environment.now();
+        (body.mtime, body.ctime) = (now, now);
+        Ok(())
+    }
+
+    /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is what the file had:
+    /// the rest of the block around it is written with zeros.
+    fn write_pieces(
+        &self,
+        path: DataPath<'_, '_>,
+        pieces: &[Piece],
+        size: u64,
+        pos: u64,
+        content: Content<'_>,
+    ) -> Result<()> {
+        let log2 = self.block_size().log2();
+        let end = pos + content.len() as u64;
+        // Bytes that are to be written together: from where, up to where, and they themselves.
+        let mut start = (BlockNr(0), 0);
+        let mut next = u64::MAX;
+        let mut parts: Vec<IoSlice<'_>> = Vec::new();
+        for piece in pieces {
+            let first = u64::from(piece.logical) << log2;
+            let (from, to) = (pos.max(first), end.min(first + (u64::from(piece.len) << log2)));
+            if from >= to {
+                break;
+            }
+            let (lead, trail) = padding(piece.fresh, size, from, to, 1 << log2);
+            let at = (piece.block.0 << log2) + (from - lead as u64 - first);
+            if at != next {
+                self.write_data(path, start.0, start.1, &parts)?;
+                parts.clear();
+                start = (BlockNr(at >> log2), (at & ((1 << log2) - 1)) as usize);
+            }
+            parts.extend((lead > 0).then(|| zeros(lead)));
+            let part = content.part((from - pos) as usize, (to - pos) as usize);
+            parts.extend(part.slices().map(IoSlice::new));
+            parts.extend((trail > 0).then(|| zeros(trail)));
+            next = at + lead as u64 + (to - from) + trail as u64;
+        }
+        self.write_data(path, start.0, start.1, &parts)
+    }
+}
+
+/// What a step writes, and where.
+struct Plan<'a> {
+    ino: Ino,
+    pos: u64,
+    content: Content<'a>,
+    runs: &'a [Run],
+}
+
+impl Plan<'_> {
+    /// How many bytes of the content the pieces cover; `None` for none.
+    fn covered(&self, volume: &Volume, pieces: &[Piece]) -> Option<usize> {
+        let last = pieces.last()?;
+        let end = u64::from(last.logical + last.len) << volume.block_size().log2();
+        let n = end.checked_sub(self.pos).filter(|n| *n > 0)?;
+        Some(usize::try_from(n).unwrap_or(usize::MAX).min(self.content.len()))
+    }
+}
+
+impl Piece {
+    fn of(run: &Run) -> Option<Piece> {
+        match run.target {
+            Target::Written(block) => {
+                Some(Piece { logical: run.logical.0, len: run.len, block, fresh: false })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Zeros to write before and behind bytes `from..to` of a piece: to the borders of its blocks where
+/// they are fresh, and around the end of a file of `size` bytes.
+fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, usize) {
+    let before = from % block;
+    let behind = to.next_multiple_of(block) - to;
+    if fresh {
+        return (before as usize, behind as usize);
+    }
+    let gap = if size < from { (from - size).min(before) } else { 0 };
+    let tail = if size < to { behind } else { 0 };
+    (gap as usize, tail as usize)
+}
+
+fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32> {
+    let block = u32::try_from(offset >> size.log2()).ok().filter(|n| *n < LOGICAL_END);
+    block.ok_or(Error::FileTooLarge)
+}
+
+fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
+    u32::try_from(size.blocks_for(end)).map_err(|_| Error::FileTooLarge)
+}
+
+/// Whether the change time says now, as far as its clock ticks.
+fn is_recent(body: &Body, now: Timestamp) -> bool {
+    let ns = |time: Timestamp| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
+    let age = ns(now) - ns(body.mtime.min(body.ctime));
+    (0..TICK_NS).contains(&age)
+}
+
+/// Whether the content of this file may be changed at all.
+///
+/// Errors: `IsADirectory`, `Invalid` for other kinds; `NotPermitted`; `Encrypted`.
+pub(crate) fn check_writable_file(body: &Body) -> Result<()> {
+    match body.file_kind() {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Error::IsADirectory),
+        _ => return Err(Error::Invalid("not a regular file")),
+    }
+    if body.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    if body.flags.contains(InodeFlags::VERITY) {
+        return Err(Error::NotPermitted);
+    }
+    if body.flags.contains(InodeFlags::ENCRYPT) {
+        return Err(Error::Encrypted);
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! What changes of a map may dirty, counted before they begin.
+//!
+//! ```text
+//!   insert one extent     path (depth) + new nodes (depth + 1), each with its bitmap and descriptor
+//!   allocate one run      bitmap, descriptor
+//!   free one extent       bitmap and descriptor of every group it can reach into
+//!   store                 one block of the inode table
+//! ```
+//!
+//! Every figure is the worst case of its step. A step that would not fit the running transaction
+//! ends or restarts its handle, see `map/steps.rs`.
+
+use crate::inode::Body;
+use crate::map::Run;
+use crate::map::steps::{STEP_REVOKES, STEP_RUNS};
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::block_map::pointers_per_block;
+use extant_ondisk::extent::{MAX_DEPTH, MAX_LEN};
+
+/// A bitmap block and the block of its descriptor.
+const GROUP: u32 = 2;
+
+impl Volume {
+    /// Storing an inode that keeps its owner: the block of the inode table, and the quota files.
+    pub(crate) fn store_credits(&self) -> u32 {
+        1 + self.quota_credits(1)
+    }
+
+    /// Bitmaps and descriptors of `runs` runs, wherever they lie.
+    fn group_credits(&self, runs: u32) -> u32 {
+        GROUP * runs.min(self.layout.groups_count())
+    }
+
+    /// Groups that one extent can reach into.
+    fn groups_of_extent(&self) -> u32 {
+        (MAX_LEN / self.blocks_per_group() + 2).min(self.layout.groups_count())
+    }
+
+    fn blocks_per_group(&self) -> u32 {
+        self.layout.blocks_per_group().max(1)
+    }
+
+    /// One more entry in an extent tree: every node of the path, and a new one beside each and
+    /// above all.
+    fn extent_credits(&self, body: &Body) -> u32 {
+        let depth = self.depth(body);
+        depth + (depth + 1) + self.group_credits(depth + 1)
+    }
+
+    fn depth(&self, body: &Body) -> u32 {
+        let depth = crate::map::extent::node::depth(&body.disk.i_block);
+        u32::from(depth.min(MAX_DEPTH))
+    }
+
+    /// Giving blocks to the start of a hole of `len` blocks, with what records it.
+    pub(crate) fn fill_credits(&self, body: &Body, len: u32) -> Credits {
+        let records = if body.disk.has_extents() {
+            self.extent_credits(body)
+        } else {
+            // Pointer blocks: those of the run, and one on each level above at either end.
+            let blocks = len / pointers_per_block(self.block_size()) + 2 + 4;
+            blocks + self.group_credits(blocks)
+        };
+        // One run may be given back: another one was needed.
+        Credits::blocks(records + self.group_credits(2))
+    }
+
+    /// Changing the state of one run of blocks: an extent in three.
+    pub(crate) fn convert_credits(&self, body: &Body) -> Credits {
+        Credits { blocks: 2 * self.extent_credits(body), revokes: 1 + self.depth(body) }
+    }
+
+    /// The inode and the first step of giving blocks to `runs`.
+    pub(crate) fn first_fill_credits(&self, body: &Body, runs: &[Run]) -> Credits {
+        let longest = runs.iter().map(|run| run.len).max().unwrap_or(0);
+        let (fill, convert) = (self.fill_credits(body, longest), self.convert_credits(body));
+        Credits {
+            blocks: self.store_credits() + fill.blocks.max(convert.blocks),
+            revokes: convert.revokes,
+        }
+    }
+
+    /// The inode, and the first conversion where there is one.
+    pub(crate) fn first_convert_credits(&self, body: &Body, any: bool) -> Credits {
+        let convert = if any { self.convert_credits(body) } else { Credits::default() };
+        Credits { blocks: self.store_credits() + convert.blocks, revokes: convert.revokes }
+    }
+
+    /// One step of taking blocks out of a map and freeing them.
+    pub(crate) fn unmap_credits(&self, body: &Body) -> Credits {
+        let data = if self.content_is_metadata(body) { STEP_REVOKES } else { 0 };
+        if body.disk.has_extents() {
+            return Credits {
+                blocks: 2 * self.extent_credits(body) + self.group_credits(self.groups_of_extent()),
+                revokes: data + self.depth(body) + 1,
+            };
+        }
+        // Each run may be one pointer block's worth and lie across a border of groups.
+        let spread = STEP_RUNS * pointers_per_block(self.block_size()) / self.blocks_per_group();
+        Credits {
+            blocks: STEP_RUNS + 3 + self.group_credits(3 * STEP_RUNS + spread + 2),
+            revokes: data + STEP_RUNS,
+        }
+    }
+
+    /// Moving the extents of one leaf: the nodes above it too.
+    pub(crate) fn shift_credits(&self, body: &Body) -> Credits {
+        Credits::blocks(self.depth(body))
+    }
+
+    /// Moving inline content into blocks: an inode's worth of them, and the inode.
+    pub(crate) fn inline_credits(&self) -> Credits {
+        let blocks = self.block_size().blocks_for(self.layout.inode_size() as u64) as u32;
+        let nodes = 6 + self.group_credits(6);
+        Credits::blocks(self.store_credits() + blocks * nodes)
+    }
+
+    /// Makes sure that `handle` can do one more step.
+    ///
+    /// Errors: `NoSpace` when the transaction has no room for it: the step is for another handle.
+    pub(crate) fn more_credits(&self, handle: &Handle<'_>, step: Credits) -> Result<()> {
+        if handle.extend(step)? { Ok(()) } else { Err(Error::NoSpace) }
+    }
+}

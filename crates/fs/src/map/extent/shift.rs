@@ -1,0 +1,129 @@
+//! Moving extents to other logical blocks, where they lie in the tree.
+//!
+//! ```text
+//!   left 8 by 3     [0 2][8 10] │ [14 20]         one leaf a call; its entries from 8 on, and the
+//!                   [0 2][5  7] │ [14 20]   ◄──   keys above it where its first one changed
+//!                   [0 2][5  7] │ [11 17]   ◄──   the next call
+//! ```
+//!
+//! The order stays, so no entry leaves its leaf and no block is needed.
+
+use crate::inode::Body;
+use crate::map::LOGICAL_END;
+use crate::map::extent::insert::insert_apart;
+use crate::map::extent::node::{self, Entry};
+use crate::map::extent::path::{Path, edit, fix_keys, with_bytes};
+use crate::map::extent::truncate::piece;
+use crate::volume::Volume;
+use extant_base::{Ino, LogicalBlock, Result};
+use extant_journal::Handle;
+use extant_ondisk::extent::Extent;
+use std::ops::Range;
+
+/// Moves the extents of one leaf, from logical block `from` on, `by` blocks to the left, where
+/// nothing is mapped. Where the next leaf begins; `None` behind the last.
+///
+/// The caller stores the inode. Errors: `Corrupt`, `Device`.
+pub(crate) fn left(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    from: u32,
+    by: u32,
+) -> Result<Option<u32>> {
+    let path = Path::to(volume, ino, body, LogicalBlock(from))?;
+    let next = path.next_key(body).map(|key| key.0);
+    move_entries(&path, volume, ino, body, handle, from, |at| at - by)?;
+    Ok(next)
+}
+
+/// Moves the extents of the last leaf before `range.end`, from `range.start` on, `by` blocks to the
+/// right. What is left to move ends at the block that comes back; `None` when nothing is.
+///
+/// The caller stores the inode, and sees that no extent comes to end behind the last block a file
+/// can have. Errors: `Corrupt`, `Device`.
+pub(crate) fn right(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    range: Range<u32>,
+    by: u32,
+) -> Result<Option<u32>> {
+    let path = Path::to(volume, ino, body, LogicalBlock(range.end - 1))?;
+    let first = with_bytes(&path.leaf().place, body, |bytes| {
+        (node::entries(bytes) > 0).then(|| node::key(bytes, 0))
+    });
+    move_entries(&path, volume, ino, body, handle, range.start, |at| at + by)?;
+    let is_first = path.steps[..path.depth()].iter().all(|step| step.slot == 0);
+    Ok(first.map(|key| key.0).filter(|first| *first > range.start && !is_first))
+}
+
+fn move_entries(
+    path: &Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    from: u32,
+    to: impl Fn(u32) -> u32,
+) -> Result<()> {
+    let leaf = path.leaf();
+    let place = &leaf.place;
+    let first = with_bytes(place, body, |bytes| {
+        (0..node::entries(bytes)).find(|n| node::key(bytes, *n).0 >= from)
+    });
+    let Some(first) = first else { return Ok(()) };
+    edit(place, volume, ino, body, handle, |bytes| {
+        for n in first..node::entries(bytes) {
+            let key = node::key(bytes, n);
+            node::set_key(bytes, n, LogicalBlock(to(key.0)));
+        }
+    })?;
+    if first == 0 { fix_keys(path, volume, ino, body, handle) } else { Ok(()) }
+}
+
+/// The logical block behind the last one that is mapped.
+///
+/// Errors: `Corrupt`, `Device`.
+pub(crate) fn mapped_end(volume: &Volume, ino: Ino, body: &Body) -> Result<u32> {
+    let path = Path::to(volume, ino, body, LogicalBlock(LOGICAL_END - 1))?;
+    let leaf = path.leaf();
+    Ok(leaf.slot.checked_sub(1).map_or(0, |slot| {
+        let last = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
+        last.logical.0 + last.len
+    }))
+}
+
+/// Cuts the extent that lies across the front of logical block `at` in two.
+///
+/// The caller stores the inode. Errors: `NoSpace` (tree unchanged), `Corrupt`, `Device`.
+pub(crate) fn split_at(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    at: u32,
+) -> Result<()> {
+    let path = Path::to(volume, ino, body, LogicalBlock(at))?;
+    let leaf = path.leaf();
+    let Some(slot) = leaf.slot.checked_sub(1) else { return Ok(()) };
+    let old = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
+    let end = old.logical.0 + old.len;
+    if old.logical.0 >= at || end <= at {
+        return Ok(());
+    }
+    let set = |body: &mut Body, extent: Extent| {
+        edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            node::set(bytes, slot, Entry::leaf(extent));
+        })
+    };
+    set(body, piece(old, old.logical.0..at))?;
+    // As an entry of its own: joined with the first part it would be one again.
+    let done = insert_apart(volume, ino, body, handle, piece(old, at..end));
+    if done.is_err() {
+        set(body, old)?;
+    }
+    done
+}

@@ -1,0 +1,78 @@
+//! What a change of attributes may dirty, counted before it begins.
+//!
+//! ```text
+//!   the inode │ old block, new block, each with bitmap and descriptor │ counts of all values
+//!   a value made: slot, bitmaps, map, blocks │ a value freed: the same, and a revoke for each block
+//! ```
+
+use crate::inode::Body;
+use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::volume::Volume;
+use crate::xattr::list::{Attribute, Stored};
+use extant_base::{Ino, Result};
+use extant_journal::Credits;
+use extant_ondisk::features::Incompat;
+
+/// A block of attributes, its bitmap and its descriptor.
+const BLOCK: u32 = 3;
+
+impl Volume {
+    /// Setting or removing one attribute, with a value of `len` bytes.
+    ///
+    /// Errors: `Corrupt` for malformed attributes; `Device`.
+    pub(crate) fn xattr_credits(&self, ino: Ino, body: &Body, len: usize) -> Result<Credits> {
+        let mut credits =
+            Credits { blocks: self.store_credits() + 2 * BLOCK + SUPERBLOCK_CREDITS, revokes: 1 };
+        if self.has_incompat(Incompat::EA_INODE) {
+            let sizes = self.value_sizes(ino, body)?;
+            credits.blocks += sizes.len() as u32 + self.quota_credits(1);
+            // One is made, one is freed at the most.
+            let freed = self.value_credits(sizes.into_iter().max().unwrap_or(0));
+            let made = self.value_credits(len as u64);
+            credits.blocks += made.blocks + freed.blocks;
+            credits.revokes += made.revokes + freed.revokes;
+        }
+        Ok(credits)
+    }
+
+    /// Giving back everything the attributes hold outside of the inode.
+    ///
+    /// Errors: as [`Volume::xattr_credits`].
+    #[allow(dead_code, reason = "releasing an inode in steps will call it")]
+    pub(crate) fn xattr_release_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
+        let mut credits = Credits { blocks: BLOCK + self.quota_credits(1), revokes: 1 };
+        if self.has_incompat(Incompat::EA_INODE) {
+            for size in self.value_sizes(ino, body)? {
+                let freed = self.value_credits(size);
+                credits.blocks += 1 + freed.blocks;
+                credits.revokes += freed.revokes;
+            }
+        }
+        Ok(credits)
+    }
+
+    /// Making or freeing an inode that holds a value of `len` bytes.
+    fn value_credits(&self, len: u64) -> Credits {
+        if len == 0 {
+            return Credits::default();
+        }
+        let blocks = self.block_size().blocks_for(len) as u32; // at most 16 MiB
+        let groups = self.layout.groups_count();
+        // Slot, inode bitmap, descriptor, a block bitmap that becomes real; a node or a pointer
+        // block; and, block by block, wherever they lie.
+        let nodes = 2;
+        Credits {
+            blocks: 1 + 3 + blocks + 2 * nodes + 2 * (blocks + nodes).min(groups),
+            revokes: blocks + nodes,
+        }
+    }
+
+    fn value_sizes(&self, ino: Ino, body: &Body) -> Result<Vec<u64>> {
+        let size = |attribute: &Attribute| match attribute.value {
+            Stored::InInode { size, .. } => Some(u64::from(size)),
+            Stored::Here(_) => None,
+        };
+        let tail = self.xattr_tail_list(ino, body)?;
+        Ok(tail.iter().chain(&self.xattr_block_list(ino, body)?).filter_map(size).collect())
+    }
+}

@@ -1,0 +1,175 @@
+//! Attributes by the names that callers use: which there are, and which errors who asks gets.
+//!
+//! ```text
+//!   user.       regular files and directories        trusted. security. gnu.   every file
+//!   system.posix_acl_access, _default                 not symlinks; the second directories only
+//!   anything else                                     NotSupported
+//! ```
+//!
+//! Source: xattr(7), setxattr(2).
+
+use crate::filesystem::Filesystem;
+use crate::inode::{Body, Inode};
+use crate::node::Node;
+use crate::path::Last;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::xattr::NameIndex;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// The longest full name, in bytes.
+const NAME_MAX: usize = 255;
+/// The longest value, in bytes.
+const VALUE_MAX: usize = 65536;
+
+/// What must be so before an attribute is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum XattrMode {
+    /// Whatever is there.
+    #[default]
+    Any,
+    /// It is not there: else `Exists`.
+    Create,
+    /// It is there: else `NoAttribute`.
+    Replace,
+}
+
+impl Filesystem {
+    /// Sets an extended attribute; access control lists come as system calls have them, and set the
+    /// mode. Symlinks are not followed.
+    ///
+    /// Errors: `Exists`, `NoAttribute` as `mode` says; `OutOfRange` for a name that is empty or
+    /// longer than 255 bytes; `TooBig` for a value longer than 64 KiB; `NotSupported` for a name
+    /// that no attribute of the file can have; `NotPermitted` for `user.` on other than files and
+    /// directories, and where flags forbid it; `Invalid` for a malformed list; `NoSpace` where it
+    /// does not fit; `ReadOnly`, `Corrupt`, `Device`. Locks: takes `Inode`, then a handle.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use extant::{OpenOptions, XattrMode};
+    /// let fs = OpenOptions::new().write(true).open("disk.img")?;
+    /// fs.set_xattr("/etc/motd", "user.mime", b"text/plain", XattrMode::Any)?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
+    }
+
+    /// Removes an extended attribute. Symlinks are not followed.
+    ///
+    /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        let inode = self.resolve(path.as_ref(), Last::Keep)?;
+        self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
+    }
+}
+
+impl Node {
+    /// The names of the extended attributes, with their prefixes.
+    ///
+    /// Errors: `Corrupt`, `Device`. Locks: takes `Inode`, shared.
+    pub fn xattrs(&self) -> Result<Vec<OsString>> {
+        let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+
+    /// The value of an extended attribute; access control lists as system calls have them.
+    ///
+    /// Errors: `NoAttribute`; else, and locks, as [`Node::xattrs`].
+    pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        let name = name.as_ref().as_bytes();
+        let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
+        value.ok_or(Error::NoAttribute)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// Errors and locks: as [`Filesystem::set_xattr`].
+    pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
+    pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
+    }
+}
+
+impl Volume {
+    /// Sets the attribute with this full name, or removes it when `value` is `None`.
+    ///
+    /// Errors and locks: as [`Filesystem::set_xattr`].
+    pub(crate) fn set_xattr(
+        &self,
+        inode: &Inode,
+        full: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let (index, name) = split_name(full)?;
+        if value.is_some_and(|value| value.len() > VALUE_MAX) {
+            return Err(Error::TooBig);
+        }
+        let mut body = inode.write();
+        let body = &mut *body;
+        check_attribute(body, index)?;
+        let len = value.map_or(0, <[u8]>::len);
+        let handle = self.journal.start(self.xattr_credits(inode.ino, body, len)?)?;
+        let done = self.xattr_set(&handle, inode.ino, body, index, name, value, mode);
+        if done.is_ok() {
+            body.ctime = self.environment.now();
+        }
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        match done {
+            // A list that is not there says what the mode says.
+            Err(Error::NoAttribute) if is_list(index) && value.is_none() => Ok(()),
+            done => done,
+        }
+    }
+}
+
+fn is_list(index: NameIndex) -> bool {
+    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
+}
+
+fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8])> {
+    if full.is_empty() || full.len() > NAME_MAX {
+        return Err(Error::OutOfRange);
+    }
+    if [&b"user."[..], b"trusted.", b"security.", b"gnu."].contains(&full) {
+        return Err(Error::Invalid("an attribute name is only a prefix"));
+    }
+    match NameIndex::split(full) {
+        Some((NameIndex::SYSTEM | NameIndex::RICHACL, _)) | None => {
+            Err(Error::NotSupported("an attribute of no namespace ext4 knows"))
+        }
+        Some(split) => Ok(split),
+    }
+}
+
+fn check_attribute(body: &Body, index: NameIndex) -> Result<()> {
+    let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    if body.flags.intersects(fixed) {
+        return Err(Error::NotPermitted);
+    }
+    let plain = matches!(body.file_kind(), FileKind::Regular | FileKind::Directory);
+    match index == NameIndex::USER && !plain {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
+}
