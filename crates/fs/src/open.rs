@@ -19,7 +19,6 @@ use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,28 +42,12 @@ pub struct OpenOptions {
     lock: bool,
     recover: bool,
     cache_bytes: usize,
-    journal_device: Option<JournalDevice>,
+    journal_device: Option<PathBuf>,
     one_transaction: bool,
     commit_interval: Option<Duration>,
     enforce_quota: bool,
     on_error: Option<ErrorHook>,
     environment: Environment,
-}
-
-/// Where an external journal is.
-#[derive(Clone)]
-enum JournalDevice {
-    Path(PathBuf),
-    Open(Arc<dyn BlockDevice>),
-}
-
-impl fmt::Debug for JournalDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JournalDevice::Path(path) => path.fmt(f),
-            JournalDevice::Open(_) => f.write_str("an open device"),
-        }
-    }
 }
 
 impl Default for OpenOptions {
@@ -149,13 +132,7 @@ impl OpenOptions {
 
     /// The device of the volume's external journal.
     pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
-        self.journal_device = Some(JournalDevice::Path(path.into()));
-        self
-    }
-
-    /// The device of the volume's external journal, open already.
-    pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
-        self.journal_device = Some(JournalDevice::Open(device));
+        self.journal_device = Some(path.into());
         self
     }
 
@@ -391,11 +368,8 @@ impl OpenOptions {
 
     /// The device of the external journal, if one was given: an overlay of it unless to write.
     fn external_journal(&self, hold: Option<&Hold>) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let external = match &self.journal_device {
-            Some(JournalDevice::Path(path)) => self.open_file(path)?,
-            Some(JournalDevice::Open(device)) => Arc::clone(device),
-            None => return Ok(None),
-        };
+        let Some(path) = &self.journal_device else { return Ok(None) };
+        let external = self.open_file(path)?;
         Ok(Some(match (self.write, hold) {
             (true, Some(hold)) => hold.guard(external),
             (true, None) => external,
