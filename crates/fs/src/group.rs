@@ -15,6 +15,7 @@
 use crate::alloc::free_extents::FreeExtents;
 use crate::alloc::group_edit::Map;
 use crate::alloc::pending::Pending;
+use crate::alloc::preallocation::Held;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
@@ -66,10 +67,12 @@ pub(crate) struct Group {
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
     /// The free clusters as runs, from the first allocation on: what is clear in the bitmap, less
-    /// what waits.
+    /// what waits and what is held.
     pub(crate) free: Option<FreeExtents>,
     /// Clear in the bitmap, but not to be handed out before a commit.
     pub(crate) pending: Pending,
+    /// Clear in the bitmap, but kept for files that grow.
+    pub(crate) held: Held,
     /// No inode below this slot is free.
     pub(crate) inode_hint: u32,
 }

@@ -14,8 +14,10 @@
 //! it before and opens the volume again.
 
 use crate::alloc::bulk::BulkCursor;
+use crate::alloc::claims::Reserved;
 use crate::alloc::group_index::GroupIndex;
 use crate::alloc::pending::PendingGroups;
+use crate::alloc::preallocation::Preallocations;
 use crate::environment::Environment;
 use crate::errors::{ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
@@ -60,6 +62,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) short_cuts: bool,
     /// Told of every damage that is met.
     pub(crate) on_error: Option<ErrorHook>,
+    /// Data may take the blocks that are reserved for root.
+    pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
     pub(crate) quota: Option<QuotaPolicy>,
 }
@@ -75,6 +79,7 @@ impl Default for VolumeOptions {
             free_later: false,
             short_cuts: true,
             on_error: None,
+            privileged: true,
             quota: None,
         }
     }
@@ -105,6 +110,12 @@ pub(crate) struct Volume {
     pub(crate) group_index: GroupIndex,
     /// Groups with freed clusters that wait for a commit.
     pub(crate) pending_groups: PendingGroups,
+    /// Where clusters are held for files that grow.
+    pub(crate) preallocations: Preallocations,
+    /// Clusters promised to data that is not allocated yet.
+    pub(crate) reserved: Arc<Reserved>,
+    /// Data may take the blocks that are reserved for root.
+    pub(crate) privileged: bool,
     /// Inodes in use; see [`Volume::inode`].
     pub(crate) inodes: InodeTable,
     /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
@@ -221,6 +232,9 @@ impl Volume {
             groups: GroupTable::new(layout.groups_count()),
             group_index: GroupIndex::new(layout.groups_count()),
             pending_groups: PendingGroups::new(),
+            preallocations: Preallocations::new(),
+            reserved: Arc::default(),
+            privileged: options.privileged,
             inodes: InodeTable::new(options.inodes),
             free_clusters: AtomicI64::new(i64::try_from(free_clusters).unwrap_or(i64::MAX)),
             free_inodes: AtomicI64::new(i64::from(at_open.free_inodes)),

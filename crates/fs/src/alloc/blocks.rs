@@ -8,8 +8,10 @@
 //! A run lies in one group, may be shorter than asked for, and is never empty. With bigalloc whole
 //! clusters change hands. Source: ext4 documentation, "Block and Inode Allocation Policy".
 
+use crate::alloc::claims::Claim;
 use crate::alloc::free_extents::Span;
 use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::alloc::preallocation::Growth;
 use crate::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
@@ -36,6 +38,10 @@ pub(crate) struct Request {
     pub(crate) below: u64,
     /// How to look.
     pub(crate) search: Search,
+    /// On what right.
+    pub(crate) claim: Claim,
+    /// The regular file they are for, which may go on growing.
+    pub(crate) growth: Option<Growth>,
 }
 
 /// Blocks that were handed out.
@@ -58,10 +64,16 @@ impl Volume {
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
         self.absorb_durable(ABSORB_AT_ONCE);
         let ratio = self.layout.cluster_ratio();
-        let want = request.want.div_ceil(ratio).max(1);
-        let mut found = self.climb(handle, &request, want)?;
-        if found.is_none() && self.absorb_durable(usize::MAX) > 0 {
-            found = self.climb(handle, &request, want)?;
+        let want = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
+        if want == 0 {
+            return Err(Error::NoSpace);
+        }
+        let mut found = self.find_clusters(handle, &request, want)?;
+        if found.is_none() {
+            let absorbed = self.absorb_durable(usize::MAX) > 0;
+            if self.discard_all_preallocations() || absorbed {
+                found = self.climb(handle, &request, want, None)?;
+            }
         }
         let (nr, span) = found.ok_or(Error::NoSpace)?;
         let run = self.run_of(nr, span);
@@ -69,6 +81,22 @@ impl Volume {
             self.bulk.advance(BlockNr(run.start.0 + u64::from(run.len)));
         }
         Ok(run)
+    }
+
+    /// Takes clusters out of what is held for the file, else out of what is free.
+    fn find_clusters(
+        &self,
+        handle: &Handle<'_>,
+        request: &Request,
+        want: u32,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        let hold = self.plan_hold(request, want);
+        if let Some(hold) = hold
+            && let Some(found) = self.take_held(handle, hold.owner, request, want)?
+        {
+            return Ok(Some(found));
+        }
+        self.climb(handle, request, want, hold)
     }
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
@@ -163,7 +191,9 @@ impl Volume {
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.bulk.goal() } else { goal };
-        let run = self.allocate(handle, Request { goal, want: 1, below, search })?;
+        let (claim, growth) = (Claim::Metadata, None);
+        let wish = Request { goal, want: 1, below, search, claim, growth };
+        let run = self.allocate(handle, wish)?;
         body.disk.sectors += self.sectors(u64::from(run.len));
         Ok(run.start)
     }

@@ -10,6 +10,7 @@
 
 use crate::alloc::free_extents::{FreeExtents, Span};
 use crate::alloc::ladder::Pick;
+use crate::alloc::preallocation::{Hold, Owner};
 use crate::group::{Bitmap, GroupState};
 use crate::volume::Volume;
 use extant_base::lock::MutexGuard;
@@ -102,10 +103,33 @@ impl<'a> GroupEdit<'a> {
             Some(span) => Some(span),
             None => pick.from(self.free_extents()?),
         };
-        match found {
-            Some(span) if !self.all(span, false) => Err(self.miscounted()),
-            found => Ok(found),
+        if let Some(span) = found {
+            self.check_free(span)?;
         }
+        Ok(found)
+    }
+
+    /// Whether the bitmap says, too, that `span` is free. Errors: `Corrupt(BitmapCount)`.
+    pub(super) fn check_free(&self, span: Span) -> Result<()> {
+        if self.all(span, false) { Ok(()) } else { Err(self.miscounted()) }
+    }
+
+    /// Holds what is free right behind `span` for the owner, whose older hold in this group goes;
+    /// whether it holds anything now.
+    pub(super) fn hold_behind(&mut self, span: Span, hold: Hold) -> bool {
+        let GroupState { free: Some(free), held, .. } = &mut *self.state else { return false };
+        if !held.has_room_for(hold.owner) {
+            return false;
+        }
+        let behind = free.at(span.end(), hold.room);
+        let behind = behind.unwrap_or(Span { start: span.end(), len: 0 });
+        if behind.len > 0 {
+            free.take(behind);
+        }
+        if let Some(old) = held.put(hold.owner, behind) {
+            free.release(old);
+        }
+        behind.len > 0
     }
 
     /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
@@ -116,7 +140,8 @@ impl<'a> GroupEdit<'a> {
         let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters)?;
         let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
-        self.state.pending.spans().all(apart).then_some(span)
+        let kept = self.state.pending.spans().chain(self.state.held.spans());
+        kept.into_iter().all(apart).then_some(span)
     }
 
     fn miscounted(&self) -> Error {
@@ -134,7 +159,7 @@ impl<'a> GroupEdit<'a> {
             if free.free() != self.desc.free_clusters {
                 return Err(self.miscounted());
             }
-            for span in self.state.pending.spans() {
+            for span in self.state.pending.spans().chain(self.state.held.spans()) {
                 free.take_any(span);
             }
             self.state.free = Some(free);
@@ -224,6 +249,7 @@ impl<'a> GroupEdit<'a> {
         self.sum_anew();
         if self.map == Map::Blocks {
             self.state.free = None;
+            self.state.held.clear();
         }
         Ok(flipped)
     }
@@ -307,6 +333,7 @@ fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc:
     match map {
         Map::Blocks => {
             state.free = None;
+            state.held.clear();
             let lost = i64::from(desc.free_clusters);
             volume.free_clusters.fetch_sub(lost, Ordering::Relaxed);
             volume.group_index.set(nr, 0);
@@ -320,11 +347,21 @@ fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc:
 
 /// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
 pub(super) fn release_pending(volume: &Volume, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
+    give_back(volume, nr, |state| state.pending.pop_durable(&is_durable));
+}
+
+/// Gives back what `owner` holds in `nr`. Locks: takes `Group`.
+pub(super) fn release_held(volume: &Volume, nr: GroupNr, owner: Owner) {
+    give_back(volume, nr, |state| state.held.remove(owner));
+}
+
+/// Gives the spans that `next` takes out of a group's lists to its free extents.
+fn give_back(volume: &Volume, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
     let descriptor = volume.descriptor_block(nr);
     let mut state = volume.group(nr).state.lock();
     let counted =
         descriptor.map_or(0, |(block, place)| GroupDesc::parse(&block.read()[place]).free_clusters);
-    while let Some(span) = state.pending.pop_durable(&is_durable) {
+    while let Some(span) = next(&mut state) {
         if let Some(free) = state.free.as_mut() {
             free.release(span);
         }

@@ -168,6 +168,7 @@ impl Volume {
         let at = Site::of_ino(ino);
         let place = self.layout.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let nr = place.group;
+        self.discard_preallocation(ino);
         if self.group(nr).is_bad(Map::Inodes) {
             // A leak is safe; the damage was reported when it was found.
             return Ok(());

@@ -17,6 +17,7 @@ use crate::alloc::blocks::{Request, Search};
 use crate::alloc::free_extents::{FreeExtents, Span};
 use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::alloc::group_index::{level_of, sure_level};
+use crate::alloc::preallocation::Hold;
 use crate::volume::Volume;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
@@ -28,10 +29,10 @@ const VISITS: u32 = 64;
 /// A search inside one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pick {
-    /// `want` clusters at this one, else the shortest run that holds `want`.
-    At(u32, u32),
-    /// The shortest run that holds so many clusters.
-    Whole(u32),
+    /// `want` clusters at `goal`; else as [`Pick::Whole`].
+    At { goal: u32, want: u32, room: u32 },
+    /// The shortest run that holds `want` clusters and `room` behind them; else, `want` alone.
+    Whole { want: u32, room: u32 },
     /// The longest run if it has at least `least` clusters, cut to `want`.
     Longest { least: u32, want: u32 },
     /// The first free clusters at or behind this one, up to `want`.
@@ -42,10 +43,14 @@ impl Pick {
     /// The answer of the free extents.
     pub(super) fn from(self, free: &FreeExtents) -> Option<Span> {
         match self {
-            Pick::At(goal, want) => {
-                free.at(goal, want).filter(|span| span.len == want).or_else(|| free.best_fit(want))
+            Pick::At { goal, want, room } => free
+                .at(goal, want)
+                .filter(|span| span.len == want)
+                .or_else(|| Pick::Whole { want, room }.from(free)),
+            Pick::Whole { want, room } => {
+                let roomy = free.best_fit(want.saturating_add(room));
+                roomy.map(|span| Span { len: want, ..span }).or_else(|| free.best_fit(want))
             }
-            Pick::Whole(want) => free.best_fit(want),
             Pick::Longest { least, want } => {
                 free.longest(want).filter(|_| free.longest_len() >= least)
             }
@@ -60,16 +65,18 @@ impl Pick {
                 .map(|run| Span { start: run.start, len: run.end - run.start })
         };
         let cut = |span: Span, want: u32| Span { len: span.len.min(want), ..span };
-        let best = |want| {
-            runs().filter(|run| run.len >= want).min_by_key(|run| run.len).map(|run| cut(run, want))
-        };
+        let best = |least| runs().filter(|run| run.len >= least).min_by_key(|run| run.len);
         match self {
-            Pick::At(goal, want) => bitmap::next_zero_run(map, goal.min(clusters)..clusters)
-                .map(|run| Span { start: run.start, len: run.end - run.start })
-                .filter(|run| run.start == goal && run.len >= want)
-                .map(|run| cut(run, want))
-                .or_else(|| best(want)),
-            Pick::Whole(want) => best(want),
+            Pick::At { goal, want, room } => {
+                bitmap::next_zero_run(map, goal.min(clusters)..clusters)
+                    .map(|run| Span { start: run.start, len: run.end - run.start })
+                    .filter(|run| run.start == goal && run.len >= want)
+                    .map(|run| cut(run, want))
+                    .or_else(|| Pick::Whole { want, room }.scan(map, clusters))
+            }
+            Pick::Whole { want, room } => {
+                best(want.saturating_add(room)).or_else(|| best(want)).map(|run| cut(run, want))
+            }
             Pick::Longest { least, want } => runs()
                 .max_by_key(|run| run.len)
                 .filter(|run| run.len >= least)
@@ -86,6 +93,8 @@ struct Climb {
     /// One behind the last group that may be used.
     end: u32,
     visits: u32,
+    /// What to hold behind what is found.
+    hold: Option<Hold>,
 }
 
 impl Volume {
@@ -95,27 +104,33 @@ impl Volume {
         handle: &Handle<'_>,
         request: &Request,
         want: u32,
+        hold: Option<Hold>,
     ) -> Result<Option<(GroupNr, Span)>> {
         let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
-        let mut climb = Climb { first, end: self.groups_below(request.below), visits: VISITS };
+        let end = self.groups_below(request.below);
+        let mut climb = Climb { first, end, visits: VISITS, hold };
         if request.search == Search::Next {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
+        let room = hold.map_or(0, |hold| hold.room);
+        let at = Pick::At { goal: bit, want, room };
         if first.0 < climb.end
-            && let Some(span) = self.allocate_in(handle, first, Pick::At(bit, want))?
+            && let Some(span) = self.allocate_in(handle, &climb, first, at)?
         {
             return Ok(Some((first, span)));
         }
-        let (sure, perhaps) = (sure_level(want), level_of(want));
-        let mut steps = vec![(sure, Pick::Whole(want))];
-        if perhaps < sure {
-            steps.push((perhaps, Pick::Whole(want)));
-        }
+        let (roomy, sure, perhaps) =
+            (sure_level(want.saturating_add(room)), sure_level(want), level_of(want));
+        let whole = Pick::Whole { want, room };
+        // Levels that are the same are asked once.
+        let steps =
+            [Some(roomy), (sure < roomy).then_some(sure), (perhaps < sure).then_some(perhaps)];
+        let steps = steps.into_iter().flatten().map(|level| (level, whole));
         let shorter = (1..=perhaps).rev().map(|level| {
             let least = 1 << (level - 1);
             (level, Pick::Longest { least, want })
         });
-        for (level, pick) in steps.into_iter().chain(shorter) {
+        for (level, pick) in steps.chain(shorter) {
             let found = self.climb_level(handle, &mut climb, level, pick)?;
             if found.is_some() {
                 return Ok(found);
@@ -150,7 +165,7 @@ impl Volume {
                 if climb.visits == 0 && level > 1 {
                     return Ok(None);
                 }
-                if let Some(span) = self.allocate_in(handle, nr, pick)? {
+                if let Some(span) = self.allocate_in(handle, climb, nr, pick)? {
                     return Ok(Some((nr, span)));
                 }
                 climb.visits = climb.visits.saturating_sub(1);
@@ -169,7 +184,8 @@ impl Volume {
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
         if climb.first.0 < climb.end
-            && let Some(span) = self.allocate_in(handle, climb.first, Pick::Next(bit, want))?
+            && let Some(span) =
+                self.allocate_in(handle, climb, climb.first, Pick::Next(bit, want))?
         {
             return Ok(Some((climb.first, span)));
         }
@@ -178,11 +194,17 @@ impl Volume {
 
     /// Takes what `pick` finds in group `nr`. A damaged group is noted, remembered, and has
     /// nothing.
-    fn allocate_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+    fn allocate_in(
+        &self,
+        handle: &Handle<'_>,
+        climb: &Climb,
+        nr: GroupNr,
+        pick: Pick,
+    ) -> Result<Option<Span>> {
         if self.group(nr).is_bad(Map::Blocks) || self.group_index.level(nr) == Some(0) {
             return Ok(None);
         }
-        match self.take_in(handle, nr, pick) {
+        match self.take_in(handle, climb.hold, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.note_error(&error);
                 self.give_up_block_map(nr);
@@ -192,7 +214,13 @@ impl Volume {
         }
     }
 
-    fn take_in(&self, handle: &Handle<'_>, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+    fn take_in(
+        &self,
+        handle: &Handle<'_>,
+        hold: Option<Hold>,
+        nr: GroupNr,
+        pick: Pick,
+    ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         let Some(span) = edit.pick(pick)? else {
@@ -201,8 +229,12 @@ impl Volume {
         };
         edit.flip(span, true, handle)?;
         edit.take(span);
+        let holder = hold.filter(|hold| edit.hold_behind(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
+        if let Some(hold) = holder {
+            self.note_hold(hold.owner, nr);
+        }
         Ok(Some(span))
     }
 }
@@ -232,14 +264,15 @@ mod tests {
             );
             let len = |span: Option<Span>| span.map(|span| span.len);
             for pick in [
-                Pick::At(place, want),
-                Pick::Whole(want),
+                Pick::At { goal: place, want, room: 0 },
+                Pick::Whole { want, room: 0 },
+                Pick::Whole { want, room: 20 },
                 Pick::Longest { least: 1, want },
                 Pick::Longest { least: 30, want },
             ] {
                 let (tree, scan) = (pick.from(&free), pick.scan(&map, CLUSTERS));
                 assert_eq!(len(tree), len(scan), "{pick:?}");
-                if matches!(pick, Pick::At(..)) && len(at) == Some(want) {
+                if matches!(pick, Pick::At { .. }) && len(at) == Some(want) {
                     assert_eq!(tree, at);
                     assert_eq!(scan, at);
                 }

@@ -5,6 +5,7 @@
 //!                                                     free extents   find, take
 //!                                                     bitmap         set bits          ┐ one unit:
 //!                                                     descriptor     count, flip sums  ┘ all or none
+//!                └ growing file: out of what is held for it ── preallocation
 //!   free                 ─► one group ─► pending ──its transaction is durable──► free extents
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod bulk;
+pub(crate) mod claims;
 pub(crate) mod free_extents;
 pub(crate) mod group_edit;
 pub(crate) mod group_index;
@@ -22,3 +24,4 @@ pub(crate) mod inodes;
 pub(crate) mod ladder;
 pub(crate) mod mark;
 pub(crate) mod pending;
+pub(crate) mod preallocation;

@@ -116,6 +116,11 @@ impl PendingGroups {
 }
 
 impl Volume {
+    /// Whether changes go through a log.
+    pub(super) fn has_log(&self) -> bool {
+        false
+    }
+
     /// The transaction that what `handle` frees has to wait for; `None` without a log.
     pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
         let _ = handle;

@@ -11,12 +11,15 @@
 //! ```
 
 use crate::alloc::blocks::{Request, Search};
+use crate::alloc::claims::Claim;
+use crate::alloc::preallocation::Growth;
 use crate::inode::Body;
 use crate::map::{Run, Target, block_map, extent};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState, MAX_LEN};
+use extant_ondisk::inode::FileKind;
 use std::ops::Range;
 
 impl Volume {
@@ -127,7 +130,9 @@ impl Volume {
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
-        let wish = Request { goal, want: want + skip, below, search: self.search() };
+        let growth = self.growth(ino, body, LogicalBlock(logical.0 + want));
+        let (search, claim) = (self.search(), Claim::Data);
+        let wish = Request { goal, want: want + skip, below, search, claim, growth };
         self.quota_check(ino, body, self.sectors(want.into()))?;
         let got = self.allocate(handle, wish)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
@@ -154,6 +159,15 @@ impl Volume {
         let clusters = (skip + len).div_ceil(ratio);
         body.disk.sectors += self.sectors(u64::from(clusters) * u64::from(ratio));
         Ok(Run { logical, len, target: target(physical, state) })
+    }
+
+    /// How a regular file grows that gets blocks up to `end`.
+    fn growth(&self, ino: Ino, body: &Body, end: LogicalBlock) -> Option<Growth> {
+        if self.search() == Search::Next || body.file_kind() != FileKind::Regular {
+            return None;
+        }
+        let size = self.block_size().blocks_for(body.disk.size);
+        Some(Growth { ino, end: end.0.max(u32::try_from(size).unwrap_or(u32::MAX)) })
     }
 
     /// Where the next blocks of a file would be best: behind the blocks before them, else at
@@ -202,6 +216,7 @@ impl Volume {
         handle: &Handle<'_>,
         range: Range<u32>,
     ) -> Result<()> {
+        self.discard_preallocation(ino);
         if body.disk.has_extents() {
             let mut free = |body: &mut Body, gone: Extent| self.free_data(ino, body, handle, gone);
             extent::truncate::remove(self, ino, body, handle, range, &mut free)

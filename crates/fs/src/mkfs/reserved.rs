@@ -8,6 +8,7 @@
 //! ```
 
 use crate::alloc::blocks::{Request, Search};
+use crate::alloc::claims::Claim;
 use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
@@ -143,6 +144,8 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
+        claim: Claim::Metadata,
+        growth: None,
     };
     let double = volume.allocate(&handle, wish)?.start;
     // The reserve stands behind the descriptor blocks, in the first group and in each copy.
@@ -189,6 +192,8 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
+        claim: Claim::Metadata,
+        growth: None,
     };
     let double = volume.allocate(&handle, wish)?.start;
     let block = volume.journal.cache().get_new(double)?;
@@ -336,7 +341,14 @@ fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
 fn mmp_block(volume: &Volume) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let goal = volume.group_start(Ino::ROOT);
-    let wish = Request { goal, want: 1, below: u64::MAX, search: Search::Near };
+    let wish = Request {
+        goal,
+        want: 1,
+        below: u64::MAX,
+        search: Search::Near,
+        claim: Claim::Metadata,
+        growth: None,
+    };
     let nr = volume.allocate(&handle, wish)?.start;
     handle.stop()?;
     let mut block = vec![0u8; volume.block_size().bytes()];

@@ -8,6 +8,7 @@
 
 use super::{Bench, Random, features};
 use crate::alloc::blocks::{BlockRun, Request, Search};
+use crate::alloc::claims::Claim;
 use crate::mkfs::MkfsOptions;
 use crate::volume::Volume;
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Result};
@@ -15,7 +16,8 @@ use extant_journal::Credits;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn wish(goal: u64, want: u32) -> Request {
-    Request { goal: BlockNr(goal), want, below: u64::MAX, search: Search::Near }
+    let (search, claim, growth) = (Search::Near, Claim::Metadata, None);
+    Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
 }
 
 fn small_groups(block_bytes: u32, wish: &str) -> MkfsOptions {
