@@ -47,6 +47,8 @@ pub struct OpenOptions {
     commit_interval: Option<Duration>,
     enforce_quota: bool,
     on_error: Option<ErrorHook>,
+    use_reserve: bool,
+    short_cuts: bool,
     environment: Environment,
 }
 
@@ -73,6 +75,8 @@ impl OpenOptions {
             commit_interval: Some(Duration::from_secs(5)),
             enforce_quota: false,
             on_error: None,
+            use_reserve: true,
+            short_cuts: true,
             environment: Environment::default(),
         }
     }
@@ -173,6 +177,20 @@ impl OpenOptions {
     /// ```
     pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
         self.on_error = Some(ErrorHook(tell));
+        self
+    }
+
+    /// Whether data may take the blocks that the volume reserves for root (the default).
+    pub fn use_reserve(&mut self, use_reserve: bool) -> &mut OpenOptions {
+        self.use_reserve = use_reserve;
+        self
+    }
+
+    /// Whether free space is found and checksums follow without reading whole blocks (the
+    /// default). Without is for comparison.
+    #[doc(hidden)]
+    pub fn short_cuts(&mut self, short_cuts: bool) -> &mut OpenOptions {
+        self.short_cuts = short_cuts;
         self
     }
 
@@ -387,6 +405,8 @@ impl OpenOptions {
             },
             environment: self.environment.clone(),
             on_error: self.on_error.clone(),
+            privileged: self.use_reserve,
+            short_cuts: self.short_cuts,
             ..VolumeOptions::default()
         }
     }

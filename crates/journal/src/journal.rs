@@ -71,6 +71,11 @@ impl Journal {
         self.transactions.is_none()
     }
 
+    /// Whether nothing is committed before the end.
+    pub fn is_one_transaction(&self) -> bool {
+        self.transactions().is_some_and(Transactions::is_one)
+    }
+
     /// The cache of metadata blocks.
     #[inline]
     pub fn cache(&self) -> &MetaCache {

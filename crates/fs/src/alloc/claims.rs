@@ -96,7 +96,7 @@ impl Volume {
 
     /// Clusters that ordinary data never gets: the pool, and root's share for the unprivileged.
     fn kept_back(&self) -> i64 {
-        let has_pool = self.has_incompat(Incompat::EXTENTS) && self.has_log();
+        let has_pool = self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off();
         let pool = if has_pool { (self.layout.clusters_count() / 50).min(4096) } else { 0 };
         let ratio = u64::from(self.layout.cluster_ratio());
         let root = if self.privileged { 0 } else { self.at_open.reserved_blocks.div_ceil(ratio) };

@@ -109,32 +109,22 @@ impl PendingGroups {
     }
 
     /// The newest transaction that something waits for.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     fn newest(&self) -> Option<Tid> {
-        self.queue.lock().back().map(|&(tid, _)| tid)
+        let newer = |a: Tid, b: Tid| if b.is_after(a) { b } else { a };
+        self.queue.lock().iter().map(|&(tid, _)| tid).reduce(newer)
     }
 }
 
 impl Volume {
-    /// Whether changes go through a log.
-    pub(super) fn has_log(&self) -> bool {
-        false
-    }
-
     /// The transaction that what `handle` frees has to wait for; `None` without a log.
     pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
-        let _ = handle;
-        None
-    }
-
-    fn is_durable(&self, _tid: Tid) -> bool {
-        true
+        (!self.journal.is_off()).then(|| handle.tid())
     }
 
     /// Lets groups whose freed clusters became durable hand them out again, at most `most` groups.
     /// Returns how many there were. Locks: takes `Group`.
     pub(crate) fn absorb_durable(&self, most: usize) -> usize {
-        let is_durable = |tid| self.is_durable(tid);
+        let is_durable = |tid| self.journal.is_durable(tid);
         (0..most)
             .map_while(|_| self.pending_groups.pop_durable(is_durable))
             .map(|nr| release_pending(self, nr, is_durable))
@@ -147,14 +137,21 @@ impl Volume {
     /// Commits, so the caller holds no handle and no lock above `Rank::Handle`. Errors: `Device`,
     /// `Aborted`.
     pub(crate) fn reclaim_pending(&self) -> Result<bool> {
-        let Some(_newest) = self.pending_groups.newest() else { return Ok(false) };
-        Ok(self.absorb_durable(usize::MAX) > 0)
+        let discarded = self.discard_all_preallocations();
+        if let Some(newest) = self.pending_groups.newest()
+            && !self.journal.is_durable(newest)
+            && !self.journal.is_one_transaction()
+        {
+            self.journal.commit(newest)?;
+        }
+        Ok(self.absorb_durable(usize::MAX) > 0 || discarded)
     }
 
     /// Runs `operation`, which starts and stops its own handle; once more when it found no space
     /// though some only waited for a commit.
     ///
     /// `operation` leaves the volume whole when it fails. The caller holds no handle.
+    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn with_space_retry<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,

@@ -6,10 +6,10 @@
 //!   on disk        │used │ free               │used │ free        │ free …│
 //! ```
 //!
-//! A stream (a regular file beyond 16 blocks) holds the clusters right behind its last ones, so
-//! that several files growing in turns each stay in one piece; the hold grows with the file up to
-//! 8 MiB. Small files share one run a thread, so that they lie side by side and two threads do not
-//! interleave theirs. Held clusters are out of the free extents but free on disk: a crash loses
+//! A stream (a regular file that has blocks already, or gets more than 16) holds the clusters right
+//! behind its last ones, so that several files growing in turns each stay in few pieces; the hold
+//! grows with the file up to 8 MiB. Small files, which get all their blocks at once, share one run
+//! a thread, so that they lie side by side and two threads do not interleave theirs. Held clusters are out of the free extents but free on disk: a crash loses
 //! none, and when space runs out all holds are let go first. Source: ext4 documentation, "Block and
 //! Inode Allocation Policy".
 
@@ -60,6 +60,8 @@ pub(crate) struct Growth {
     pub(crate) ino: Ino,
     /// Blocks up to its end, or to the end of the request where that is further.
     pub(crate) end: u32,
+    /// The request begins at the file's first block.
+    pub(crate) is_first: bool,
 }
 
 /// The held clusters of one group. Guarded by the group's lock.
@@ -95,7 +97,7 @@ impl Held {
     }
 
     /// All that is held.
-    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         self.spans.iter().map(|&(_, span)| span)
     }
 
@@ -190,10 +192,10 @@ fn small_run() -> u8 {
 /// Bytes a file gets at once when it reaches `end_bytes`: its size doubles up to 1 MiB.
 fn chunk_bytes(end_bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
-    match end_bytes {
-        0..=MIB => end_bytes.next_power_of_two(),
-        ..=4_194_304 => 2 * MIB,
-        ..=8_388_608 => 4 * MIB,
+    match end_bytes.div_ceil(MIB) {
+        0..=1 => end_bytes.next_power_of_two().max(64 << 10),
+        2..=4 => 2 * MIB,
+        5..=8 => 4 * MIB,
         _ => 8 * MIB,
     }
 }
@@ -203,7 +205,7 @@ impl Volume {
     pub(super) fn plan_hold(&self, request: &Request, want: u32) -> Option<Hold> {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
         let most = self.layout.clusters_per_group() / 16;
-        if growth.end <= SMALL_BLOCKS {
+        if growth.is_first && growth.end <= SMALL_BLOCKS {
             let room = SMALL_RUN.min(most).saturating_sub(want);
             return Some(Hold { owner: Owner::Small(small_run()), room });
         }
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn a_file_gets_more_at_once_as_it_grows() {
         let chunks = [1, 70_000, 1 << 20, (1 << 20) + 1, 5 << 20, 100 << 20].map(chunk_bytes);
-        assert_eq!(chunks, [1, 1 << 17, 1 << 20, 2 << 20, 4 << 20, 8 << 20]);
+        assert_eq!(chunks, [1 << 16, 1 << 17, 1 << 20, 2 << 20, 4 << 20, 8 << 20]);
     }
 
     #[test]

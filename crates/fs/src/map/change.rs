@@ -130,7 +130,7 @@ impl Volume {
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
-        let growth = self.growth(ino, body, LogicalBlock(logical.0 + want));
+        let growth = self.growth(ino, body, logical.0..logical.0 + want);
         let (search, claim) = (self.search(), Claim::Data);
         let wish = Request { goal, want: want + skip, below, search, claim, growth };
         self.quota_check(ino, body, self.sectors(want.into()))?;
@@ -161,13 +161,14 @@ impl Volume {
         Ok(Run { logical, len, target: target(physical, state) })
     }
 
-    /// How a regular file grows that gets blocks up to `end`.
-    fn growth(&self, ino: Ino, body: &Body, end: LogicalBlock) -> Option<Growth> {
+    /// How a regular file grows that gets `blocks`.
+    fn growth(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Option<Growth> {
         if self.search() == Search::Next || body.file_kind() != FileKind::Regular {
             return None;
         }
         let size = self.block_size().blocks_for(body.disk.size);
-        Some(Growth { ino, end: end.0.max(u32::try_from(size).unwrap_or(u32::MAX)) })
+        let end = blocks.end.max(u32::try_from(size).unwrap_or(u32::MAX));
+        Some(Growth { ino, end, is_first: blocks.start == 0 })
     }
 
     /// Where the next blocks of a file would be best: behind the blocks before them, else at

@@ -9,10 +9,13 @@
 use super::{Bench, Random, features};
 use crate::alloc::blocks::{BlockRun, Request, Search};
 use crate::alloc::claims::Claim;
+use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
 use crate::volume::Volume;
-use extant_base::{BlockNr, BlockSize, Error, GroupNr, Result};
+use extant_base::{BlockNr, BlockSize, Error, GroupNr, Ino, Result};
 use extant_journal::Credits;
+use extant_ondisk::extent::ExtentState;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn wish(goal: u64, want: u32) -> Request {
@@ -229,4 +232,104 @@ fn freeing_what_is_free_changes_no_counter() {
     let metadata = bench.with(|volume, handle| volume.free(handle, system, 1));
     assert!(matches!(metadata, Err(Error::Corrupt { .. })), "{metadata:?}");
     assert_eq!(bench.volume.descriptor(nr).unwrap().free_clusters, before);
+}
+
+/// Appends one block to each of some files in turns; how many extents each has in the end.
+fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
+    let inos: Vec<Ino> = (0..4).map(|_| bench.file(Ino::ROOT, 1)).collect();
+    let mut bodies: Vec<_> =
+        inos.iter().map(|ino| bench.volume.read_inode(*ino).unwrap()).collect();
+    for at in (0..blocks).step_by(step as usize) {
+        for (ino, body) in inos.iter().zip(&mut bodies) {
+            bench
+                .with(|volume, handle| {
+                    let state = ExtentState::Written;
+                    volume.fill(*ino, body, handle, at..at + step, state, &mut |_| Ok(()))?;
+                    body.disk.size = u64::from(at + step) << volume.block_size().log2();
+                    body.store(volume, *ino, handle)
+                })
+                .unwrap();
+        }
+    }
+    let extents = inos.iter().zip(&bodies).map(|(ino, body)| {
+        let mut physical = None;
+        let runs = bench.volume.runs(*ino, body, 0..blocks).map(|run| run.unwrap());
+        runs.filter(|run| {
+            let start = run.target.block().unwrap();
+            let joined = physical == Some(start.0);
+            physical = Some(start.0 + u64::from(run.len));
+            !joined
+        })
+        .count()
+    });
+    let extents = extents.collect();
+    for (ino, body) in inos.iter().zip(&mut bodies) {
+        bench.with(|volume, handle| volume.release_inode(handle, *ino, body)).unwrap();
+    }
+    extents
+}
+
+#[test]
+fn files_that_grow_in_turns_stay_in_few_pieces() {
+    let bench = Bench::made(64, small_groups(4096, ""));
+    let free = bench.volume.free_clusters.load(Ordering::Relaxed);
+    let extents = grow_in_turns(&bench, 1024, 1);
+    assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
+    assert_eq!(bench.volume.free_clusters.load(Ordering::Relaxed), free);
+    // Nothing stays held for what is gone.
+    for (nr, n) in bench.volume.layout.groups().zip(0..) {
+        let state = bench.volume.group(nr).state.lock();
+        let streams = state.held.spans().count();
+        assert!(streams <= 1, "group {n} still holds {streams} runs");
+    }
+    bench.judge();
+}
+
+#[test]
+fn what_is_held_is_let_go_before_space_runs_out() {
+    let bench = Bench::made(9, small_groups(1024, ""));
+    let volume = &bench.volume;
+    let ino = bench.file(Ino::ROOT, 1);
+    let mut body = volume.read_inode(ino).unwrap();
+    let state = ExtentState::Written;
+    let fill = |volume: &Volume, body: &mut Body, blocks: Range<u32>| {
+        let handle = volume.journal.start(Credits::blocks(64)).unwrap();
+        let done = volume.fill(ino, body, &handle, blocks, state, &mut |_| Ok(()));
+        body.store(volume, ino, &handle).unwrap();
+        handle.stop().unwrap();
+        done
+    };
+    fill(volume, &mut body, 0..40).unwrap();
+    let held: u32 = volume.group(GroupNr(0)).state.lock().held.spans().map(|span| span.len).sum();
+    assert!(held > 0);
+    let mut at = 100;
+    while fill(volume, &mut body, at..at + 37).is_ok() {
+        at += 100;
+    }
+    assert_eq!(volume.free_clusters.load(Ordering::Relaxed), 0);
+    bench.with(|volume, handle| volume.release_inode(handle, ino, &mut body)).unwrap();
+    bench.judge();
+}
+
+#[test]
+fn a_reservation_keeps_others_off() {
+    let bench = Bench::made(9, small_groups(1024, ""));
+    let volume = &bench.volume;
+    let free = volume.free_clusters.load(Ordering::Relaxed) as u64;
+    let first = volume.reserve_clusters(free - 10).unwrap();
+    assert!(volume.reserve_clusters(11).is_err());
+    let data = |want| Request { claim: Claim::Data, ..wish(0, want) };
+    let run = bench.with(|volume, handle| volume.allocate(handle, data(100))).unwrap();
+    assert_eq!(run.len, 10, "what is left for others");
+    let none = bench.with(|volume, handle| volume.allocate(handle, data(1)));
+    assert!(matches!(none, Err(Error::NoSpace)));
+    let own = bench.with(|volume, handle| volume.allocate(handle, wish(0, 100))).unwrap();
+    first.keep(own.len.into());
+    assert_eq!(first.clusters(), free - 10 - u64::from(own.len));
+    drop(first);
+    let more = bench.with(|volume, handle| volume.allocate(handle, data(5))).unwrap();
+    for run in [run, own, more] {
+        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+    }
+    bench.judge();
 }
