@@ -19,6 +19,7 @@ use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub struct OpenOptions {
     lock: bool,
     recover: bool,
     cache_bytes: usize,
-    journal_device: Option<PathBuf>,
+    journal_device: Option<JournalDevice>,
     one_transaction: bool,
     commit_interval: Option<Duration>,
     enforce_quota: bool,
@@ -50,6 +51,22 @@ pub struct OpenOptions {
     use_reserve: bool,
     short_cuts: bool,
     environment: Environment,
+}
+
+/// Where an external journal is.
+#[derive(Clone)]
+enum JournalDevice {
+    Path(PathBuf),
+    Open(Arc<dyn BlockDevice>),
+}
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalDevice::Path(path) => path.fmt(f),
+            JournalDevice::Open(_) => f.write_str("an open device"),
+        }
+    }
 }
 
 impl Default for OpenOptions {
@@ -136,7 +153,13 @@ impl OpenOptions {
 
     /// The device of the volume's external journal.
     pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
-        self.journal_device = Some(path.into());
+        self.journal_device = Some(JournalDevice::Path(path.into()));
+        self
+    }
+
+    /// The device of the volume's external journal, open already.
+    pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
+        self.journal_device = Some(JournalDevice::Open(device));
         self
     }
 
@@ -386,8 +409,11 @@ impl OpenOptions {
 
     /// The device of the external journal, if one was given: an overlay of it unless to write.
     fn external_journal(&self, hold: Option<&Hold>) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Some(path) = &self.journal_device else { return Ok(None) };
-        let external = self.open_file(path)?;
+        let external = match &self.journal_device {
+            Some(JournalDevice::Path(path)) => self.open_file(path)?,
+            Some(JournalDevice::Open(device)) => Arc::clone(device),
+            None => return Ok(None),
+        };
         Ok(Some(match (self.write, hold) {
             (true, Some(hold)) => hold.guard(external),
             (true, None) => external,
