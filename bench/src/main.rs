@@ -12,6 +12,7 @@
 
 mod build;
 mod crc;
+mod metadata;
 mod process;
 mod published;
 mod report;
@@ -50,6 +51,8 @@ enum Verb {
     Crc,
     /// An image from a tree, checked and read: against mke2fs, tar, e2fsck and the kernel
     Build(build::Plan),
+    /// Names made, looked up and removed: against the kernel
+    Metadata(metadata::Plan),
     /// Every bench, one after the other
     All,
 }
@@ -61,9 +64,12 @@ impl Verb {
             Verb::Crc => vec![crc::run(crc::Plan::new(quick))?],
             Verb::Build(plan) if quick => vec![build::measure(&plan.clone().quick())?],
             Verb::Build(plan) => vec![build::measure(plan)?],
+            Verb::Metadata(plan) if quick => vec![metadata::measure(&plan.clone().quick())?],
+            Verb::Metadata(plan) => vec![metadata::measure(plan)?],
             Verb::All => {
                 let mut reports = Verb::Crc.run(quick)?;
                 reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
                 reports
             }
         })
