@@ -74,6 +74,11 @@ pub fn debugfs(img: &Path, request: &str) -> Result<String, String> {
     }
 }
 
+/// Runs one debugfs command on `img` that changes it.
+pub fn debugfs_write(img: &Path, request: &str) -> Result<(), String> {
+    run(Command::new("debugfs").args(["-w", "-R", request]).arg(img), LIMIT)?.success().map(drop)
+}
+
 /// Runs `dumpe2fs` on `img`: superblock and groups as text.
 pub fn dumpe2fs(img: &Path) -> Result<String, String> {
     let done = run(Command::new("dumpe2fs").arg(img), LIMIT)?.success()?;

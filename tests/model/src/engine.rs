@@ -1,0 +1,189 @@
+//! The same operations on a real volume.
+
+use crate::op::{Op, Place, SLOTS, Way, name, target};
+use crate::tree::{Id, OWNER, Tree};
+use crate::{Answer, Outcome, Stat};
+use extant::{
+    DeviceNumber, Environment, Error, FileKind, Filesystem, NewFile, Node, OpenOptions,
+    RenameFlags, Timestamp,
+};
+use std::path::{Path, PathBuf};
+
+/// A volume open to be changed, and what is held of it.
+pub struct Engine {
+    path: PathBuf,
+    fs: Option<Filesystem>,
+    slots: [Option<Node>; SLOTS],
+    cache_bytes: usize,
+}
+
+fn open(path: &Path, cache_bytes: usize) -> Result<Filesystem, Error> {
+    let now = Timestamp { sec: 1_700_000_000, nsec: 7 };
+    let mut options = OpenOptions::new();
+    options.write(true).cache_bytes(cache_bytes).environment(Environment::fixed(now, 1));
+    options.open(path)
+}
+
+/// As `find -type` names it.
+pub fn letter(kind: FileKind) -> char {
+    match kind {
+        FileKind::Fifo => 'p',
+        FileKind::CharDevice => 'c',
+        FileKind::Directory => 'd',
+        FileKind::BlockDevice => 'b',
+        FileKind::Regular => 'f',
+        FileKind::Symlink => 'l',
+        FileKind::Socket => 's',
+    }
+}
+
+impl Engine {
+    /// Opens the volume in `path`, with so much memory for metadata.
+    pub fn open(path: &Path, cache_bytes: usize) -> Result<Engine, Error> {
+        let fs = Some(open(path, cache_bytes)?);
+        Ok(Engine { path: path.to_path_buf(), fs, slots: Default::default(), cache_bytes })
+    }
+
+    /// The open volume.
+    pub fn fs(&self) -> &Filesystem {
+        self.fs.as_ref().expect("open except within Reopen")
+    }
+
+    /// Does `op`, whose directories `tree` names.
+    pub fn apply(&mut self, op: Op, tree: &Tree) -> Outcome {
+        self.try_apply(op, tree).map_err(|error| error.errno())
+    }
+
+    fn dir(&self, tree: &Tree, dir: Id) -> Result<Node, Error> {
+        self.fs().node(tree.path(dir))
+    }
+
+    fn at(&self, tree: &Tree, place: Place) -> Result<(Node, String), Error> {
+        Ok((self.dir(tree, tree.dir(place.dir))?, name(place.name, tree.pools)))
+    }
+
+    fn try_apply(&mut self, op: Op, tree: &Tree) -> Result<Answer, Error> {
+        let new = |mode, gid| NewFile { mode, uid: OWNER, gid, ..NewFile::default() };
+        match op {
+            Op::Create { at, mode, gid } => {
+                let (dir, name) = self.at(tree, at)?;
+                dir.create(name, &new(mode, gid))?;
+            }
+            Op::Mkdir { at, mode, gid } => {
+                let (dir, name) = self.at(tree, at)?;
+                dir.create_dir(name, &new(mode, gid))?;
+            }
+            Op::Symlink { at, target: n } => {
+                let (dir, name) = self.at(tree, at)?;
+                dir.symlink(name, target(n), &new(0, 0))?;
+            }
+            Op::Mknod { at, kind } => {
+                let (dir, name) = self.at(tree, at)?;
+                let rdev = (kind > 1).then_some(DeviceNumber { major: 300, minor: 5 });
+                let kinds = [
+                    FileKind::Fifo,
+                    FileKind::Socket,
+                    FileKind::CharDevice,
+                    FileKind::BlockDevice,
+                ];
+                dir.mknod(name, kinds[kind], &NewFile { rdev, ..new(0o640, 0) })?;
+            }
+            Op::Link { from, to } => {
+                let (from, old) = self.at(tree, from)?;
+                let source = from.lookup(old)?;
+                let (to, new) = self.at(tree, to)?;
+                to.link(new, &source)?;
+            }
+            Op::Unlink { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                dir.unlink(name)?;
+            }
+            Op::Rmdir { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                dir.rmdir(name)?;
+            }
+            Op::Rename { from, to, way } => {
+                let (from, old) = self.at(tree, from)?;
+                let (to, new) = self.at(tree, to)?;
+                let flags = match way {
+                    Way::Replace => RenameFlags::REPLACE,
+                    Way::NoReplace => RenameFlags::NOREPLACE,
+                    Way::Exchange => RenameFlags::EXCHANGE,
+                    Way::Whiteout => RenameFlags::WHITEOUT,
+                };
+                from.rename(old, &to, new, flags)?;
+            }
+            Op::Stat { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                return stat(&dir.lookup(name)?);
+            }
+            Op::List { dir } => return list(&self.dir(tree, tree.dir(dir))?),
+            Op::Hold { slot, at } => {
+                let (dir, name) = self.at(tree, at)?;
+                self.slots[slot] = Some(dir.lookup(name)?);
+            }
+            Op::Tmpfile { slot } => {
+                self.slots[slot] = Some(self.fs().root()?.tmpfile(&new(0o600, 0))?);
+            }
+            Op::LinkHeld { slot, to } => {
+                if let Some(source) = &self.slots[slot] {
+                    let (dir, name) = self.at(tree, to)?;
+                    dir.link(name, source)?;
+                }
+            }
+            Op::CreateInHeld { slot, name: n } => {
+                if let Some(dir) = &self.slots[slot] {
+                    dir.create(name(n, tree.pools), &new(0o644, 0))?;
+                }
+            }
+            Op::StatHeld { slot } => {
+                if let Some(node) = &self.slots[slot] {
+                    return stat(node);
+                }
+            }
+            Op::LetGo { slot } => self.slots[slot] = None,
+            Op::Reopen => self.reopen()?,
+        }
+        Ok(Answer::Done)
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.slots = Default::default();
+        self.close()?;
+        self.fs = Some(open(&self.path, self.cache_bytes)?);
+        Ok(())
+    }
+
+    /// Closes the volume, letting go of everything.
+    pub fn close(&mut self) -> Result<(), Error> {
+        self.slots = Default::default();
+        self.fs.take().map_or(Ok(()), Filesystem::close)
+    }
+}
+
+fn stat(node: &Node) -> Result<Answer, Error> {
+    let known = node.metadata();
+    let target = match known.is_symlink() {
+        true => Some(node.read_link()?.to_string_lossy().into_owned()),
+        false => None,
+    };
+    Ok(Answer::Stat(Stat {
+        kind: letter(known.kind()),
+        mode: known.permissions(),
+        uid: known.uid(),
+        gid: known.gid(),
+        links: known.links(),
+        target,
+    }))
+}
+
+/// Names and kinds, sorted.
+pub fn list(dir: &Node) -> Result<Answer, Error> {
+    let mut list = Vec::new();
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        list.push((entry.file_name().to_string_lossy().into_owned(), letter(entry.kind()?)));
+    }
+    list.sort();
+    Ok(Answer::List(list))
+}

@@ -1,0 +1,137 @@
+//! What is done, in numbers small enough to be met again and again.
+//!
+//! ```text
+//!   Place { dir: 5, name: 12 }     the fifth directory that lives, modulo how many there are,
+//!                                  and the twelfth name of the pool
+//! ```
+
+use extant_testkit::rng::Rng;
+
+/// A directory, as a number modulo how many there are, and a name of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which directory.
+    pub dir: usize,
+    /// Which name.
+    pub name: usize,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    Create { at: Place, mode: u16, gid: u32 },
+    Mkdir { at: Place, mode: u16, gid: u32 },
+    Symlink { at: Place, target: usize },
+    Mknod { at: Place, kind: usize },
+    Link { from: Place, to: Place },
+    Unlink { at: Place },
+    Rmdir { at: Place },
+    Rename { from: Place, to: Place, way: Way },
+    Stat { at: Place },
+    List { dir: usize },
+    /// Holds what a name means in a slot, in place of what was held there.
+    Hold { slot: usize, at: Place },
+    /// Holds a new file without a name.
+    Tmpfile { slot: usize },
+    /// Gives what is held a name.
+    LinkHeld { slot: usize, to: Place },
+    /// Makes a file in the directory that is held, whether it still has a name or not.
+    CreateInHeld { slot: usize, name: usize },
+    StatHeld { slot: usize },
+    LetGo { slot: usize },
+    /// Closes the volume and opens it again; all slots are let go before.
+    Reopen,
+}
+
+/// How a rename goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Way {
+    Replace,
+    NoReplace,
+    Exchange,
+    Whiteout,
+}
+
+/// How many slots hold something.
+pub const SLOTS: usize = 4;
+
+/// What a run draws from.
+#[derive(Clone, Copy, Debug)]
+pub struct Pools {
+    /// Names in the pool.
+    pub names: usize,
+    /// How much of the names that are long; 0..=100.
+    pub long_percent: usize,
+}
+
+impl Op {
+    /// An operation of a run that is `done` percent over: the tree grows first and shrinks then.
+    pub fn random(rng: &mut Rng, pools: Pools, done: usize) -> Op {
+        let place = |rng: &mut Rng| {
+            // Few directories are met often, all sometimes.
+            let dir = if rng.below(3) == 0 { rng.below(64) } else { rng.below(6) };
+            Place { dir, name: rng.below(pools.names) }
+        };
+        let at = place(rng);
+        let slot = rng.below(SLOTS);
+        let shrinks = done > 60;
+        match rng.below(if shrinks { 130 } else { 100 }) {
+            0..=21 => Op::Create { at, mode: mode(rng), gid: rng.below(3) as u32 },
+            22..=31 => Op::Mkdir { at, mode: mode(rng), gid: rng.below(3) as u32 },
+            32..=36 => Op::Symlink { at, target: rng.below(7) },
+            37..=39 => Op::Mknod { at, kind: rng.below(4) },
+            40..=46 => Op::Link { from: at, to: place(rng) },
+            47..=57 => Op::Unlink { at },
+            58..=61 => Op::Rmdir { at },
+            62..=76 => {
+                let way = [Way::Replace, Way::Replace, Way::NoReplace, Way::Exchange, Way::Whiteout];
+                Op::Rename { from: at, to: place(rng), way: way[rng.below(5)] }
+            }
+            77..=80 => Op::Stat { at },
+            81..=82 => Op::List { dir: at.dir },
+            83..=87 => Op::Hold { slot, at },
+            88..=89 => Op::Tmpfile { slot },
+            90..=91 => Op::LinkHeld { slot, to: at },
+            92..=93 => Op::CreateInHeld { slot, name: at.name },
+            94..=95 => Op::StatHeld { slot },
+            96..=98 => Op::LetGo { slot },
+            99 if rng.below(4) == 0 => Op::Reopen,
+            99 => Op::List { dir: at.dir },
+            100..=120 => Op::Unlink { at },
+            _ => Op::Rmdir { at },
+        }
+    }
+}
+
+fn mode(rng: &mut Rng) -> u16 {
+    [0o644, 0o600, 0o755, 0o2755, 0o4711, 0o1777][rng.below(6)]
+}
+
+/// The `n`-th name of the pool. Some are dots, some too long, some alike when case is ignored.
+pub fn name(n: usize, pools: Pools) -> String {
+    match n {
+        0 => ".".into(),
+        1 => "..".into(),
+        2 => "x".repeat(256),
+        3 => "y".repeat(255),
+        4 => "Straße".into(),
+        5 => "STRASSE".into(),
+        6 => "name-7".into(),
+        7 => "NAME-7".into(),
+        _ => {
+            let mut name = format!("name-{n}");
+            if n * 37 % 100 < pools.long_percent {
+                name.push_str(&"-".repeat(100 + n % 130));
+            }
+            name
+        }
+    }
+}
+
+/// The `n`-th target of a symlink: short, on both sides of what fits an inode, long.
+pub fn target(n: usize) -> String {
+    let lengths = [1, 20, 59, 60, 61, 500, 1023];
+    "t/".repeat(600)[..lengths[n % lengths.len()]].to_string()
+}
