@@ -80,12 +80,8 @@ impl Engine {
             Op::Mknod { at, kind } => {
                 let (dir, name) = self.at(tree, at)?;
                 let rdev = (kind > 1).then_some(DeviceNumber { major: 300, minor: 5 });
-                let kinds = [
-                    FileKind::Fifo,
-                    FileKind::Socket,
-                    FileKind::CharDevice,
-                    FileKind::BlockDevice,
-                ];
+                let kinds =
+                    [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice];
                 dir.mknod(name, kinds[kind], &NewFile { rdev, ..new(0o640, 0) })?;
             }
             Op::Link { from, to } => {

@@ -20,26 +20,70 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
-    Create { at: Place, mode: u16, gid: u32 },
-    Mkdir { at: Place, mode: u16, gid: u32 },
-    Symlink { at: Place, target: usize },
-    Mknod { at: Place, kind: usize },
-    Link { from: Place, to: Place },
-    Unlink { at: Place },
-    Rmdir { at: Place },
-    Rename { from: Place, to: Place, way: Way },
-    Stat { at: Place },
-    List { dir: usize },
+    Create {
+        at: Place,
+        mode: u16,
+        gid: u32,
+    },
+    Mkdir {
+        at: Place,
+        mode: u16,
+        gid: u32,
+    },
+    Symlink {
+        at: Place,
+        target: usize,
+    },
+    Mknod {
+        at: Place,
+        kind: usize,
+    },
+    Link {
+        from: Place,
+        to: Place,
+    },
+    Unlink {
+        at: Place,
+    },
+    Rmdir {
+        at: Place,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        way: Way,
+    },
+    Stat {
+        at: Place,
+    },
+    List {
+        dir: usize,
+    },
     /// Holds what a name means in a slot, in place of what was held there.
-    Hold { slot: usize, at: Place },
+    Hold {
+        slot: usize,
+        at: Place,
+    },
     /// Holds a new file without a name.
-    Tmpfile { slot: usize },
+    Tmpfile {
+        slot: usize,
+    },
     /// Gives what is held a name.
-    LinkHeld { slot: usize, to: Place },
+    LinkHeld {
+        slot: usize,
+        to: Place,
+    },
     /// Makes a file in the directory that is held, whether it still has a name or not.
-    CreateInHeld { slot: usize, name: usize },
-    StatHeld { slot: usize },
-    LetGo { slot: usize },
+    CreateInHeld {
+        slot: usize,
+        name: usize,
+    },
+    StatHeld {
+        slot: usize,
+    },
+    LetGo {
+        slot: usize,
+    },
     /// Closes the volume and opens it again; all slots are let go before.
     Reopen,
 }
@@ -86,7 +130,8 @@ impl Op {
             47..=57 => Op::Unlink { at },
             58..=61 => Op::Rmdir { at },
             62..=76 => {
-                let way = [Way::Replace, Way::Replace, Way::NoReplace, Way::Exchange, Way::Whiteout];
+                let way =
+                    [Way::Replace, Way::Replace, Way::NoReplace, Way::Exchange, Way::Whiteout];
                 Op::Rename { from: at, to: place(rng), way: way[rng.below(5)] }
             }
             77..=80 => Op::Stat { at },

@@ -8,6 +8,7 @@
 use crate::engine::{Engine, letter, list};
 use crate::op::{Op, Pools};
 use crate::tree::{Id, Tree};
+use extant::check::{Options, check_device};
 use extant::mkfs::{MkfsOptions, format};
 use extant::{Environment, FileDevice, Filesystem, InodeFlags, Node, Timestamp};
 use extant_testkit::e2fsprogs;
@@ -105,8 +106,9 @@ fn judge(name: &str, image: &Path) {
         }
         panic!("{name}, seed {}: {report}", seed());
     }
-    let report = extant::check::check(image).expect("a check");
-    assert!(report.is_clean(), "{name}, seed {}: {report:?}", seed());
+    let device = Arc::new(FileDevice::open(image).expect("the volume opens"));
+    let report = check_device(device, &Options::default(), &()).expect("a check");
+    assert!(report.clean, "{name}, seed {}: {:?}", seed(), report.findings);
 }
 
 /// Panics unless the volume holds the tree and nothing else.

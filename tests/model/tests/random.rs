@@ -41,7 +41,7 @@ fn old_volumes() {
     run(&kind("no checksums", features("^metadata_csum")), 2000);
     let make = Make::Mke2fs("-t ext2 -b 1024 -I 128 -O ^dir_index");
     run(&Kind { make, ..kind("128-byte inodes", MkfsOptions::new()) }, 2000);
-    let make = Make::Mke2fs("-t ext4 -b 2048 -O ^has_journal,^extents");
+    let make = Make::Mke2fs("-t ext4 -b 2048 -O ^has_journal,^extents,^64bit");
     run(&Kind { make, pools: LONG, ..kind("no extents", MkfsOptions::new()) }, 2000);
 }
 
