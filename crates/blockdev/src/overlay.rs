@@ -72,6 +72,21 @@ impl<D: BlockDevice> Overlay<D> {
         self.held.store(0, Ordering::Relaxed);
     }
 
+    /// Writes to the device below, and into the pages kept here that the range touches.
+    pub fn write_through(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.inner.write_at(at, buf)?;
+        let end = at.0 + buf.len() as u64;
+        for page in at.0 / PAGE..end.div_ceil(PAGE) {
+            if let Some(bytes) = self.shard(page).write().get_mut(&page) {
+                let start = page * PAGE;
+                let (from, to) = (start.max(at.0), (start + PAGE).min(end));
+                let within = (from - start) as usize..(to - start) as usize;
+                bytes[within].copy_from_slice(&buf[(from - at.0) as usize..(to - at.0) as usize]);
+            }
+        }
+        Ok(())
+    }
+
     /// The device below, as it was.
     pub fn inner(&self) -> &D {
         &self.inner

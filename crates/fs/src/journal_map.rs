@@ -92,7 +92,10 @@ impl Volume {
         Some(Body::fresh(self, disk))
     }
 
-    fn log_runs(&self, ino: Ino, body: &Body) -> Result<LogMap> {
+    /// The map of a log in an inode.
+    ///
+    /// Errors: `JournalInode` for an inode that can hold none, or one with holes.
+    pub(crate) fn log_runs(&self, ino: Ino, body: &Body) -> Result<LogMap> {
         let wrong = || Site::of_ino(ino).corrupt(What::JournalInode);
         if body.file_kind() != FileKind::Regular || body.disk.links == 0 {
             return Err(wrong());

@@ -33,6 +33,7 @@ mod data;
 mod dir;
 mod environment;
 mod errors;
+mod exclusive;
 mod file;
 mod filesystem;
 mod group;
@@ -54,6 +55,8 @@ mod quota;
 mod read_dir;
 mod recovery;
 mod remove_inode;
+pub mod resize;
+mod staged;
 mod statfs;
 mod superblock;
 #[cfg(test)]

@@ -49,6 +49,20 @@ impl Log {
         blocks: &[BlockNr],
         now: (u64, u32),
     ) -> Result<bool> {
+        self.append_after(home, recovery, from, blocks, now, &mut || Ok(()))
+    }
+
+    /// As [`Log::append`]; `committed` runs between the commit and the first write home: for a
+    /// change that makes this log the volume's, whose name for it must be durable first.
+    pub fn append_after(
+        &mut self,
+        home: &dyn BlockDevice,
+        recovery: &mut Recovery,
+        from: &dyn BlockDevice,
+        blocks: &[BlockNr],
+        now: (u64, u32),
+        committed: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<bool> {
         let wide = |block: &BlockNr| block.0 >> 32 == 0 || self.format().wide;
         if blocks.len() as u64 > self.append_limit() || !blocks.iter().all(wide) {
             return Ok(false);
@@ -70,6 +84,7 @@ impl Log {
         recovery.end_tid = tid.next();
         recovery.head = at;
         recovery.fast_commit = None;
+        committed()?;
         self.write_home(home, from, blocks)?;
         home.flush()?;
         Ok(true)

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! With meta_bg, descriptor block k ≥ first_meta_bg lives in the groups it describes: the first
-//! (primary), the second and the last. Source: ext4 documentation, "Layout" and "Meta Block Groups".
+//! (primary), the second and the last; those groups hold no copies of the blocks before it. Source:
+//! ext4 documentation, "Layout" and "Meta Block Groups".
 
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::Superblock;
@@ -346,7 +347,8 @@ impl Layout {
     /// Where the copy of descriptor block `k` in `group` lies, or `None` if that group has none.
     pub fn desc_block_copy(&self, k: u32, group: GroupNr) -> Option<BlockNr> {
         let holds = if k < self.first_meta_bg {
-            self.has_super(group)
+            // Groups whose own descriptors are spread keep no copies of those that are not.
+            self.has_super(group) && group.0 / self.descs_per_block() < self.first_meta_bg
         } else {
             let (first, second, last) = self.meta_group_holders(k)?;
             [Some(first), second, last].contains(&Some(group.0))
@@ -391,14 +393,14 @@ impl Layout {
 
     /// Descriptor blocks, without reserved ones, that stand in `group`.
     pub fn desc_blocks_in(&self, group: GroupNr) -> u32 {
-        let old = if self.has_super(group) { self.first_meta_bg.min(self.desc_blocks) } else { 0 };
         let per_block = self.descs_per_block();
         let k = group.0 / per_block;
+        if k < self.first_meta_bg {
+            let holds = self.has_super(group);
+            return if holds { self.first_meta_bg.min(self.desc_blocks) } else { 0 };
+        }
         let in_meta = group.0 % per_block;
-        let spread = group.0 < self.groups
-            && k >= self.first_meta_bg
-            && (in_meta <= 1 || in_meta == per_block - 1);
-        old + u32::from(spread)
+        u32::from(group.0 < self.groups && (in_meta <= 1 || in_meta == per_block - 1))
     }
 
     /// Reserved descriptor blocks in `group`.

@@ -254,7 +254,7 @@ fn lay_down(
 }
 
 /// The block bitmap of a group that holds the runs `here`, and its free clusters.
-fn block_bitmap(
+pub(crate) fn block_bitmap(
     layout: &Layout,
     nr: GroupNr,
     blocks: &Range<u64>,
@@ -275,7 +275,7 @@ fn block_bitmap(
 
 /// As mke2fs: the first group is real, groups that hold others' metadata and the last one have a
 /// real block bitmap, all others are left to be made when first used.
-fn group_flags(
+pub(crate) fn group_flags(
     csum: &Checksums,
     layout: &Layout,
     nr: GroupNr,

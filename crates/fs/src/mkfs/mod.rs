@@ -9,9 +9,9 @@
 //! Only what must stand before a volume can be opened is laid down here; every inode, directory and
 //! bit after that is the engine's work.
 
-mod format;
+pub(crate) mod format;
 mod options;
-mod place;
+pub(crate) mod place;
 mod plan;
 mod reserved;
 

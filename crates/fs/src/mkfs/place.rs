@@ -26,16 +26,23 @@ pub(crate) struct Places {
 ///
 /// Errors: `Invalid` when the volume is too small for its own metadata.
 pub(crate) fn place(layout: &Layout) -> Result<Vec<Places>> {
+    place_from(layout, 0)
+}
+
+/// Places for group `from` and all behind it, in order, none of them before that group.
+///
+/// Errors: `Invalid` when they have no room for their own metadata.
+pub(crate) fn place_from(layout: &Layout, from: u32) -> Result<Vec<Places>> {
     let groups = layout.groups_count();
     let flex = layout.groups_per_flex().max(1);
     let itable = u64::from(layout.itable_blocks());
-    let mut places = vec![Places::default(); groups as usize];
-    let mut first = 0;
+    let mut places = vec![Places::default(); groups.saturating_sub(from) as usize];
+    let mut first = from;
     while first < groups {
-        let last = first.saturating_add(flex).min(groups);
+        let last = (first / flex * flex).saturating_add(flex).min(groups);
         let start = layout.first_block(GroupNr(first)).ok_or(TOO_SMALL)?;
         let mut cursor = start.0;
-        let members = first as usize..last as usize;
+        let members = (first - from) as usize..(last - from) as usize;
         for group in &mut places[members.clone()] {
             group.block_bitmap = take(layout, &mut cursor, 1)?;
         }

@@ -19,7 +19,7 @@ use extant_ondisk::quota::{QuotaEntry, QuotaKind};
 /// Makes the volume's quota files say what is in use. Damaged ones are noted and left.
 ///
 /// Errors: `NoSpace` when a file must grow and cannot; `Device`.
-pub(super) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()> {
+pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()> {
     let files = quota_inodes(&volume.at_open);
     if files.is_empty() {
         return Ok(());

@@ -1,0 +1,126 @@
+//! A volume that one change has to itself, from its first step to its last.
+//!
+//! ```text
+//!   begin   RECOVER on (no journal: VALID off)     from here on the log may hold a step
+//!   …       steps, each whole
+//!   finish  log empty ─► RECOVER off (VALID on)
+//! ```
+//!
+//! For changes that no open volume could follow: another size, other checksums, no journal.
+
+use crate::environment::Environment;
+use crate::staged::Staged;
+use crate::superblock::patch_superblock;
+use crate::volume::{Volume, VolumeOptions, read_superblock};
+use extant_base::{Error, Result};
+use extant_blockdev::BlockDevice;
+use extant_journal::{HomeLimits, Log};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::superblock::{Superblock, VolumeState};
+use std::sync::Arc;
+
+/// The volume while it is changed.
+pub(crate) struct Exclusive {
+    /// Where changes wait.
+    pub(crate) staged: Staged,
+    /// The superblock when the change began.
+    pub(crate) at_begin: Superblock,
+    /// Time and chance.
+    pub(crate) environment: Environment,
+}
+
+impl Exclusive {
+    /// The superblock of a recovered volume that may be changed as a whole.
+    ///
+    /// Errors: `Unsupported` for features that are not kept here and for `mmp`; `NotSupported` for
+    /// a volume that a checker should see first; `Corrupt`, `Device`.
+    pub(crate) fn check(device: &Arc<dyn BlockDevice>) -> Result<Superblock> {
+        let sb = read_superblock(&**device, None)?;
+        let guarded = sb.features.incompat & Incompat::MMP;
+        if let Some(feature) = sb.features.all_unwritable().next().or(guarded.features().next()) {
+            return Err(Error::Unsupported { feature });
+        }
+        if !sb.is_clean() {
+            return Err(Error::NotSupported(
+                "the volume was not left in order: have it checked and repaired first",
+            ));
+        }
+        Ok(sb)
+    }
+
+    /// Marks the recovered volume on `device` as being changed.
+    ///
+    /// Errors: those of [`Exclusive::check`].
+    pub(crate) fn begin(
+        device: &Arc<dyn BlockDevice>,
+        environment: &Environment,
+    ) -> Result<Exclusive> {
+        let at_begin = Exclusive::check(device)?;
+        let log = open_log(device, &at_begin)?;
+        let recovery = match &log {
+            Some(log) => Some(log.recover(device, limits(&at_begin))?),
+            None => None,
+        };
+        let logged = log.is_some();
+        patch_superblock(&**device, |sb| match logged {
+            true => sb.features.incompat.insert(Incompat::RECOVER),
+            false => sb.state.remove(VolumeState::VALID),
+        })?;
+        device.flush()?;
+        let staged = Staged::new(Arc::clone(device), log.zip(recovery), at_begin.block_size);
+        Ok(Exclusive { staged, at_begin, environment: environment.clone() })
+    }
+
+    /// Time in seconds and nanoseconds.
+    pub(crate) fn now(&self) -> (u64, u32) {
+        let now = self.environment.now();
+        (u64::try_from(now.sec).unwrap_or(0), now.nsec)
+    }
+
+    /// The volume as it is to be, journal off: to be synced before a step is settled, and opened
+    /// anew when its geometry changed.
+    pub(crate) fn volume(&self) -> Result<Volume> {
+        let options = VolumeOptions {
+            read_only: false,
+            environment: self.environment.clone(),
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::open_parts(self.staged.device(), &options)?;
+        volume.recount_free()?;
+        Ok(volume)
+    }
+
+    /// Ends the change: the log is empty, and the volume is marked as whole.
+    ///
+    /// What waits and was not settled is dropped. Errors: `Device`.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.staged.empty_log()?;
+        let valid = self.at_begin.state;
+        patch_superblock(&**self.staged.home(), |sb| {
+            sb.features.incompat.remove(Incompat::RECOVER);
+            sb.state.insert(valid);
+        })?;
+        self.staged.home().flush()
+    }
+}
+
+/// The log inside the volume. A volume whose log is elsewhere is changed without it.
+fn open_log(device: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Option<Log>> {
+    if !sb.has_journal() || sb.journal_inum == 0 {
+        return Ok(None);
+    }
+    let volume = Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?;
+    match volume.journal_place(None)? {
+        Some(place) => Log::open(place.device, place.map).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What the log of a volume may write home.
+pub(crate) fn limits(sb: &Superblock) -> HomeLimits {
+    HomeLimits {
+        volume_blocks: sb.blocks_count,
+        log_on_volume: sb.journal_inum != 0,
+        inode_bytes: usize::from(sb.inode_size),
+    }
+}

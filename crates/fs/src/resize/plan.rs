@@ -1,0 +1,220 @@
+//! What a volume of another size looks like, and which sizes hold what it holds.
+//!
+//! ```text
+//!   wish ─fit─► blocks ─geometry─► superblock of the new size
+//!
+//!   smallest:  data and what leads to it  +  tables of the groups that stay  +  tables that lie in
+//!              their way until the end    +  room to move in                 ≤  clusters that stay
+//! ```
+//!
+//! Groups, inodes per group and block size never change. The tail rule is mke2fs's: a last group
+//! with less than 50 blocks besides its own metadata is left out.
+
+use crate::map::used::Used;
+use crate::volume::{Volume, VolumeOptions};
+use extant_base::{Error, GroupNr, Ino, Result, Site};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::features::{Compat, Incompat};
+use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::layout::Layout;
+use extant_ondisk::superblock::Superblock;
+use std::sync::Arc;
+
+/// A last group holds at least this many blocks besides its metadata.
+const TAIL_MIN: u64 = 50;
+
+/// The number of blocks, at most `wish`, that a volume like `old` can have.
+///
+/// Errors: `Invalid` when there is none.
+pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
+    if wish == old.blocks_count {
+        return Ok(wish);
+    }
+    let mut blocks = wish >> old.log_cluster_ratio << old.log_cluster_ratio;
+    loop {
+        let new = geometry(old, blocks)?;
+        let layout = Layout::new(&new)?;
+        let last = GroupNr(layout.groups_count() - 1);
+        let have = u64::from(layout.blocks_in_group(last).unwrap_or(0));
+        if have == u64::from(layout.blocks_per_group())
+            || have >= own_blocks(&layout, last) + TAIL_MIN
+        {
+            return Ok(blocks);
+        }
+        if last.0 == 0 {
+            return Err(Error::Invalid("a volume of that size has no room for its own metadata"));
+        }
+        blocks -= have;
+        if blocks == old.blocks_count {
+            return Ok(blocks);
+        }
+    }
+}
+
+/// Blocks of a group's own metadata, wherever they lie.
+fn own_blocks(layout: &Layout, group: GroupNr) -> u64 {
+    let base = layout.base_blocks(group).map_or(0, |base| base.end - base.start);
+    base + 2 + u64::from(layout.itable_blocks())
+}
+
+/// The superblock of the volume with `blocks` blocks; free counters and checksum are the caller's.
+///
+/// Errors: `Invalid` when no volume like it can have so many.
+pub(super) fn geometry(old: &Superblock, blocks: u64) -> Result<Superblock> {
+    let mut new = old.clone();
+    new.blocks_count = blocks;
+    let wide = old.features.incompat.contains(Incompat::IS_64BIT);
+    if blocks > 1 << 32 && !wide {
+        return Err(Error::Invalid("more than 2^32 blocks need the 64bit feature"));
+    }
+    let too_small = Error::Invalid("a volume needs more blocks than that");
+    let groups = new.groups_count().ok_or(too_small)?;
+    new.inodes_count = groups
+        .checked_mul(old.inodes_per_group)
+        .ok_or(Error::Invalid("the new groups would hold more than 2^32 inodes"))?;
+    let of_all = u128::from(old.reserved_blocks) * u128::from(blocks);
+    new.reserved_blocks = (of_all / u128::from(old.blocks_count.max(1))) as u64;
+
+    let per_block = old.block_size.bytes() as u32 / u32::from(old.desc_size);
+    let had = old.groups_count().unwrap_or(1).div_ceil(per_block);
+    let needs = groups.div_ceil(per_block);
+    size_table(&mut new, had, needs);
+    if old.features.compat.contains(Compat::SPARSE_SUPER2) {
+        let last = old.groups_count().unwrap_or(1) - 1;
+        for backup in new.backup_bgs.iter_mut().filter(|backup| **backup != 0) {
+            if *backup >= groups {
+                *backup = 0;
+            } else if *backup == last && *backup > 1 && groups - 1 > last {
+                *backup = groups - 1;
+            }
+        }
+    }
+    new.check_fields(Site::NOWHERE)?;
+    Ok(new)
+}
+
+/// Settles where the descriptor table of `needs` blocks goes, which had `had`.
+fn size_table(new: &mut Superblock, had: u32, needs: u32) {
+    let reserved = u32::from(new.reserved_gdt_blocks);
+    let most = new.block_size.bytes() as u32 / 4;
+    if new.features.incompat.contains(Incompat::META_BG) {
+        // What stands at the old place cannot grow there any more.
+        new.first_meta_bg = new.first_meta_bg.min(needs);
+        if needs > had {
+            new.first_meta_bg = new.first_meta_bg.min(had);
+        }
+        return;
+    }
+    let reserves = new.features.compat.contains(Compat::RESIZE_INODE);
+    if needs <= had {
+        if reserves && reserved > 0 {
+            new.reserved_gdt_blocks = (reserved + (had - needs)).min(most) as u16;
+        }
+        return;
+    }
+    let more = needs - had;
+    if reserves && more <= reserved && new.blocks_count <= 1 << 32 {
+        new.reserved_gdt_blocks -= more as u16;
+        return;
+    }
+    new.features.incompat.insert(Incompat::META_BG);
+    new.features.compat.remove(Compat::RESIZE_INODE);
+    new.first_meta_bg = if reserves { (had + reserved).min(needs) } else { had };
+    new.reserved_gdt_blocks = 0;
+}
+
+/// As [`super::minimum`], for the volume on a device.
+pub(super) fn minimum_of(device: &Arc<dyn BlockDevice>) -> Result<u64> {
+    minimum(&Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?)
+}
+
+/// The least number of blocks that hold what the volume holds.
+pub(super) fn minimum(volume: &Volume) -> Result<u64> {
+    let needs = Needs::of(volume)?;
+    let old = &volume.at_open;
+    let (mut low, mut high) = (0, old.blocks_count);
+    // Sizes that fit below this one may exist; none of them fits by accident of its last group.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if needs.fit_into(old, middle) { high = middle } else { low = middle + 1 }
+    }
+    Ok(high)
+}
+
+/// What a volume holds, as far as its size is concerned.
+struct Needs {
+    descs: Vec<GroupDesc>,
+    /// Clusters of content and what leads to it.
+    clusters: u64,
+    inodes: u64,
+    /// Runs of blocks of the journal, which moves as a whole: (first, how many).
+    journal: Vec<(u64, u64)>,
+}
+
+impl Needs {
+    fn of(volume: &Volume) -> Result<Needs> {
+        let layout = &volume.layout;
+        let descs =
+            layout.groups().map(|nr| volume.descriptor(nr)).collect::<Result<Vec<GroupDesc>>>()?;
+        let free: u64 = descs.iter().map(|desc| u64::from(desc.free_clusters)).sum();
+        let free_inodes: u64 = descs.iter().map(|desc| u64::from(desc.free_inodes)).sum();
+        let fixed = super::switch::fixed_clusters(layout, &descs, layout.clusters_count());
+        let fixed: u64 = fixed.iter().map(|run| run.end - run.start).sum();
+        let mut journal = Vec::new();
+        if let Some(ino) = Ino::new(volume.at_open.journal_inum) {
+            let body = volume.read_inode(ino)?;
+            volume.each_block(ino, &body, &mut |used| {
+                journal.push(match used {
+                    Used::Data { start, len, .. } => (start.0, len.into()),
+                    Used::Node(block) => (block.0, 1),
+                });
+                Ok(())
+            })?;
+        }
+        Ok(Needs {
+            journal,
+            clusters: layout.clusters_count().saturating_sub(free).saturating_sub(fixed),
+            inodes: u64::from(layout.inodes_count()).saturating_sub(free_inodes),
+            descs,
+        })
+    }
+
+    fn fit_into(&self, old: &Superblock, blocks: u64) -> bool {
+        if !matches!(fit(old, blocks), Ok(fits) if fits == blocks) {
+            return blocks >= old.blocks_count;
+        }
+        let Ok(new) = geometry(old, blocks) else { return false };
+        let Ok(layout) = Layout::new(&new) else { return false };
+        let groups = layout.groups_count() as usize;
+        if u64::from(layout.inodes_count()) < self.inodes {
+            return false;
+        }
+        // The places of groups that go are free only when they are gone. Places of groups that stay
+        // may lie in what goes: they move.
+        let stay = layout.clusters_count();
+        let old_layout = match Layout::new(old) {
+            Ok(old_layout) => old_layout,
+            Err(_) => return false,
+        };
+        let mut fixed: u64 = super::switch::fixed_clusters(&old_layout, &self.descs, stay)
+            .iter()
+            .map(|run| run.end - run.start)
+            .sum();
+        let itable = u64::from(layout.itable_blocks());
+        for desc in &self.descs[..groups] {
+            let places =
+                [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
+            let moves = places.iter().filter(|(at, len)| at.0 + len > blocks);
+            fixed += moves.map(|(_, len)| len).sum::<u64>();
+        }
+        if self.journal.iter().any(|(first, len)| first + len > blocks) {
+            // The old place is free only when the new one is in use.
+            let below = |(first, len): &(u64, u64)| blocks.saturating_sub(*first).min(*len);
+            let ratio = u64::from(layout.cluster_ratio());
+            fixed += self.journal.iter().map(|run| below(run).div_ceil(ratio)).sum::<u64>();
+        }
+        // Trees become larger where free space is in pieces; the last step of a move needs some.
+        let room = 32 + self.clusters / 256;
+        fixed + self.clusters + room <= stay
+    }
+}

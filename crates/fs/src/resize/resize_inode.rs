@@ -1,0 +1,106 @@
+//! Inode 7: the blocks behind the descriptor table that it may grow into.
+//!
+//! ```text
+//!   i_block[13] ──► list ──► reserved block of group 0 ──► its copies in the groups with backups
+//! ```
+//!
+//! Its content follows from the layout, so a new size writes all of it anew.
+
+use super::switch::Switch;
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
+use extant_ondisk::block_map::pointers_per_block;
+use extant_ondisk::features::Compat;
+use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
+use std::ops::Range;
+
+/// Where the slot of inode 7 is: its table block, and the bytes in it.
+fn slot(switch: &Switch) -> Result<(BlockNr, Range<usize>)> {
+    let place = switch.old.inode_place(Ino::RESIZE);
+    let place = place.ok_or_else(|| Site::of_ino(Ino::RESIZE).corrupt(What::InodeNumber))?;
+    let table = switch.after[place.group.0 as usize].inode_table;
+    let block = BlockNr(table.0 + u64::from(place.table_block));
+    Ok((block, place.offset..place.offset + switch.old.inode_size()))
+}
+
+fn read(switch: &Switch) -> Result<DiskInode> {
+    let (block, place) = slot(switch)?;
+    let mut bytes = vec![0; switch.old.block_size().bytes()];
+    switch.read(block, &mut bytes)?;
+    DiskInode::parse(&bytes[place], Ino::RESIZE, &format(switch))
+}
+
+fn format(switch: &Switch) -> InodeFormat {
+    InodeFormat::new(&switch.exclusive.at_begin)
+}
+
+/// The block with the list of reserved blocks, if there is one.
+///
+/// Errors: `InodeBlocks` when it lies outside of the volume.
+pub(super) fn list_block(switch: &Switch) -> Result<Option<BlockNr>> {
+    let inode = read(switch)?;
+    let word = inode.i_block[52..56].first_chunk().copied().unwrap_or_default();
+    let block = BlockNr(u64::from(u32::from_le_bytes(word)));
+    match block.0 {
+        0 => Ok(None),
+        _ if switch.old.holds(block, 1) => Ok(Some(block)),
+        _ => Err(Site::of_ino(Ino::RESIZE).block(block).corrupt(What::InodeBlocks)),
+    }
+}
+
+/// Makes inode 7 name the reserve of the new size; empty where there is none any more.
+///
+/// Errors: `Corrupt`, `Device`.
+pub(super) fn rewrite(switch: &mut Switch) -> Result<()> {
+    if !switch.exclusive.at_begin.features.compat.contains(Compat::RESIZE_INODE) {
+        return Ok(());
+    }
+    let (block, place) = slot(switch)?;
+    let mut bytes = vec![0; switch.old.block_size().bytes()];
+    switch.read(block, &mut bytes)?;
+    if switch.sb.features.compat.contains(Compat::RESIZE_INODE) {
+        let Some(list) = list_block(switch)? else { return Ok(()) };
+        let mut inode = read(switch)?;
+        let blocks = write_lists(switch, list)?;
+        let sectors = blocks << (switch.new.block_size().log2() - 9);
+        inode.sectors = sectors << switch.new.log_cluster_ratio();
+        inode.write(&mut bytes[place], Ino::RESIZE, &format(switch))?;
+    } else {
+        let gone = &mut bytes[place];
+        gone.fill(0);
+        DiskInode::default().write(gone, Ino::RESIZE, &format(switch))?;
+    }
+    switch.write(block, &bytes)
+}
+
+/// Writes the list and every reserved block of group 0; how many blocks the inode holds.
+fn write_lists(switch: &Switch, list: BlockNr) -> Result<u64> {
+    let layout = &switch.new;
+    let bs = layout.block_size();
+    let per_block = u64::from(pointers_per_block(bs));
+    let table = u64::from(layout.desc_blocks());
+    let reserved = u64::from(switch.sb.reserved_gdt_blocks);
+    let behind = |first: Option<BlockNr>| Ok::<_, Error>(first.ok_or(Error::NoSpace)?.0 + table);
+    let base = behind(layout.desc_block(0))?;
+    let backups: Vec<u64> = layout
+        .super_groups()
+        .filter(|group| group.0 != 0)
+        .map(|group| behind(layout.desc_block_copy(0, group)))
+        .collect::<Result<_>>()?;
+    let mut bytes = vec![0; bs.bytes()];
+    for n in 0..reserved {
+        put_pointer(&mut bytes, ((table + n) % per_block) as usize, base + n);
+    }
+    switch.write(list, &bytes)?;
+    for n in 0..reserved {
+        bytes.fill(0);
+        for (slot, start) in backups.iter().enumerate() {
+            put_pointer(&mut bytes, slot, start + n);
+        }
+        switch.write(BlockNr(base + n), &bytes)?;
+    }
+    Ok(1 + reserved * (1 + backups.len() as u64))
+}
+
+fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
+    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
+}
