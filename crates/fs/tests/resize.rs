@@ -1,7 +1,9 @@
 //! Volumes of another size: e2fsck finds nothing, all that they held is there, Linux mounts them.
 
-use extant::resize::{Size, resize};
-use extant::{FileKind, Filesystem};
+use extant::resize::{Size, resize, resize_device};
+use extant::{BlockDevice, Environment, FileKind, Filesystem, MemoryDevice, OpenOptions};
+use extant_base::ByteOffset;
+use extant_blockdev::Recorder;
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
@@ -14,12 +16,16 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
 /// Everything there is to see of a volume, by path.
 fn content(img: &Path) -> BTreeMap<String, String> {
-    let fs = Filesystem::open(img).expect("the volume opens");
+    seen(&Filesystem::open(img).expect("the volume opens"))
+}
+
+fn seen(fs: &Filesystem) -> BTreeMap<String, String> {
     let mut seen = BTreeMap::new();
     let mut inodes: BTreeMap<u32, usize> = BTreeMap::new();
     for entry in fs.walk("/") {
@@ -214,6 +220,81 @@ fn a_shrunk_volume_holds_what_it_held() {
             checked(&img)?;
             mounts(&img)?;
             Ok(text)
+        },
+    );
+}
+
+/// Cuts the power at moments all over a change of size; the states looked at, and how many of them
+/// had the new size.
+fn cut_anywhere(options: &str, bytes: u64, to: u64, states: usize) -> Result<String, String> {
+    let scratch = Scratch::new();
+    let img = scratch.file("a.img");
+    filled(&img, bytes, options, 5)?;
+    let before = content(&img);
+    let image = fs::read(&img).map_err(|e| e.to_string())?;
+    let base = MemoryDevice::new(bytes.max(to));
+    base.write_at(ByteOffset(0), &image).map_err(|e| e.to_string())?;
+    let recorder = Arc::new(Recorder::new(base.clone()));
+    let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+    let environment = Environment::default();
+    let done = resize_device(&device, Size::Bytes(to), &environment, &mut |_, _| {});
+    let done = done.map_err(|e| e.to_string())?;
+
+    let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
+    let operations = recorder.position();
+    let every = (operations / states).max(1);
+    let mut cuts = plan.states();
+    let (mut looked, mut new_size, mut last) = (0, 0, usize::MAX);
+    // Most states lie in the copying of data; all of the last ones, where the size changes, count.
+    let tail = operations.saturating_sub(states);
+    let mut wanted = |cut: usize, _: usize| {
+        let take = (cut.is_multiple_of(every) || cut >= tail) && cut != last;
+        last = if take { cut } else { last };
+        take
+    };
+    while let Some(state) = cuts.next_where(&mut wanted) {
+        let what = state.to_string();
+        let at = |e: String| format!("{what}: {e}");
+        let device: Arc<dyn BlockDevice> = Arc::new(state.image);
+        let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
+        recovered.map_err(|e| at(e.to_string()))?;
+        let fs = Filesystem::open_device(Arc::clone(&device)).map_err(|e| at(e.to_string()))?;
+        let blocks = fs.superblock().blocks_count;
+        if blocks != done.from_blocks && blocks != done.to_blocks {
+            return Err(at(format!("{blocks} blocks")));
+        }
+        new_size += usize::from(blocks == done.to_blocks);
+        looked += 1;
+        if looked % 8 == 1 && seen(&fs) != before {
+            return Err(at("the content changed".into()));
+        }
+        let out = scratch.file("cut.img");
+        let mut bytes = vec![0; device.len() as usize];
+        device.read_at(ByteOffset(0), &mut bytes).map_err(|e| at(e.to_string()))?;
+        fs::write(&out, &bytes).map_err(|e| at(e.to_string()))?;
+        e2fsck(&out, None).expect_clean().map_err(at)?;
+    }
+    Ok(format!("{looked} states of {operations}, {new_size} of them of the new size"))
+}
+
+#[test]
+fn a_cut_leaves_the_old_size_or_the_new_one() {
+    require!(Root, Loop, E2fsprogs);
+    // Blocks, inodes, attribute blocks and the journal move; then only the end does; then growth
+    // through the reserve, and past it.
+    let rows: &[(&str, &str, u64, u64)] = &[
+        ("shrink", "-b 1024 -g 2048 -J size=1", 40 * MIB, 13 * MIB),
+        ("shrink-ext3", "-t ext3 -b 1024 -g 4096 -J size=1", 40 * MIB, 20 * MIB),
+        ("grow", "-b 1024 -J size=1", 20 * MIB, 47 * MIB),
+        ("grow-meta-bg", "-b 1024 -g 1024 -J size=1 -O ^resize_inode", 20 * MIB, 31 * MIB),
+    ];
+    run_cases(
+        "resize/cut",
+        rows,
+        |row| row.0.to_owned(),
+        |&(_, options, from, to)| {
+            let long = std::env::var_os("EXTANT_SOAK").is_some();
+            cut_anywhere(options, from, to, if long { 400 } else { 10 })
         },
     );
 }

@@ -217,17 +217,17 @@ impl Shrink<'_> {
                 Some(_) => BlockHeader::read(&block.read(), at)?.refcount + 1,
                 None => 1,
             };
-            let block = block.write(&handle)?;
-            let mut bytes = block.bytes_mut();
-            bytes.copy_from_slice(&content);
-            seal(&mut bytes, refs, new);
-            drop(bytes);
+            {
+                let block = block.write(&handle)?;
+                let mut bytes = block.bytes_mut();
+                bytes.copy_from_slice(&content);
+                seal(&mut bytes, refs, new);
+            }
             if count > 1 {
                 let left = cache.get(old)?;
                 let left = left.write(&handle)?;
                 seal(&mut left.bytes_mut(), count - 1, old);
             }
-            drop(block);
             handle.stop()?;
         }
         if known.is_none() {

@@ -92,11 +92,10 @@ impl Shrink<'_> {
             let at = Reference::Slot { holder: ino, offset: I_BLOCK_AT };
             self.note(found, word(&slot, I_BLOCK_AT), at);
             let parts = self.volume.inline_parts(ino, body)?;
-            let mut areas = vec![I_BLOCK_AT + PARENT_LEN..I_BLOCK_AT + parts.head.len()];
-            if let Some(value) = find_in(&slot[tail.clone()], parts.tail) {
-                areas.push(tail.start + value..tail.start + value + parts.tail.len());
-            }
-            for area in areas {
+            let head = I_BLOCK_AT + PARENT_LEN..I_BLOCK_AT + parts.head.len();
+            let value = find_in(&slot[tail.clone()], parts.tail);
+            let value = value.map(|at| tail.start + at..tail.start + at + parts.tail.len());
+            for area in std::iter::once(head).chain(value) {
                 for (offset, number) in names_in(&slot, area, Site::of_ino(ino))? {
                     self.note(found, number, Reference::Slot { holder: ino, offset });
                 }
@@ -140,8 +139,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Where `part` stands in `whole`: a slice of other bytes, found by content once its length says
-/// that it is there.
+/// Where `part`, which is a copy of bytes of `whole`, stands in it.
 fn find_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     if part.is_empty() {
         return None;

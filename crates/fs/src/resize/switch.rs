@@ -334,17 +334,24 @@ impl Switch {
 mod tests {
     use super::*;
 
+    fn runs(text: &str) -> Vec<Range<u64>> {
+        let run = |word: &str| {
+            let (start, end) = word.split_once('-').unwrap();
+            start.parse().unwrap()..end.parse().unwrap()
+        };
+        text.split_whitespace().map(run).collect()
+    }
+
     #[test]
     fn a_difference_of_runs_leaves_what_only_one_side_has() {
-        let cases: &[(&[Range<u64>], &[Range<u64>], &[Range<u64>])] = &[
-            (&[0..10], &[], &[0..10]),
-            (&[0..10], &[0..10], &[]),
-            (&[0..10], &[2..4, 6..8], &[0..2, 4..6, 8..10]),
-            (&[0..4, 6..9], &[3..7], &[0..3, 7..9]),
-            (&[5..6], &[0..5, 6..9], &[5..6]),
-        ];
-        for (a, b, expected) in cases {
-            assert_eq!(without(a, b), *expected);
+        for (a, b, expected) in [
+            ("0-10", "", "0-10"),
+            ("0-10", "0-10", ""),
+            ("0-10", "2-4 6-8", "0-2 4-6 8-10"),
+            ("0-4 6-9", "3-7", "0-3 7-9"),
+            ("5-6", "0-5 6-9", "5-6"),
+        ] {
+            assert_eq!(without(&runs(a), &runs(b)), runs(expected), "{a} without {b}");
         }
     }
 }
