@@ -518,7 +518,10 @@ mod tests {
         assert_eq!(backups, [(GroupNr(33), BlockNr(second)), (GroupNr(63), BlockNr(last))]);
         // The last meta group has two groups only: one backup.
         assert_eq!(layout.desc_block_backups(4).count(), 1);
-        assert_eq!(layout.desc_blocks_in(GroupNr(81)), 1);
+        // Groups with superblock copies: one that block 0 describes, one that a spread block does.
+        assert_eq!(layout.desc_blocks_in(GroupNr(27)), 1);
+        assert_eq!(layout.desc_blocks_in(GroupNr(81)), 0);
+        assert_eq!(layout.desc_block_copy(0, GroupNr(81)), None);
         assert_eq!(layout.desc_blocks_in(GroupNr(33)), 1);
         assert_eq!(layout.desc_blocks_in(GroupNr(34)), 0);
     }
