@@ -9,9 +9,9 @@
 
 use super::shrink::Shrink;
 use crate::inode::Body;
-use crate::map::extent::node::{self, Entry};
+use crate::map::extent::node::{self, Entry, ROOT_CAPACITY};
 use extant_base::{BlockNr, Ino, Result};
-use extant_ondisk::extent::{Extent, capacity};
+use extant_ondisk::extent::{self, Extent, ExtentNodeMut, capacity};
 
 /// Joins neighbours that one extent can hold.
 pub(super) fn joined(extents: Vec<Extent>) -> Vec<Extent> {
@@ -41,13 +41,15 @@ impl Shrink<'_> {
         let mut level: Vec<Entry> = extents.iter().map(|extent| Entry::leaf(*extent)).collect();
         let mut nodes = Vec::new();
         let mut depth = 0;
-        while level.len() > node::ROOT_CAPACITY {
+        while level.len() > ROOT_CAPACITY {
             let mut above = Vec::with_capacity(level.len() / per_node + 1);
             for entries in level.chunks(per_node) {
                 let (block, _) = self.free.take(1)?;
                 let mut bytes = vec![0; bs.bytes()];
                 fill(&mut bytes, depth, entries);
-                node::set_checksum(&mut bytes, seed);
+                if let Some(seed) = seed {
+                    extent::set_checksum(&mut bytes, seed);
+                }
                 self.exclusive.staged.write_free(bs.start_of(block), &bytes)?;
                 nodes.push(block);
                 above.push(Entry::index(node::key(&bytes, 0), block));
@@ -61,8 +63,11 @@ impl Shrink<'_> {
 }
 
 fn fill(bytes: &mut [u8], depth: u16, entries: &[Entry]) {
-    node::init(bytes, depth);
+    let mut node = ExtentNodeMut::init(bytes, depth);
     for (n, entry) in entries.iter().enumerate() {
-        node::insert(bytes, n, *entry);
+        match entry {
+            Entry::Leaf(extent) => node.insert_extent(n, extent),
+            Entry::Index(index) => node.insert_index(n, index),
+        }
     }
 }
