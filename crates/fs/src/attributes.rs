@@ -102,8 +102,10 @@ impl Filesystem {
     /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size. Locks: takes `Inode`,
     /// then handles.
     pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
-        let inode = self.resolve(path.as_ref(), Last::Follow)?;
-        self.volume().set_attributes(&inode, wish)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Follow)?;
+            self.volume().set_attributes(&inode, wish)
+        })
     }
 
     /// As [`Filesystem::set_attributes`]; a symlink at the path's end stands for itself.
@@ -112,8 +114,10 @@ impl Filesystem {
         path: impl AsRef<Path>,
         wish: &SetAttributes,
     ) -> Result<()> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        self.volume().set_attributes(&inode, wish)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            self.volume().set_attributes(&inode, wish)
+        })
     }
 }
 
@@ -122,7 +126,7 @@ impl Node {
     ///
     /// Errors and locks: as [`Filesystem::set_attributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().set_attributes(self.inode(), wish)
+        self.volume().noting(|| self.volume().set_attributes(self.inode(), wish))
     }
 }
 

@@ -103,7 +103,6 @@ impl Volume {
     /// public call goes through here, or through one that does.
     ///
     /// Locks: none may be held.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn noting<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         let done = ask();
         if let Err(error @ Error::Corrupt { .. }) = &done {
@@ -117,7 +116,6 @@ impl Volume {
         done
     }
 
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     fn has_noted(&self) -> bool {
         self.errors.notes.lock().seen > 0
     }

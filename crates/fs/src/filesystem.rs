@@ -148,11 +148,13 @@ impl Filesystem {
     ///
     /// Errors: `Device`; `Corrupt` when journal inode or journal are damaged.
     pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
-        if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
-            return Ok(None);
-        }
-        let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
-        Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
+        self.volume().noting(|| {
+            if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
+                return Ok(None);
+            }
+            let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
+            Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
+        })
     }
 
     /// Whether nothing can be changed: opened so, closed, or fenced after an error.
@@ -171,24 +173,26 @@ impl Filesystem {
     /// Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
     /// pieces); those of [`Filesystem::open_file`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let inode = self.resolve(path.as_ref(), Last::Follow)?;
-        let body = inode.read();
-        let size = body.disk.size;
-        if body.file_kind() == FileKind::Regular
-            && size > READ_WHOLE_MAX.max(self.volume().device.len())
-        {
-            return Err(Error::FileTooLarge);
-        }
-        let len = match body.file_kind() {
-            FileKind::Regular => usize::try_from(size).map_err(|_| Error::FileTooLarge)?,
-            _ => 0,
-        };
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
-        bytes.resize(len, 0);
-        let n = self.volume().read_file(inode.ino, &body, 0, &mut bytes)?;
-        bytes.truncate(n);
-        Ok(bytes)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Follow)?;
+            let body = inode.read();
+            let size = body.disk.size;
+            if body.file_kind() == FileKind::Regular
+                && size > READ_WHOLE_MAX.max(self.volume().device.len())
+            {
+                return Err(Error::FileTooLarge);
+            }
+            let len = match body.file_kind() {
+                FileKind::Regular => usize::try_from(size).map_err(|_| Error::FileTooLarge)?,
+                _ => 0,
+            };
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
+            bytes.resize(len, 0);
+            let n = self.volume().read_file(inode.ino, &body, 0, &mut bytes)?;
+            bytes.truncate(n);
+            Ok(bytes)
+        })
     }
 
     /// The content of a file of UTF-8 text.
@@ -212,42 +216,46 @@ impl Filesystem {
     ///
     /// Errors: `Corrupt` naming the inode when it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        let inode = self.volume().hold_ino(ino)?;
-        let body = inode.read();
-        Ok(Metadata::of(self.volume(), ino, &body))
+        self.volume().noting(|| {
+            let inode = self.volume().hold_ino(ino)?;
+            let body = inode.read();
+            Ok(Metadata::of(self.volume(), ino, &body))
+        })
     }
 
     /// Whether the path names something; symlinks are followed. Errors other than a missing name
     /// are errors.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        match self.resolve(path.as_ref(), Last::Follow) {
+        self.volume().noting(|| match self.resolve(path.as_ref(), Last::Follow) {
             Ok(_) => Ok(true),
             Err(Error::NotFound | Error::NotADirectory) => Ok(false),
             Err(error) => Err(error),
-        }
+        })
     }
 
     /// The target of a symlink, as it is stored.
     ///
     /// Errors: `Invalid` when the path names something else; `Encrypted`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let target = self.volume().symlink_target(inode.ino, &inode.read())?;
-        Ok(PathBuf::from(OsString::from_vec(target)))
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            let target = self.volume().symlink_target(inode.ino, &inode.read())?;
+            Ok(PathBuf::from(OsString::from_vec(target)))
+        })
     }
 
     /// Opens a regular file to read. Symlinks are followed.
     ///
     /// Errors: `IsADirectory`; `Invalid` for devices and the like.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        File::open(self.hold_path(path.as_ref(), Last::Follow)?)
+        self.volume().noting(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
     }
 
     /// Opens the regular file with this inode number.
     ///
     /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        File::open(self.volume().hold_ino(ino)?.keep(self))
+        self.volume().noting(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
     }
 
     /// The names in a directory, "." and ".." left out, in the order they are stored. Symlinks are
@@ -255,24 +263,29 @@ impl Filesystem {
     ///
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let dir = self.hold_path(path.as_ref(), Last::Follow)?;
-        ReadDir::new(dir, path.as_ref().to_path_buf())
+        self.volume().noting(|| {
+            let dir = self.hold_path(path.as_ref(), Last::Follow)?;
+            ReadDir::new(dir, path.as_ref().to_path_buf())
+        })
     }
 
     /// The names in the directory with this inode number; their paths start with the names.
     ///
     /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
-        ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new())
+        self.volume()
+            .noting(|| ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new()))
     }
 
     /// The target of the symlink with this inode number.
     ///
     /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        let inode = self.volume().hold_ino(ino)?;
-        let target = self.volume().symlink_target(ino, &inode.read())?;
-        Ok(PathBuf::from(OsString::from_vec(target)))
+        self.volume().noting(|| {
+            let inode = self.volume().hold_ino(ino)?;
+            let target = self.volume().symlink_target(ino, &inode.read())?;
+            Ok(PathBuf::from(OsString::from_vec(target)))
+        })
     }
 
     /// Everything below a directory, and the directory itself first. Symlinks are not followed.
@@ -292,9 +305,11 @@ impl Filesystem {
 
     /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let names = self.volume().xattr_names(inode.ino, &inode.read())?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            let names = self.volume().xattr_names(inode.ino, &inode.read())?;
+            Ok(names.into_iter().map(OsString::from_vec).collect())
+        })
     }
 
     /// The value of an extended attribute; access control lists as system calls have them. Symlinks
@@ -302,29 +317,35 @@ impl Filesystem {
     ///
     /// Errors: `NoAttribute`.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        let name = name.as_ref().as_bytes();
-        let body = inode.read();
-        self.volume().xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            let name = name.as_ref().as_bytes();
+            let body = inode.read();
+            self.volume().xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
+        })
     }
 
     /// All extended attributes of the inode `ino`, names with their prefixes and values.
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let inode = self.volume().hold_ino(ino)?;
-        let body = inode.read();
-        let mut all = Vec::new();
-        for name in self.volume().xattr_names(ino, &body)? {
-            if let Some(value) = self.volume().xattr(ino, &body, &name)? {
-                all.push((name, value));
+        self.volume().noting(|| {
+            let inode = self.volume().hold_ino(ino)?;
+            let body = inode.read();
+            let mut all = Vec::new();
+            for name in self.volume().xattr_names(ino, &body)? {
+                if let Some(value) = self.volume().xattr(ino, &body, &name)? {
+                    all.push((name, value));
+                }
             }
-        }
-        Ok(all)
+            Ok(all)
+        })
     }
 
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
-        let inode = self.resolve(path, last)?;
-        let body = inode.read();
-        Ok(Metadata::of(self.volume(), inode.ino, &body))
+        self.volume().noting(|| {
+            let inode = self.resolve(path, last)?;
+            let body = inode.read();
+            Ok(Metadata::of(self.volume(), inode.ino, &body))
+        })
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {

@@ -61,8 +61,10 @@ impl Node {
     }
 
     fn make(&self, name: &OsStr, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        let made = self.volume().create(self.inode(), name.as_bytes(), content, new)?;
-        Ok(self.keep(made))
+        self.volume().noting(|| {
+            let made = self.volume().create(self.inode(), name.as_bytes(), content, new)?;
+            Ok(self.keep(made))
+        })
     }
 
     /// The volume it belongs to.
@@ -84,8 +86,10 @@ impl Node {
     ///
     /// Errors: `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn lookup(&self, name: impl AsRef<OsStr>) -> Result<Node> {
-        let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
-        Ok(self.keep(found))
+        self.volume().noting(|| {
+            let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
+            Ok(self.keep(found))
+        })
     }
 
     /// Makes an empty regular file in this directory.
@@ -130,7 +134,7 @@ impl Node {
     ///
     /// Errors: as [`Node::create`].
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
-        Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?))
+        self.volume().noting(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
     }
 
     /// Makes `name` in this directory a further name of `target`.
@@ -139,8 +143,10 @@ impl Node {
     /// file; `NotFound` for one that lost its last name; `LinkLimit`; `CrossProject`; `Invalid` for
     /// one of another volume.
     pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
-        self.check_same_volume(target)?;
-        self.volume().link(self.inode(), name.as_ref().as_bytes(), target.inode())
+        self.volume().noting(|| {
+            self.check_same_volume(target)?;
+            self.volume().link(self.inode(), name.as_ref().as_bytes(), target.inode())
+        })
     }
 
     /// Takes a name out of this directory that means anything but a directory.
@@ -149,14 +155,14 @@ impl Node {
     /// `NotPermitted` when either is immutable or append-only; `Corrupt`, `Device`. Nothing has
     /// changed then.
     pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().unlink(self.inode(), name.as_ref().as_bytes())
+        self.volume().noting(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Takes an empty directory out of this one.
     ///
     /// Errors: as [`Node::unlink`], but `NotADirectory` for other files; `NotEmpty`.
     pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().rmdir(self.inode(), name.as_ref().as_bytes())
+        self.volume().noting(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Makes `new_name` in `new_dir` mean what `name` in this directory does, and takes that away.
@@ -173,24 +179,28 @@ impl Node {
         new_name: impl AsRef<OsStr>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.check_same_volume(new_dir)?;
-        let (old, new) = (name.as_ref().as_bytes(), new_name.as_ref().as_bytes());
-        self.volume().rename(self.inode(), old, new_dir.inode(), new, flags)
+        self.volume().noting(|| {
+            self.check_same_volume(new_dir)?;
+            let (old, new) = (name.as_ref().as_bytes(), new_name.as_ref().as_bytes());
+            self.volume().rename(self.inode(), old, new_dir.inode(), new, flags)
+        })
     }
 
     /// The names in this directory, "." and ".." left out.
     ///
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self) -> Result<ReadDir> {
-        ReadDir::new(self.held.clone(), PathBuf::new())
+        self.volume().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
     }
 
     /// The target of a symlink.
     ///
     /// Errors: `Invalid` for anything else.
     pub fn read_link(&self) -> Result<PathBuf> {
-        let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
-        Ok(PathBuf::from(OsString::from_vec(target)))
+        self.volume().noting(|| {
+            let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
+            Ok(PathBuf::from(OsString::from_vec(target)))
+        })
     }
 
     /// Opens the regular file.

@@ -69,6 +69,7 @@ impl Iterator for ReadDir {
             self.fill();
         }
         let entry = self.batch.pop_front()?;
+        let entry = self.inode.fs().volume().noting(|| entry);
         Some(entry.map(|entry| DirEntry {
             fs: self.inode.fs().clone(),
             dir: Arc::clone(&self.path),
@@ -134,8 +135,10 @@ impl DirEntry {
 
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
-        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
-        Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+        self.fs.volume().noting(|| {
+            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+        })
     }
 
     /// Opens the file, if it is a regular one.

@@ -11,7 +11,6 @@
 use crate::filesystem::Filesystem;
 use crate::inode::Ask;
 use crate::metadata::Metadata;
-use crate::path::Last;
 use crate::read_dir::{DirEntry, ReadDir};
 use extant_base::{Error, Ino, Result, Site, What};
 use extant_ondisk::inode::FileKind;
@@ -88,8 +87,10 @@ impl WalkEntry {
 
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
-        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
-        Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+        self.fs.volume().noting(|| {
+            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+        })
     }
 
     /// Opens the file, if it is a regular one.
@@ -99,10 +100,12 @@ impl WalkEntry {
 
     /// The target, if it is a symlink.
     pub fn read_link(&self) -> Result<PathBuf> {
-        use std::os::unix::ffi::OsStringExt;
-        let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
-        let target = self.fs.volume().symlink_target(self.ino, &body)?;
-        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+        self.fs.volume().noting(|| {
+            use std::os::unix::ffi::OsStringExt;
+            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            let target = self.fs.volume().symlink_target(self.ino, &body)?;
+            Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+        })
     }
 }
 
@@ -120,10 +123,10 @@ impl Walk {
     }
 
     fn begin(&mut self, path: PathBuf) -> Result<WalkEntry> {
-        let inode = self.fs.hold_path(&path, Last::Follow)?;
-        let kind = inode.read().file_kind();
-        let entry = WalkEntry { fs: self.fs.clone(), path, ino: inode.ino, kind, depth: 0 };
-        drop(inode);
+        let node = self.fs.node(&path)?;
+        let kind = node.metadata().kind();
+        let entry = WalkEntry { fs: self.fs.clone(), path, ino: node.ino(), kind, depth: 0 };
+        drop(node);
         if kind == FileKind::Directory {
             self.enter(&entry)?;
         }
@@ -134,14 +137,14 @@ impl Walk {
     fn enter(&mut self, entry: &WalkEntry) -> Result<()> {
         let at = Site::of_ino(entry.ino);
         if !self.entered.insert(entry.ino.get()) {
-            return Err(at.corrupt(What::DirectoryLoop));
+            let twice = at.corrupt(What::DirectoryLoop);
+            return self.fs.volume().noting(|| Err(twice));
         }
         if entry.path.as_os_str().len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
-        let dir = self.fs.volume().hold_ino(entry.ino)?.keep(&self.fs);
         // Entries name their files themselves; the path is joined here, once.
-        let names = ReadDir::new(dir, PathBuf::new())?;
+        let names = self.fs.read_dir_ino(entry.ino)?;
         let names = match self.sorted {
             false => Names::Stored(names),
             true => {

@@ -93,12 +93,14 @@ impl File {
     ///
     /// Errors: `Encrypted`; `Corrupt`; `Device`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume().read_file(self.inode.ino, &self.inode.read(), offset, buf)
+        self.volume()
+            .noting(|| self.volume().read_file(self.inode.ino, &self.inode.read(), offset, buf))
     }
 
     /// As [`File::read_at`], encrypted content as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
+        self.volume()
+            .noting(|| self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf))
     }
 
     /// Writes bytes from `offset` on; how many. Fewer than `bytes` holds only where the volume or the
@@ -123,7 +125,9 @@ impl File {
 
     /// As [`File::write_at`], the bytes in several pieces of memory, one after the other.
     pub fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces))
+        self.volume().noting(|| {
+            self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces))
+        })
     }
 
     /// Writes all of `bytes` from `offset` on. On an error some of them may be written.
@@ -142,8 +146,10 @@ impl File {
     ///
     /// Errors: as [`File::write_at`], but an append-only file takes them.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        let pieces = [IoSlice::new(bytes)];
-        self.volume().write_file(&self.inode, Place::End, Content::new(&pieces))
+        self.volume().noting(|| {
+            let pieces = [IoSlice::new(bytes)];
+            self.volume().write_file(&self.inode, Place::End, Content::new(&pieces))
+        })
     }
 
     /// Cuts the file to `size` bytes, or lengthens it with a hole.
@@ -151,7 +157,7 @@ impl File {
     /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.volume().set_len(&self.inode, size)
+        self.volume().noting(|| self.volume().set_len(&self.inode, size))
     }
 
     /// Gives or takes blocks as `fallocate` does, see [`FallocateMode`].
@@ -160,22 +166,24 @@ impl File {
     /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and what was given so far stays;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.volume().fallocate(&self.inode, mode, offset, len)
+        self.volume().noting(|| self.volume().fallocate(&self.inode, mode, offset, len))
     }
 
     /// Changes what is known of the file besides its content, see [`SetAttributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().set_attributes(&self.inode, wish)
+        self.volume().noting(|| self.volume().set_attributes(&self.inode, wish))
     }
 
     /// Where data starts at or behind `offset`; `None` when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.volume().seek(self.inode.ino, &self.inode.read(), offset, true)
+        self.volume()
+            .noting(|| self.volume().seek(self.inode.ino, &self.inode.read(), offset, true))
     }
 
     /// Where a hole starts at or behind `offset`; the end of the file is one. `None` from there on.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.volume().seek(self.inode.ino, &self.inode.read(), offset, false)
+        self.volume()
+            .noting(|| self.volume().seek(self.inode.ino, &self.inode.read(), offset, false))
     }
 
     /// The file's pieces in order, holes left out, blocks past its end included; none where the
@@ -183,38 +191,40 @@ impl File {
     ///
     /// Errors: `Corrupt`, `Device`.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
-        let body = self.inode.read();
-        let mut pieces: Vec<FileExtent> = Vec::new();
-        if body.disk.has_inline_data() {
-            return Ok(pieces);
-        }
-        let volume = self.volume();
-        let log2 = volume.block_size().log2();
-        let mut mapped = 0;
-        for run in volume.runs(self.inode.ino, &body, 0..LOGICAL_END) {
-            let run = run?;
-            let (block, written) = match run.target {
-                Target::Hole => continue,
-                Target::Written(block) => (block, true),
-                Target::Unwritten(block) => (block, false),
-            };
-            // A crafted map can name the same blocks over and over.
-            mapped += u64::from(run.len);
-            if mapped > volume.layout.blocks_count() {
-                return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));
+        self.volume().noting(|| {
+            let body = self.inode.read();
+            let mut pieces: Vec<FileExtent> = Vec::new();
+            if body.disk.has_inline_data() {
+                return Ok(pieces);
             }
-            let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);
-            match pieces.last_mut() {
-                Some(last)
-                    if last.offset + last.len == offset
-                        && last.block.0 + (last.len >> log2) == block.0
-                        && last.written == written =>
-                {
-                    last.len += len;
+            let volume = self.volume();
+            let log2 = volume.block_size().log2();
+            let mut mapped = 0;
+            for run in volume.runs(self.inode.ino, &body, 0..LOGICAL_END) {
+                let run = run?;
+                let (block, written) = match run.target {
+                    Target::Hole => continue,
+                    Target::Written(block) => (block, true),
+                    Target::Unwritten(block) => (block, false),
+                };
+                // A crafted map can name the same blocks over and over.
+                mapped += u64::from(run.len);
+                if mapped > volume.layout.blocks_count() {
+                    return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));
                 }
-                _ => pieces.push(FileExtent { offset, len, block, written }),
+                let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);
+                match pieces.last_mut() {
+                    Some(last)
+                        if last.offset + last.len == offset
+                            && last.block.0 + (last.len >> log2) == block.0
+                            && last.written == written =>
+                    {
+                        last.len += len;
+                    }
+                    _ => pieces.push(FileExtent { offset, len, block, written }),
+                }
             }
-        }
-        Ok(pieces)
+            Ok(pieces)
+        })
     }
 }

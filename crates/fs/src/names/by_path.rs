@@ -25,12 +25,16 @@ impl Filesystem {
     ///
     /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
-        Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
+        self.volume().noting(|| {
+            Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
+        })
     }
 
     /// As [`Filesystem::node`]; a symlink at the path's end stands for itself.
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
-        Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
+        self.volume().noting(|| {
+            Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
+        })
     }
 
     /// Holds the inode `ino`, which some name must mean.
@@ -38,7 +42,7 @@ impl Filesystem {
     /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
     /// name.
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
-        Ok(Node::new(self.volume().hold_ino(ino)?.keep(self)))
+        self.volume().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
     }
 
     /// Holds the root directory.
@@ -92,50 +96,58 @@ impl Filesystem {
     }
 
     fn make(&self, path: &Path, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        let at = self.volume().resolve_parent(bytes(path))?;
-        if at.slash && !matches!(content, Content::Directory) {
-            self.volume().lookup(&at.dir, at.name)?;
-            return Err(Error::Exists);
-        }
-        Ok(Node::new(self.volume().create(&at.dir, at.name, content, new)?.keep(self)))
+        self.volume().noting(|| {
+            let at = self.volume().resolve_parent(bytes(path))?;
+            if at.slash && !matches!(content, Content::Directory) {
+                self.volume().lookup(&at.dir, at.name)?;
+                return Err(Error::Exists);
+            }
+            Ok(Node::new(self.volume().create(&at.dir, at.name, content, new)?.keep(self)))
+        })
     }
 
     /// Makes `new` a further name of the file at `original`; a symlink there stands for itself.
     ///
     /// Errors: as [`Node::link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
-        let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
-        let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
-        if at.slash {
-            self.volume().lookup(&at.dir, at.name)?;
-            return Err(Error::Exists);
-        }
-        self.volume().link(&at.dir, at.name, &target)
+        self.volume().noting(|| {
+            let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
+            let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
+            if at.slash {
+                self.volume().lookup(&at.dir, at.name)?;
+                return Err(Error::Exists);
+            }
+            self.volume().link(&at.dir, at.name, &target)
+        })
     }
 
     /// Takes the name of anything but a directory away.
     ///
     /// Errors: as [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
-        if at.slash {
-            return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
-                FileKind::Directory => Error::IsADirectory,
-                _ => Error::NotADirectory,
-            });
-        }
-        self.volume().unlink(&at.dir, at.name)
+        self.volume().noting(|| {
+            let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+            if at.slash {
+                return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
+                    FileKind::Directory => Error::IsADirectory,
+                    _ => Error::NotADirectory,
+                });
+            }
+            self.volume().unlink(&at.dir, at.name)
+        })
     }
 
     /// Takes an empty directory away.
     ///
     /// Errors: as [`Node::rmdir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
-        if at.is_root {
-            return Err(Error::Busy);
-        }
-        self.volume().rmdir(&at.dir, at.name)
+        self.volume().noting(|| {
+            let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+            if at.is_root {
+                return Err(Error::Busy);
+            }
+            self.volume().rmdir(&at.dir, at.name)
+        })
     }
 
     /// Makes `to` mean what `from` does, in place of what stood there, and takes `from` away.
@@ -154,12 +166,14 @@ impl Filesystem {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
-        let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
-        if old.slash || new.slash {
-            self.check_slashes(&old, &new, flags)?;
-        }
-        self.volume().rename(&old.dir, old.name, &new.dir, new.name, flags)
+        self.volume().noting(|| {
+            let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
+            let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
+            if old.slash || new.slash {
+                self.check_slashes(&old, &new, flags)?;
+            }
+            self.volume().rename(&old.dir, old.name, &new.dir, new.name, flags)
+        })
     }
 
     /// `NotADirectory` where a slash follows the name of something else.

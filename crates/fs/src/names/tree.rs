@@ -80,34 +80,36 @@ impl Filesystem {
     ///
     /// Errors: `NotADirectory`; what taking a single name gives. The tree is smaller then.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let volume = self.volume();
-        let path = path.as_ref().as_os_str().as_bytes();
-        let at = volume.resolve_parent(path)?;
-        if at.is_root {
-            return Err(Error::Busy);
-        }
-        let top = volume.resolve(path, Last::Keep)?;
-        if top.read().file_kind() != FileKind::Directory {
-            return Err(Error::NotADirectory);
-        }
-        let mut stack = vec![Level::new(top, at.name.to_vec())];
-        while let Some(level) = stack.last_mut() {
-            if let Some(entry) = level.next(volume)? {
-                if let Some(below) = volume.take_file(&level.dir, &entry.name)? {
-                    stack.push(Level::new(below, entry.name));
+        self.volume().noting(|| {
+            let volume = self.volume();
+            let path = path.as_ref().as_os_str().as_bytes();
+            let at = volume.resolve_parent(path)?;
+            if at.is_root {
+                return Err(Error::Busy);
+            }
+            let top = volume.resolve(path, Last::Keep)?;
+            if top.read().file_kind() != FileKind::Directory {
+                return Err(Error::NotADirectory);
+            }
+            let mut stack = vec![Level::new(top, at.name.to_vec())];
+            while let Some(level) = stack.last_mut() {
+                if let Some(entry) = level.next(volume)? {
+                    if let Some(below) = volume.take_file(&level.dir, &entry.name)? {
+                        stack.push(Level::new(below, entry.name));
+                    }
+                    continue;
                 }
-                continue;
+                let Some(done) = stack.pop() else { break };
+                let parent = stack.last().map_or(&at.dir, |level| &level.dir);
+                let name = done.name.clone();
+                drop(done);
+                match volume.rmdir(parent, &name) {
+                    Ok(()) | Err(Error::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
             }
-            let Some(done) = stack.pop() else { break };
-            let parent = stack.last().map_or(&at.dir, |level| &level.dir);
-            let name = done.name.clone();
-            drop(done);
-            match volume.rmdir(parent, &name) {
-                Ok(()) | Err(Error::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

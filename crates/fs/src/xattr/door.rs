@@ -62,16 +62,20 @@ impl Filesystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
+        })
     }
 
     /// Removes an extended attribute. Symlinks are not followed.
     ///
     /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
-        let inode = self.resolve(path.as_ref(), Last::Keep)?;
-        self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
+        self.volume().noting(|| {
+            let inode = self.resolve(path.as_ref(), Last::Keep)?;
+            self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
+        })
     }
 }
 
@@ -80,31 +84,39 @@ impl Node {
     ///
     /// Errors: `Corrupt`, `Device`. Locks: takes `Inode`, shared.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
-        let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
+        self.volume().noting(|| {
+            let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
+            Ok(names.into_iter().map(OsString::from_vec).collect())
+        })
     }
 
     /// The value of an extended attribute; access control lists as system calls have them.
     ///
     /// Errors: `NoAttribute`; else, and locks, as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        let name = name.as_ref().as_bytes();
-        let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
-        value.ok_or(Error::NoAttribute)
+        self.volume().noting(|| {
+            let name = name.as_ref().as_bytes();
+            let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
+            value.ok_or(Error::NoAttribute)
+        })
     }
 
     /// Sets an extended attribute.
     ///
     /// Errors and locks: as [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
-        self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
+        self.volume().noting(|| {
+            self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
+        })
     }
 
     /// Removes an extended attribute.
     ///
     /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
+        self.volume().noting(|| {
+            self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
+        })
     }
 }
 
