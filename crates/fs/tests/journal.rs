@@ -1,0 +1,136 @@
+//! Logs that this engine was writing when the power went, replayed by e2fsck and by Linux.
+//!
+//! ```text
+//!   mkfs ─► threads make, rename and remove names, sync ─► copy of the image, log full of it
+//!              ├─► e2fsck replays ──┐
+//!              ├─► Linux replays ───┼─► the same names, e2fsck finds nothing
+//!              └─► we replay ───────┘
+//! ```
+
+use extant::mkfs::{JournalSize, MkfsOptions, format};
+use extant::{BlockSize, Environment, FileDevice, Filesystem, NewFile, OpenOptions};
+use extant_testkit::command::run_args;
+use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::require;
+use extant_testkit::scratch::{Scratch, copy_sparse};
+use extant_testkit::uml::Uml;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names that every thread makes; each takes up to three changes.
+const NAMES: usize = 80;
+
+fn kinds() -> Vec<(&'static str, MkfsOptions)> {
+    let wish = |wish: &str| MkfsOptions::new().features(wish).unwrap();
+    let small = |options: MkfsOptions| options.block_size(BlockSize::from_bytes(1024).unwrap());
+    // The smallest log: it goes round.
+    let log = |options: MkfsOptions| options.journal(JournalSize::Blocks(1024));
+    vec![
+        ("modern", log(MkfsOptions::new())),
+        ("ext3", log(small(MkfsOptions::of_type("ext3").unwrap()))),
+        ("plain", log(small(wish("^metadata_csum,^64bit,^orphan_file")))),
+    ]
+}
+
+/// What one thread does in a directory of its own: directories come and go, so that their blocks
+/// are revoked, and names of all kinds.
+fn work(fs: &Filesystem, thread: usize) {
+    let top = format!("/t{thread}");
+    fs.create_dir(&top, &NewFile::directory()).unwrap();
+    for n in 0..NAMES {
+        let dir = format!("{top}/d{}", n / 10);
+        if n % 10 == 0 {
+            fs.create_dir(&dir, &NewFile::directory()).unwrap();
+        }
+        fs.create_file(format!("{dir}/file with a longer name {n}"), &NewFile::default()).unwrap();
+        match n % 5 {
+            0 => fs.remove_file(format!("{dir}/file with a longer name {n}")).unwrap(),
+            1 => fs
+                .rename(format!("{dir}/file with a longer name {n}"), format!("{top}/{n}"))
+                .unwrap(),
+            2 => {
+                fs.symlink("x".repeat(100), format!("{dir}/link {n}"), &NewFile::default())
+                    .unwrap();
+            }
+            _ => (),
+        }
+        if n % 20 == 19 {
+            fs.remove_dir_all(&dir).unwrap();
+        }
+        if n % 8 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// A volume whose log holds what was synced last.
+fn crashed(scratch: &Scratch, name: &str, options: &MkfsOptions) -> PathBuf {
+    let path = scratch.file(&format!("{name}.img"));
+    let device = Arc::new(FileDevice::create(&path, 16 << 20).unwrap());
+    format(device, options, &Environment::default()).unwrap();
+    let fs = OpenOptions::new().write(true).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let fs = &fs;
+            scope.spawn(move || work(fs, thread));
+        }
+    });
+    fs.sync().unwrap();
+    let copy = scratch.file(&format!("{name}.crashed"));
+    copy_sparse(&path, &copy).unwrap();
+    fs.close().unwrap();
+    if let Err(report) = e2fsck(&path, None).expect_clean() {
+        panic!("{name}, closed: {report}");
+    }
+    copy
+}
+
+/// Every name of a volume, sorted.
+fn names(path: &Path) -> Vec<String> {
+    let fs = OpenOptions::new().open(path).unwrap();
+    let mut names: Vec<_> =
+        fs.walk("/").map(|entry| entry.unwrap().path().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn e2fsck_and_linux_replay_what_we_logged() {
+    require!(E2fsprogs, Uml);
+    let scratch = Scratch::new();
+    let mut linux = Vec::new();
+    for (name, options) in kinds() {
+        let image = crashed(&scratch, name, &options);
+        let want = names(&image);
+        assert!(want.len() > 3 * NAMES / 2, "{name}: {} names", want.len());
+        let ours = scratch.file("ours");
+        let theirs = scratch.file("theirs");
+        copy_sparse(&image, &ours).unwrap();
+        copy_sparse(&image, &theirs).unwrap();
+        let report = OpenOptions::new().recover_in_place(&ours).unwrap();
+        assert!(report.transactions > 1, "{name}: {report:?}");
+        let replayed = run_args("e2fsck", &["-E", "journal_only", "-p", theirs.to_str().unwrap()]);
+        replayed.unwrap().success().unwrap();
+        for (who, path) in [("ours", &ours), ("e2fsck", &theirs)] {
+            if let Err(report) = e2fsck(path, None).expect_clean() {
+                panic!("{name}, {who}: {report}");
+            }
+            assert_eq!(names(path), want, "{name}, {who}");
+        }
+        linux.push((name, image, want));
+    }
+    let images: Vec<&Path> = linux.iter().map(|(_, image, _)| image.as_path()).collect();
+    let script = "for d in a b c; do mount /dev/ubd$d /dev/shm/m || exit 1; \
+                  find /dev/shm/m | sort > /mnt/work/names.$d; umount /dev/shm/m; done";
+    let guest = Uml::get().unwrap();
+    guest.run(script, &images, scratch.path(), Duration::from_secs(60)).unwrap().success().unwrap();
+    for ((name, image, want), letter) in linux.iter().zip('a'..) {
+        if let Err(report) = e2fsck(image, None).expect_clean() {
+            panic!("{name}, Linux: {report}");
+        }
+        assert_eq!(&names(image), want, "{name}, Linux");
+        let shown = std::fs::read_to_string(scratch.file(&format!("names.{letter}"))).unwrap();
+        assert_eq!(shown.lines().count(), want.len(), "{name}, Linux");
+    }
+}
