@@ -36,7 +36,7 @@ pub struct Kind {
 /// Who makes a volume.
 pub enum Make {
     /// This project.
-    Extant(MkfsOptions),
+    Extant(Box<MkfsOptions>),
     /// mke2fs, with these words.
     Mke2fs(&'static str),
 }

@@ -114,14 +114,14 @@ impl Tree {
 
     /// Whether a new name can stand there.
     fn check_new(&self, dir: Id, name: &str) -> Result<(), i32> {
-        if name.len() > 255 {
-            return Err(ENAMETOOLONG);
-        }
         if self.nodes[dir].kind != 'd' {
             return Err(ENOTDIR);
         }
         if self.nodes[dir].links == 0 {
             return Err(ENOENT);
+        }
+        if name.len() > 255 {
+            return Err(ENAMETOOLONG);
         }
         match matches!(name, "." | "..") || self.find(dir, name).is_some() {
             true => Err(EEXIST),
@@ -331,10 +331,10 @@ impl Tree {
         if matches!(new, "." | "..") {
             return Err(if way == Way::NoReplace { EEXIST } else { EBUSY });
         }
-        if old.len() > 255 || new.len() > 255 {
+        let source = self.lookup(from, old)?;
+        if new.len() > 255 {
             return Err(ENAMETOOLONG);
         }
-        let source = self.lookup(from, old)?;
         let victim = self.find(to, new);
         match victim {
             Some(_) if way == Way::NoReplace => return Err(EEXIST),

@@ -11,7 +11,7 @@ const FEW: Pools = Pools { names: 40, long_percent: 10 };
 const LONG: Pools = Pools { names: 300, long_percent: 90 };
 
 fn kind(name: &'static str, options: MkfsOptions) -> Kind {
-    let make = Make::Extant(options);
+    let make = Make::Extant(Box::new(options));
     Kind { name, make, mib: 32, folds: false, pools: FEW, cache_bytes: 8 << 20 }
 }
 

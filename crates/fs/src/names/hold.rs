@@ -110,7 +110,11 @@ impl Volume {
     /// Errors: `NotFound`; `NotADirectory`; what reading gives. Locks: takes `Inode` (shared).
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Held<'_>> {
         let body = dir.read();
-        let found = self.dir(dir.ino, &body)?.lookup(name)?;
+        let view = self.dir(dir.ino, &body)?;
+        if body.disk.links == 0 && !matches!(name, b"." | b"..") {
+            return Err(Error::NotFound);
+        }
+        let found = view.lookup(name)?;
         Ok(Held::new(self, self.inode(found.ino)?))
     }
 

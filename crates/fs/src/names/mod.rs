@@ -27,7 +27,7 @@ pub use create::NewFile;
 
 use crate::inode::Body;
 use extant_base::{Error, Result};
-use extant_ondisk::dirent::{EntryKind, NAME_MAX};
+use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 
@@ -44,11 +44,9 @@ pub(crate) fn entry_kind(kind: FileKind) -> EntryKind {
     }
 }
 
-/// `NameTooLong` and `Invalid` for what no directory can hold. "." and ".." are left to the caller.
+/// `NotFound` and `Invalid` for what is no name at all. "." and ".." are left to the caller, and the
+/// length to the directory.
 fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
-    }
     if name.is_empty() {
         return Err(Error::NotFound);
     }

@@ -107,7 +107,6 @@ impl Volume {
         }
         self.check_writable()?;
         check_name(old_name)?;
-        check_name(new_name)?;
         let old = Name { dir: old_dir, name: old_name };
         let new = Name { dir: new_dir, name: new_name };
         self.with_space_retry(|| self.rename_once(old, new, flags))
@@ -116,6 +115,7 @@ impl Volume {
     fn rename_once(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Result<()> {
         loop {
             let source = self.lookup(old.dir, old.name)?;
+            check_name(new.name)?;
             let victim = match self.lookup(new.dir, new.name) {
                 Ok(victim) => Some(victim),
                 Err(Error::NotFound) => None,

@@ -1,0 +1,234 @@
+//! The same random operations on this machine's own ext4: what the tree in memory answers is what
+//! Linux answers, errno for errno.
+
+use extant_model_tests::op::{Op, Place, Pools, SLOTS, Way, name, target};
+use extant_model_tests::tree::{Id, Tree};
+use extant_model_tests::{Answer, Outcome, Stat};
+use extant_testkit::e2fsprogs::mke2fs;
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::require;
+use extant_testkit::rng::Rng;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, chmodat, chownat, linkat, mkdirat,
+    mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// A mounted volume, and what is held of it.
+struct Kernel {
+    root: PathBuf,
+    slots: [Option<OwnedFd>; SLOTS],
+}
+
+fn letter(kind: FileType) -> char {
+    match kind {
+        FileType::Fifo => 'p',
+        FileType::CharacterDevice => 'c',
+        FileType::Directory => 'd',
+        FileType::BlockDevice => 'b',
+        FileType::Symlink => 'l',
+        FileType::Socket => 's',
+        _ => 'f',
+    }
+}
+
+fn stat(dir: &OwnedFd, name: &str) -> Result<Answer, Errno> {
+    let flags = match name {
+        "" => AtFlags::EMPTY_PATH,
+        _ => AtFlags::SYMLINK_NOFOLLOW,
+    };
+    let known = statat(dir, name, flags)?;
+    let kind = letter(FileType::from_raw_mode(known.st_mode));
+    let target = match kind {
+        'l' => Some(readlinkat(dir, name, Vec::new())?.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    Ok(Answer::Stat(Stat {
+        kind,
+        mode: (known.st_mode & 0o7777) as u16,
+        uid: known.st_uid,
+        gid: known.st_gid,
+        links: known.st_nlink as u32,
+        target,
+    }))
+}
+
+impl Kernel {
+    fn dir(&self, tree: &Tree, dir: Id) -> Result<OwnedFd, Errno> {
+        let path = format!("{}{}", self.root.display(), tree.path(dir));
+        openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    fn at(&self, tree: &Tree, place: Place) -> Result<(OwnedFd, String), Errno> {
+        let dir = tree.dir(place.dir);
+        let name = match name(place.name, tree.pools) {
+            // The root's own parent lies outside of the volume.
+            name if name == ".." && dir == 0 => ".".to_string(),
+            name => name,
+        };
+        Ok((self.dir(tree, dir)?, name))
+    }
+
+    /// Gives what was just made the owner and mode that `after` says.
+    fn settle(&self, at: (&OwnedFd, &str), after: &Tree) -> Result<(), Errno> {
+        let made = after.nodes.last().expect("something was made");
+        let (uid, gid) = (Uid::from_raw(made.uid), Gid::from_raw(made.gid));
+        chownat(at.0, at.1, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        if made.kind != 'l' {
+            chmodat(at.0, at.1, Mode::from_raw_mode(made.mode.into()), AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, op: Op, tree: &Tree, after: &Tree) -> Outcome {
+        self.try_apply(op, tree, after).map_err(Errno::raw_os_error)
+    }
+
+    fn try_apply(&mut self, op: Op, tree: &Tree, after: &Tree) -> Result<Answer, Errno> {
+        let (file, none) = (Mode::from_raw_mode(0o600), AtFlags::empty());
+        match op {
+            Op::Create { at, .. } => {
+                let (dir, name) = self.at(tree, at)?;
+                mknodat(&dir, &name, FileType::RegularFile, file, 0)?;
+                self.settle((&dir, &name), after)?;
+            }
+            Op::Mkdir { at, .. } => {
+                let (dir, name) = self.at(tree, at)?;
+                mkdirat(&dir, &name, file)?;
+                self.settle((&dir, &name), after)?;
+            }
+            Op::Symlink { at, target: n } => {
+                let (dir, name) = self.at(tree, at)?;
+                symlinkat(target(n), &dir, &name)?;
+                self.settle((&dir, &name), after)?;
+            }
+            Op::Mknod { at, kind } => {
+                let (dir, name) = self.at(tree, at)?;
+                let kinds = [
+                    FileType::Fifo,
+                    FileType::Socket,
+                    FileType::CharacterDevice,
+                    FileType::BlockDevice,
+                ];
+                mknodat(&dir, &name, kinds[kind], file, rustix::fs::makedev(300, 5))?;
+                self.settle((&dir, &name), after)?;
+            }
+            Op::Link { from, to } => {
+                let (from, old) = self.at(tree, from)?;
+                let (to, new) = self.at(tree, to)?;
+                linkat(&from, old, &to, new, none)?;
+            }
+            Op::Unlink { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                unlinkat(&dir, name, none)?;
+            }
+            Op::Rmdir { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
+            }
+            Op::Rename { from, to, way } => {
+                let (from, old) = self.at(tree, from)?;
+                let (to, new) = self.at(tree, to)?;
+                let flags = match way {
+                    Way::Replace => RenameFlags::empty(),
+                    Way::NoReplace => RenameFlags::NOREPLACE,
+                    Way::Exchange => RenameFlags::EXCHANGE,
+                    Way::Whiteout => RenameFlags::WHITEOUT,
+                };
+                renameat_with(&from, &old, &to, new, flags)?;
+                if way == Way::Whiteout && after.nodes.len() > tree.nodes.len() {
+                    self.settle((&from, &old), after)?;
+                }
+            }
+            Op::Stat { at } => {
+                let (dir, name) = self.at(tree, at)?;
+                return stat(&dir, &name);
+            }
+            Op::List { dir } => return self.list(tree, tree.dir(dir)),
+            Op::Hold { slot, at } => {
+                let (dir, name) = self.at(tree, at)?;
+                let flags = OFlags::PATH | OFlags::NOFOLLOW;
+                self.slots[slot] = Some(openat(&dir, name, flags, Mode::empty())?);
+            }
+            Op::Tmpfile { slot } => {
+                let flags = OFlags::TMPFILE | OFlags::RDWR;
+                let made = openat(CWD, &self.root, flags, file)?;
+                self.settle_held(&made, after)?;
+                self.slots[slot] = Some(made);
+            }
+            Op::LinkHeld { slot, to } => {
+                if let Some(source) = &self.slots[slot] {
+                    let (dir, name) = self.at(tree, to)?;
+                    linkat(source, "", &dir, name, AtFlags::EMPTY_PATH)?;
+                }
+            }
+            Op::CreateInHeld { slot, name: n } => {
+                if let Some(dir) = &self.slots[slot] {
+                    let name = name(n, tree.pools);
+                    mknodat(dir, &name, FileType::RegularFile, file, 0)?;
+                    self.settle((dir, &name), after)?;
+                }
+            }
+            Op::StatHeld { slot } => {
+                if let Some(held) = &self.slots[slot] {
+                    return stat(held, "");
+                }
+            }
+            Op::LetGo { slot } => self.slots[slot] = None,
+            Op::Reopen => self.slots = Default::default(),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn settle_held(&self, made: &OwnedFd, after: &Tree) -> Result<(), Errno> {
+        let node = after.nodes.last().expect("something was made");
+        rustix::fs::fchown(made, Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)))
+    }
+
+    fn list(&self, tree: &Tree, dir: Id) -> Result<Answer, Errno> {
+        let path = format!("{}{}", self.root.display(), tree.path(dir));
+        let dir = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut list = Vec::new();
+        for entry in rustix::fs::Dir::new(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !matches!(&*name, "." | "..") {
+                list.push((name, letter(entry.file_type())));
+            }
+        }
+        list.sort();
+        Ok(Answer::List(list))
+    }
+}
+
+fn run(options: &str, seed: u64, steps: usize) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let image = scratch.path().join("img");
+    mke2fs(&image, 32 << 20, options, None).expect("mke2fs makes a volume");
+    let mount = LoopMount::rw(&image, "").expect("a clean volume mounts");
+    std::fs::remove_dir(mount.path().join("lost+found")).expect("lost+found goes");
+    let pools = Pools { names: 40, long_percent: 0 };
+    let mut kernel = Kernel { root: mount.path().to_path_buf(), slots: Default::default() };
+    let mut tree = Tree::new(false, pools);
+    let mut rng = Rng::new(seed);
+    for step in 0..steps {
+        let op = Op::random(&mut rng, pools, step * 100 / steps);
+        let before = tree.clone();
+        let wanted = tree.apply(op);
+        let got = kernel.apply(op, &before, &tree);
+        assert_eq!(wanted, got, "{options:?}, seed {seed}, step {step}: {op:?}: tree | Linux");
+    }
+    kernel.slots = Default::default();
+    mount.unmount().expect("the volume unmounts");
+}
+
+#[test]
+fn the_tree_answers_as_linux_does() {
+    require!(Root, Loop, E2fsprogs);
+    for seed in 1..4 {
+        run("-b 4096", seed, 3000);
+    }
+    run("-t ext2 -b 1024 -I 128", 4, 3000);
+}
