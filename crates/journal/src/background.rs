@@ -8,6 +8,7 @@
 //!
 //! It holds the journal only while it works: dropping the journal stops it.
 
+use crate::commit::Handles;
 use crate::transactions::Transactions;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
@@ -103,7 +104,7 @@ impl Transactions {
     fn work(&self, commit: bool, checkpoint: bool, interval: Duration) -> extant_base::Result<()> {
         self.cache.refuse_if_aborted()?;
         if commit || self.time_left(interval).is_zero() {
-            self.commit_all()?;
+            self.commit_all(Handles::Ignore)?;
         }
         if checkpoint {
             self.make_space(u64::from(self.area.cycle.len()) * 3 / 4)?;

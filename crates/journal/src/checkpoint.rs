@@ -12,7 +12,7 @@ use crate::block::Seq;
 use crate::commit::Handles;
 use crate::transactions::Transactions;
 use crate::write_out::Share;
-use extant_base::Result;
+use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use std::sync::Arc;
 
@@ -32,6 +32,11 @@ impl Transactions {
         self.checkpoint(upto)?;
         if self.state.lock().space.unreserved() >= wanted {
             return Ok(());
+        }
+        if self.is_one() {
+            // Its only transaction must not commit for the sake of space.
+            let limit = self.state.lock().space.unreserved();
+            return Err(Error::TransactionTooLarge { needed: wanted, limit });
         }
         // What keeps the log are blocks that the running transaction changes again and again:
         // once it has committed, their older copies are superseded.
@@ -69,7 +74,7 @@ impl Transactions {
     /// Commits and brings home everything and leaves the log empty. No handle starts after it.
     pub(crate) fn close(&self) -> Result<()> {
         drop(self.refuse_handles());
-        self.commit_all()?;
+        self.commit_all(Handles::Await)?;
         self.cache.refuse_if_aborted()?;
         self.checkpoint(Seq::MAX)?;
         let empty = || {

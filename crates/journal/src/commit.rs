@@ -61,6 +61,15 @@ pub(crate) enum Handles {
     Await,
 }
 
+/// Whether a commit's flush also made the file data durable that was written before the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// It did.
+    Since,
+    /// It may have come before that data, or there was none.
+    Earlier,
+}
+
 /// Clears the leader's mark, and aborts when the leader panics.
 struct Lead<'a>(&'a Transactions);
 
@@ -76,37 +85,40 @@ impl Drop for Lead<'_> {
 
 impl Transactions {
     /// Returns when transaction `tid` is durable. No work when it is already, or changed nothing.
-    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+    pub(crate) fn commit(&self, tid: Tid) -> Result<Flushed> {
         let durable = self.durable();
         let ahead = tid.0.wrapping_sub(self.tid_of(durable).0);
         match ahead as i32 {
             ahead if ahead > 0 => {
                 self.commit_seq(durable + u64::from(ahead as u32), Handles::Ignore)
             }
-            _ => Ok(()),
+            _ => Ok(Flushed::Earlier),
         }
     }
 
     /// Makes everything durable that stopped handles have changed.
-    pub(crate) fn commit_all(&self) -> Result<()> {
+    pub(crate) fn commit_all(&self, handles: Handles) -> Result<Flushed> {
         let seq = self.state.lock().running.seq;
-        self.commit_seq(seq, Handles::Ignore)
+        self.commit_seq(seq, handles)
     }
 
-    /// Returns when transaction `seq` is durable. One that changed nothing so far is left alone;
-    /// with [`Handles::Await`] only if no handle is in it.
-    pub(crate) fn commit_seq(&self, seq: Seq, handles: Handles) -> Result<()> {
+    /// Returns when transaction `seq` is durable, and all before it. One that changed nothing so
+    /// far is left alone; with [`Handles::Await`] only if no handle is in it.
+    pub(crate) fn commit_seq(&self, seq: Seq, handles: Handles) -> Result<Flushed> {
         let _mark = RankMark::enter(Rank::Handle);
         let mut state = self.state.lock();
+        // Whoever closes it from now on flushes after that.
+        let flushed = if seq >= state.running.seq { Flushed::Since } else { Flushed::Earlier };
         loop {
             if self.durable() >= seq {
-                return Ok(());
+                return Ok(flushed);
             }
             self.cache.refuse_if_aborted()?;
             let running = &state.running;
             let nothing = running.is_empty() && (handles == Handles::Ignore || running.is_idle());
-            if seq > running.seq || (seq == running.seq && nothing) {
-                return Ok(());
+            let wanted = if nothing { running.seq - 1 } else { running.seq };
+            if self.durable() >= seq.min(wanted) {
+                return Ok(Flushed::Earlier);
             }
             if !state.committing {
                 break;
@@ -116,13 +128,13 @@ impl Transactions {
         state.committing = true;
         drop(state);
         let _lead = Lead(self);
-        let Some(running) = self.close_running() else { return Ok(()) };
+        let Some(running) = self.close_running() else { return Ok(Flushed::Earlier) };
         let tid = self.tid_of(running.seq);
         let closing = Closing::of(running, tid);
         match self.write_transaction(&closing) {
             Ok((start, len)) => {
                 self.settle(closing, start, len);
-                Ok(())
+                Ok(flushed)
             }
             Err(error) => {
                 self.give_up(Some(&error));
@@ -153,9 +165,7 @@ impl Transactions {
         if needed <= self.state.lock().space.free() {
             return Ok(());
         }
-        if !self.is_one() {
-            self.checkpoint(Seq::MAX)?;
-        }
+        self.checkpoint(Seq::MAX)?;
         let limit = self.state.lock().space.free();
         if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
     }

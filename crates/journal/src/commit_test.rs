@@ -1,11 +1,13 @@
 //! Commits through the API: what is in the log, what is durable, what it costs.
 
+use crate::test_device::Asked;
+use crate::test_hook::Hook;
 use crate::test_journal::{
     LAST, change, empty_log, home, journal_on, options, put, recover, stamp,
 };
 use crate::test_log::{HOME, KINDS, OLD, SIZE};
 use crate::{Credits, JournalOptions};
-use extant_base::{BlockNr, Error, Tid};
+use extant_base::{BlockNr, ByteOffset, Error, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice, OpCounts, Recorder};
 use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
 use std::sync::Arc;
@@ -120,7 +122,6 @@ fn a_log_goes_round_many_times() {
 
 #[test]
 fn a_block_changed_while_its_transaction_is_written_is_logged_as_it_was() {
-    use crate::test_hook::Hook;
     let log = empty_log(V3, 1);
     let device = Arc::new(Hook::new(log.device()));
     let journal = Arc::new(journal_on(&log, &device, options()));
@@ -146,6 +147,75 @@ fn a_block_changed_while_its_transaction_is_written_is_logged_as_it_was() {
 }
 
 #[test]
+fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
+    let log = empty_log(V3, 1);
+    let device = Arc::new(Hook::new(log.device()));
+    let journal = Arc::new(journal_on(&log, &device, options()));
+    journal.commit(change(&journal, &[3], 1)).unwrap();
+    let tid = change(&journal, &[3], 2);
+    let (inner, disk) = (Arc::clone(&journal), Arc::clone(device.inner()));
+    let (send, waits) = std::sync::mpsc::channel();
+    // The commit block is about to be written: its flush is over.
+    device.on_next_fua(move || {
+        disk.write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
+        let fsync = std::thread::spawn(move || inner.commit_with_data(tid).unwrap());
+        send.send(fsync).unwrap();
+    });
+    journal.commit(tid).unwrap();
+    waits.recv().unwrap().join().unwrap();
+    let asked = device.inner().take_asked();
+    let data = Asked::Write { at: 100 * SIZE as u64, len: SIZE };
+    let written = asked.iter().position(|asked| *asked == data).unwrap();
+    assert!(asked[written..].contains(&Asked::Flush), "{asked:?}");
+    journal.commit_with_data(tid).unwrap();
+    assert_eq!(device.inner().take_asked(), [Asked::Flush]);
+    journal.commit_with_data(change(&journal, &[4], 3)).unwrap();
+    let flushes = device.inner().take_asked().iter().filter(|a| **a == Asked::Flush).count();
+    assert_eq!(flushes, 1, "the commit's own, besides the forced commit block");
+}
+
+#[test]
+fn closing_waits_for_handles_that_run() {
+    let log = empty_log(V3, 1);
+    let device = log.device();
+    let journal = journal_on(&log, &device, options());
+    std::thread::scope(|scope| {
+        let (send, started) = std::sync::mpsc::channel();
+        let journal = &journal;
+        scope.spawn(move || {
+            let handle = journal.start(Credits::blocks(2)).unwrap();
+            send.send(()).unwrap();
+            for nr in [3, 4] {
+                std::thread::yield_now();
+                put(&handle, nr, 1);
+            }
+        });
+        started.recv().unwrap();
+        journal.close().unwrap();
+    });
+    assert!(home(&*device, 3) == stamp(1) && home(&*device, 4) == stamp(1));
+}
+
+#[test]
+fn restarting_in_the_only_transaction_gives_unused_credits_back() {
+    let log = empty_log(V3, 1);
+    let device = log.device();
+    let journal = journal_on(&log, &device, JournalOptions { one_transaction: true, ..options() });
+    let mut handle = journal.start(Credits::blocks(20)).unwrap();
+    for nr in 0..40 {
+        put(&handle, nr, 1);
+        handle.restart(Credits::blocks(20)).unwrap();
+    }
+    assert!(matches!(
+        handle.restart(Credits::blocks(30)),
+        Err(Error::TransactionTooLarge { needed: 73, limit: 62 })
+    ));
+    handle.stop().unwrap();
+    journal.close().unwrap();
+    assert!((0..40).all(|nr| home(&*device, nr) == stamp(1)));
+}
+
+#[test]
 fn a_freed_block_is_revoked_and_one_used_again_is_not() {
     for kind in [V3, (BlockSum::None, false)] {
         let log = empty_log(kind, 1);
@@ -162,7 +232,7 @@ fn a_freed_block_is_revoked_and_one_used_again_is_not() {
         let tid = handle.tid();
         handle.stop().unwrap();
         journal.commit(tid).unwrap();
-        device.write_at(extant_base::ByteOffset(3 * SIZE as u64), &[0xDA; SIZE]).unwrap();
+        device.write_at(ByteOffset(3 * SIZE as u64), &[0xDA; SIZE]).unwrap();
         drop(journal);
         let opened = log.open(&device).unwrap();
         assert!(opened.superblock().features.incompat.contains(JournalIncompat::REVOKE));

@@ -187,16 +187,16 @@ impl<'j> Handle<'j> {
             self.credits.set(credits);
             return Ok(());
         };
+        let before = self.credits.replace(Credits::default());
         if transactions.is_one() {
-            let extended = self.extend(credits)?;
-            debug_assert!(extended, "extending the only transaction works or fails");
-            return Ok(());
+            transactions.renew(before, self.done.get_mut(), credits)?;
+        } else {
+            transactions.check_size(credits).inspect_err(|_| self.credits.set(before))?;
+            transactions.stop(before, self.done.get_mut());
+            self.stopped.set(true);
+            self.seq.set(transactions.start(credits)?);
+            self.stopped.set(false);
         }
-        transactions.check_size(credits)?;
-        transactions.stop(self.credits.get(), self.done.get_mut());
-        self.stopped.set(true);
-        self.seq.set(transactions.start(credits)?);
-        self.stopped.set(false);
         self.credits.set(credits);
         #[cfg(debug_assertions)]
         self.audit.touched.borrow_mut().clear();

@@ -15,6 +15,7 @@
 
 use crate::background::Background;
 use crate::cache::{CacheOptions, MetaCache};
+use crate::commit::{Flushed, Handles};
 use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::Log;
 use crate::transactions::{JournalOptions, Transactions};
@@ -102,8 +103,8 @@ impl Journal {
         Handle::begin(self, credits)
     }
 
-    /// Returns when all changes of transaction `tid` are durable, and all file data written before
-    /// the call if `tid` was not. Many threads that ask together share one commit.
+    /// Returns when all changes of transaction `tid` are durable. Many threads that ask together
+    /// share one commit.
     ///
     /// The caller has no handle and no lock above `Rank::Handle`. Without a log nothing is done.
     /// Errors: `Device` for who led the commit that failed, `Aborted` for all others.
@@ -111,8 +112,23 @@ impl Journal {
     pub fn commit(&self, tid: Tid) -> Result<()> {
         assert_no_handle();
         match self.transactions() {
-            Some(transactions) => transactions.commit(tid),
+            Some(transactions) => transactions.commit(tid).map(drop),
             None => self.cache.refuse_if_aborted(),
+        }
+    }
+
+    /// [`Journal::commit`], and all file data written before the call is durable too: what an
+    /// fsync asks for. The commit's own flush is for both, unless it had begun before the call;
+    /// then, and when `tid` is durable already, there is one more flush.
+    ///
+    /// Without a log this is [`Journal::sync`].
+    #[track_caller]
+    pub fn commit_with_data(&self, tid: Tid) -> Result<()> {
+        assert_no_handle();
+        let Some(transactions) = self.transactions() else { return self.sync() };
+        match transactions.commit(tid)? {
+            Flushed::Since => Ok(()),
+            Flushed::Earlier => self.flush(),
         }
     }
 
@@ -141,9 +157,10 @@ impl Journal {
             return self.cache.flush();
         };
         assert_no_handle();
-        let before = transactions.durable();
-        transactions.commit_all()?;
-        if transactions.durable() > before { Ok(()) } else { self.flush() }
+        match transactions.commit_all(Handles::Ignore)? {
+            Flushed::Since => Ok(()),
+            Flushed::Earlier => self.flush(),
+        }
     }
 
     /// Makes the file data durable that was written before the call; metadata is not touched.

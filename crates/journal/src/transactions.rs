@@ -273,12 +273,34 @@ impl Transactions {
         Ok(granted)
     }
 
-    /// Takes in what a handle did.
+    /// Takes in what a handle did and promises it `next`, in the same transaction. An error leaves
+    /// it with nothing promised.
+    pub(crate) fn renew(&self, credits: Credits, done: &mut Done, next: Credits) -> Result<()> {
+        let mut state = self.state.lock();
+        self.take_in(&mut state, credits, done);
+        match self.admit(&state, next)? {
+            Admission::Granted => state.running.promise(next),
+            Admission::Commit(_) | Admission::MakeSpace(_) => {
+                let needed = state.running.needed(&self.area, next);
+                return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what a handle did, and lets it go.
     pub(crate) fn stop(&self, credits: Credits, done: &mut Done) {
         let mut state = self.state.lock();
+        self.take_in(&mut state, credits, done);
+        state.running.handles -= 1;
+        if state.running.handles == 0 && state.locked {
+            self.idle.notify_all();
+        }
+    }
+
+    fn take_in(&self, state: &mut State, credits: Credits, done: &mut Done) {
         let running = &mut state.running;
         running.take_back(credits);
-        running.handles -= 1;
         running.blocks.append(&mut done.joined);
         running.revoked.append(&mut done.revoked);
         running.forgotten.append(&mut done.forgotten);
@@ -288,9 +310,6 @@ impl Transactions {
         let large = running.blocks.len() as u64 > self.limits.soft;
         if large && !std::mem::replace(&mut running.told, true) {
             self.signal.ask_for_commit();
-        }
-        if running.handles == 0 && state.locked {
-            self.idle.notify_all();
         }
     }
 
