@@ -11,6 +11,7 @@
 //! No caller's rights are judged here: whoever opens a door to others does that. What flags forbid
 //! everybody is forbidden. Source: chattr(1), chmod(2), chown(2), utimensat(2), inode(7).
 
+use crate::data::DataMode;
 use crate::filesystem::Filesystem;
 use crate::inode::{Body, Inode};
 use crate::node::Node;
@@ -140,6 +141,12 @@ impl Volume {
         if let Some(size) = wish.size {
             self.check_resizable(body, size)?;
             self.resize_file(inode.ino, body, size)?;
+        }
+        if flags.is_some_and(|flags| !flags.contains(InodeFlags::JOURNAL_DATA))
+            && body.flags.contains(InodeFlags::JOURNAL_DATA)
+            && self.data_mode != DataMode::Journal
+        {
+            self.leave_journal(inode.ino, body)?;
         }
         self.quota_prepare(
             wish.uid.unwrap_or(body.uid),

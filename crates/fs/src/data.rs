@@ -25,13 +25,40 @@ use std::io::IoSlice;
 /// Padding is taken from here: never more than a block.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// Which files' bytes go through the journal, and what is promised of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DataMode {
+    /// Bytes are on the device before the commit that makes them reachable.
+    #[default]
+    Ordered,
+    /// All bytes are committed like metadata: a write is there as a whole, or not at all.
+    Journal,
+    /// As `Ordered` today; nothing is promised of bytes that were not synced.
+    Writeback,
+}
+
 /// The way a file's bytes take to the device.
 #[derive(Clone, Copy)]
 pub(crate) enum DataPath<'h, 'j> {
     /// Past the cache of metadata.
     Device,
     /// As metadata of the handle's transaction, one credit a block.
-    Journal(&'h Handle<'j>),
+    Journal {
+        /// The handle.
+        handle: &'h Handle<'j>,
+        /// The blocks were just given to the file, and are written whole.
+        fresh: bool,
+    },
+}
+
+impl DataPath<'_, '_> {
+    /// The same way, for blocks that hold nothing yet or for others.
+    pub(crate) fn to_fresh(self, fresh: bool) -> Self {
+        match self {
+            DataPath::Device => DataPath::Device,
+            DataPath::Journal { handle, .. } => DataPath::Journal { handle, fresh },
+        }
+    }
 }
 
 /// `len` zeros, at most a block's worth.
@@ -42,7 +69,9 @@ pub(crate) fn zeros(len: usize) -> IoSlice<'static> {
 impl Volume {
     /// Whether the bytes of this file go through the journal.
     pub(crate) fn journals_data(&self, body: &Body) -> bool {
-        body.disk.flags.contains(InodeFlags::JOURNAL_DATA) && !self.journal.is_off()
+        let wanted = self.data_mode == DataMode::Journal
+            || body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
+        wanted && !self.journal.is_off() && body.file_kind() == FileKind::Regular
     }
 
     /// The way the bytes of this file take under `handle`.
@@ -51,7 +80,10 @@ impl Volume {
         body: &Body,
         handle: &'h Handle<'j>,
     ) -> DataPath<'h, 'j> {
-        if self.journals_data(body) { DataPath::Journal(handle) } else { DataPath::Device }
+        match self.journals_data(body) {
+            true => DataPath::Journal { handle, fresh: false },
+            false => DataPath::Device,
+        }
     }
 
     /// Puts `parts`, one after the other, `skip` bytes behind the start of `block`.
@@ -65,7 +97,7 @@ impl Volume {
         skip: usize,
         parts: &[IoSlice<'_>],
     ) -> Result<()> {
-        let DataPath::Journal(handle) = path else {
+        let DataPath::Journal { handle, fresh } = path else {
             let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
             return match parts {
                 [] => Ok(()),
@@ -80,9 +112,8 @@ impl Volume {
         let (mut nr, mut at) = (block.0 + (skip / size) as u64, skip % size);
         while left > 0 {
             let end = size.min(at + left);
-            let whole = at == 0 && end == size;
             let cache = self.journal.cache();
-            let block = if whole { cache.get_new(BlockNr(nr))? } else { cache.get(BlockNr(nr))? };
+            let block = if fresh { cache.get_new(BlockNr(nr))? } else { cache.get(BlockNr(nr))? };
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
             left -= end - at;
@@ -101,13 +132,21 @@ impl Volume {
     }
 
     /// Reads `buf.len()` bytes of a file from `skip` bytes behind the start of `block` on.
-    fn read_data(&self, body: &Body, block: BlockNr, skip: usize, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_data(
+        &self,
+        body: &Body,
+        block: BlockNr,
+        skip: usize,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let size = self.block_size();
         if !self.journals_data(body) {
             let start = size.start_of(block).0.saturating_add(skip as u64);
             return self.device.read_at(ByteOffset(start), buf);
         }
         // What was written last may be in the log only.
+        let blocks = size.blocks_for((skip + buf.len()) as u64);
+        self.journal.cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
         let mut done = 0;
         while done < buf.len() {
             let at = skip + done;

@@ -17,7 +17,7 @@ use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
-use extant_base::{Ino, Result, Site, What};
+use extant_base::{Ino, Result, Site, Tid, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
@@ -92,6 +92,35 @@ pub(crate) struct Body {
     pub(crate) orphan: OrphanPlace,
     /// How its slot counts in the quota files.
     pub(crate) counted: Counted,
+    /// What has to be durable for the inode to be.
+    pub(crate) synced: Synced,
+    /// It is known to have no file capabilities, which a change of its content would take away.
+    pub(crate) no_capability: bool,
+}
+
+/// Which transactions hold the last changes of an inode; `None` where nobody knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Synced {
+    /// Of anything.
+    pub(crate) all: Option<Tid>,
+    /// Of what is needed to read the content back.
+    pub(crate) content: Option<Tid>,
+    /// The map was changed since the inode was last stored.
+    pub(crate) map_changed: bool,
+}
+
+impl Synced {
+    /// The slot is stored in transaction `tid`: what it was, what it becomes.
+    fn note(&mut self, tid: Tid, before: &[u8], after: &[u8]) {
+        // Times, owner, links and sums are not needed to read a file.
+        const CONTENT: [Range<usize>; 4] = [0x04..0x08, 0x1C..0x24, 0x28..0x64, 0x68..0x78];
+        let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
+        let tail = 0xA0.min(after.len())..after.len();
+        if self.map_changed || CONTENT.into_iter().chain([tail]).any(differs) {
+            self.content = Some(tid);
+        }
+        (self.all, self.map_changed) = (Some(tid), false);
+    }
 }
 
 /// How an inode counts in the quota files.
@@ -122,7 +151,14 @@ impl Body {
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
         let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();
-        Body { disk, raw, counted: Counted::New, orphan: OrphanPlace::None }
+        Body {
+            disk,
+            raw,
+            counted: Counted::New,
+            orphan: OrphanPlace::None,
+            synced: Synced::default(),
+            no_capability: false,
+        }
     }
 
     /// The kind of file. An inode that was checked has one.
@@ -177,6 +213,7 @@ impl Body {
                 Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
                 None => None,
             };
+            self.synced.note(handle.tid(), slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held
         };
@@ -330,7 +367,15 @@ impl Volume {
         {
             return Err(at.block(acl).corrupt(What::InodeFileAcl));
         }
-        Ok(Body { disk, raw, counted: Counted::Kept, orphan: OrphanPlace::None })
+        let synced = Synced::default();
+        Ok(Body {
+            disk,
+            raw,
+            counted: Counted::Kept,
+            orphan: OrphanPlace::None,
+            synced,
+            no_capability: false,
+        })
     }
 
     #[cold]
@@ -441,6 +486,8 @@ mod tests {
             disk: DiskInode::default(),
             raw: Box::default(),
             counted: Counted::Kept,
+            synced: Synced::default(),
+            no_capability: false,
             orphan: OrphanPlace::None,
         }
     }

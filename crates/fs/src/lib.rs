@@ -67,6 +67,7 @@ mod walk;
 mod xattr;
 
 pub use attributes::SetAttributes;
+pub use data::DataMode;
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };

@@ -88,7 +88,7 @@ impl Volume {
     }
 
     /// Says on disk that the volume is being written, once.
-    fn announce(&self) -> Result<()> {
+    pub(crate) fn announce(&self) -> Result<()> {
         let mut announced = self.announced.lock();
         if !*announced {
             patch_superblock(&*self.device, |sb| self.mark_written(sb))?;

@@ -7,6 +7,7 @@
 //!                        to read:   recover an Overlay over it, in memory (decision 0001)
 //! ```
 
+use crate::data::DataMode;
 use crate::environment::Environment;
 use crate::errors::ErrorHook;
 use crate::filesystem::Filesystem;
@@ -47,6 +48,7 @@ pub struct OpenOptions {
     one_transaction: bool,
     commit_interval: Option<Duration>,
     enforce_quota: bool,
+    data_mode: DataMode,
     on_error: Option<ErrorHook>,
     use_reserve: bool,
     short_cuts: bool,
@@ -91,6 +93,7 @@ impl OpenOptions {
             one_transaction: false,
             commit_interval: Some(Duration::from_secs(5)),
             enforce_quota: false,
+            data_mode: DataMode::Ordered,
             on_error: None,
             use_reserve: true,
             short_cuts: true,
@@ -217,6 +220,12 @@ impl OpenOptions {
         self
     }
 
+    /// Which files' bytes go through the journal; [`DataMode::Ordered`] unless said otherwise.
+    pub fn data_mode(&mut self, mode: DataMode) -> &mut OpenOptions {
+        self.data_mode = mode;
+        self
+    }
+
     /// Where time and chance come from; the system unless said otherwise.
     pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
         self.environment = environment;
@@ -293,7 +302,8 @@ impl OpenOptions {
             true => QuotaPolicy::Enforce,
             false => QuotaPolicy::Count,
         });
-        let options = VolumeOptions { quota, ..self.volume_options(!self.write) };
+        let options =
+            VolumeOptions { quota, data_mode: self.data_mode, ..self.volume_options(!self.write) };
         let mut volume = match self.log(&device, hold.as_ref())? {
             Some(log) => {
                 let how = (self.commit_interval, self.one_transaction);

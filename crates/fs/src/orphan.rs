@@ -15,6 +15,7 @@
 //! table block, under the list's lock.
 
 use crate::inode::{Body, Inode};
+use crate::map::LOGICAL_END;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank};
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -294,7 +295,16 @@ impl Volume {
 impl Volume {
     /// Frees all that an orphan holds, its number and its record.
     fn release_orphan(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        let handle = self.journal.start(self.release_credits(body))?;
+        let end = self.release_end_credits(ino, body)?;
+        let mut handle = self.journal.start(end)?;
+        if self.has_map(body) {
+            let range = 0..LOGICAL_END;
+            let done = self.unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()));
+            if let Err(error) = done {
+                body.store(self, ino, &handle)?;
+                return Err(error);
+            }
+        }
         self.orphan_remove(&handle, ino, body)?;
         if let Err(error) = self.release_inode(&handle, ino, body) {
             // What is left of it is found by whoever opens the volume next.

@@ -78,11 +78,9 @@ impl Volume {
     ) -> Result<()> {
         let kind = body.file_kind();
         if self.has_map(body) {
-            let is_value = body.disk.flags.contains(InodeFlags::EA_INODE);
-            if kind == FileKind::Regular && !is_value {
-                self.unmap(ino, body, handle, 0..LOGICAL_END)?;
-            } else {
-                self.unmap_content(handle, ino, body, 0)?;
+            match self.content_is_metadata(body) {
+                false => self.unmap(ino, body, handle, 0..LOGICAL_END)?,
+                true => self.unmap_content(handle, ino, body, 0)?,
             }
         }
         // A value has no attributes, whatever its slot says.

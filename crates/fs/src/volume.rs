@@ -18,6 +18,7 @@ use crate::alloc::claims::Reserved;
 use crate::alloc::group_index::GroupIndex;
 use crate::alloc::pending::PendingGroups;
 use crate::alloc::preallocation::Preallocations;
+use crate::data::DataMode;
 use crate::environment::Environment;
 use crate::errors::{ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
@@ -66,6 +67,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
     pub(crate) quota: Option<QuotaPolicy>,
+    /// Which files' bytes go through the journal.
+    pub(crate) data_mode: DataMode,
 }
 
 impl Default for VolumeOptions {
@@ -81,6 +84,7 @@ impl Default for VolumeOptions {
             on_error: None,
             privileged: true,
             quota: None,
+            data_mode: DataMode::Ordered,
         }
     }
 }
@@ -147,6 +151,8 @@ pub(crate) struct Volume {
     pub(crate) renames: Mutex<()>,
     /// Where a bulk load stands.
     pub(crate) bulk: BulkCursor,
+    /// Which files' bytes go through the journal.
+    pub(crate) data_mode: DataMode,
     /// Time and chance.
     pub(crate) environment: Environment,
     /// Nothing is changed on the device, from the start.
@@ -251,6 +257,7 @@ impl Volume {
             renames: Mutex::new(Rank::Rename, ()),
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
+            data_mode: options.data_mode,
             read_only: options.read_only,
             mode: Mode::new(options.read_only),
             announced: Mutex::new(Rank::Mount, false),

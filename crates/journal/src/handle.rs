@@ -36,7 +36,8 @@ impl Credits {
         Credits { blocks, revokes: 0 }
     }
 
-    fn plus(self, more: Credits) -> Credits {
+    /// These and `more`.
+    pub const fn plus(self, more: Credits) -> Credits {
         Credits {
             blocks: self.blocks.saturating_add(more.blocks),
             revokes: self.revokes.saturating_add(more.revokes),
@@ -148,6 +149,32 @@ impl<'j> Handle<'j> {
     /// What this handle reserved, extensions included.
     pub fn credits(&self) -> Credits {
         self.credits.get()
+    }
+
+    /// What is left of it: at least that many blocks can still be changed and freed.
+    pub fn left(&self) -> Credits {
+        let Credits { blocks, revokes } = self.credits.get();
+        let done = self.done.borrow();
+        #[cfg(debug_assertions)]
+        let changed = self.audit.touched.borrow().len();
+        #[cfg(not(debug_assertions))]
+        let changed = done.joined.len();
+        Credits {
+            blocks: blocks.saturating_sub(u32::try_from(changed).unwrap_or(u32::MAX)),
+            revokes: revokes.saturating_sub(u32::try_from(done.revoked.len()).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Makes sure that at least `credits` are left, as [`Handle::extend`] does.
+    ///
+    /// Errors: as [`Handle::extend`].
+    pub fn ensure(&self, credits: Credits) -> Result<bool> {
+        let left = self.left();
+        let more = Credits {
+            blocks: credits.blocks.saturating_sub(left.blocks),
+            revokes: credits.revokes.saturating_sub(left.revokes),
+        };
+        if more == Credits::default() { Ok(true) } else { self.extend(more) }
     }
 
     /// The transaction that makes this handle's changes durable. Another one, maybe, after

@@ -90,8 +90,9 @@ impl Volume {
         {
             return Err(Error::NotSupported("a file that is mapped by pointers"));
         }
+        self.drop_capability(inode.ino, body)?;
         self.leave_inline(inode.ino, body)?;
-        match mode {
+        self.with_space_retry(|| match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {
                 self.give(inode.ino, body, mode, offset..end)
             }
@@ -101,7 +102,7 @@ impl Volume {
             FallocateMode::PunchHole => self.punch(inode.ino, body, offset..end),
             FallocateMode::Collapse => self.collapse(inode.ino, body, offset..end),
             FallocateMode::Insert => self.insert_range(inode.ino, body, offset..end),
-        }
+        })
     }
 
     /// Allocate, KeepSize.

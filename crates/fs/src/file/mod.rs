@@ -12,6 +12,7 @@ pub(crate) mod allocate;
 pub(crate) mod content;
 mod inline;
 mod io;
+mod journaled;
 pub(crate) mod set_len;
 mod shift;
 mod sync;

@@ -11,6 +11,7 @@
 use crate::file::write::check_writable_file;
 use crate::inode::{Body, Inode};
 use crate::map::LOGICAL_END;
+use crate::orphan::{ORPHAN_CREDITS, OrphanPlace};
 use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
@@ -79,6 +80,7 @@ impl Volume {
 
     /// Gives a regular file that was checked for it a new size; sets its times.
     pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
+        self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
             let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
             if size > room {
@@ -95,7 +97,7 @@ impl Volume {
     /// What the first handle of a change of size needs: the inode, the block around the end where
     /// the journal has it, the features, an orphan record.
     fn resize_credits(&self) -> Credits {
-        Credits::blocks(self.store_credits() + 1 + SUPERBLOCK_CREDITS + ORPHAN)
+        Credits::blocks(self.store_credits() + 1 + SUPERBLOCK_CREDITS + 2 * ORPHAN_CREDITS)
     }
 
     fn resize_under(
@@ -130,14 +132,22 @@ impl Volume {
         handle: &mut Handle<'_>,
         keep: u32,
     ) -> Result<()> {
-        let rest = Credits::blocks(self.store_credits() + ORPHAN);
+        let rest = Credits::blocks(self.store_credits() + 2 * ORPHAN_CREDITS);
         let range = keep..LOGICAL_END;
-        self.unmap_in_steps(ino, body, handle, range, rest, &mut |_, _| Ok(()))
+        let mut recorded = false;
+        let ready = &mut |handle: &Handle<'_>, body: &mut Body| {
+            // Who lost its last name is on record anyway, until its last holder lets go.
+            recorded |= body.orphan == OrphanPlace::None;
+            self.orphan_add(handle, ino, body)
+        };
+        let done = self.unmap_in_steps(ino, body, handle, range, rest, ready);
+        // Also after an error: what could not be freed now cannot be freed at the next opening.
+        match recorded {
+            true => self.orphan_remove(handle, ino, body).and(done),
+            false => done,
+        }
     }
 }
-
-/// Blocks that an orphan record takes.
-const ORPHAN: u32 = 3;
 
 /// Whether no block is mapped, as the root alone tells.
 pub(crate) fn is_unmapped(body: &Body) -> bool {

@@ -79,6 +79,7 @@ impl Volume {
         }
         let mut body = inode.write();
         check_writable_file(&body)?;
+        self.drop_capability(inode.ino, &mut body)?;
         if body.flags.contains(InodeFlags::APPEND) && place != Place::End {
             return Err(Error::NotPermitted);
         }
@@ -94,7 +95,8 @@ impl Volume {
         let mut done = 0;
         while done < len {
             let part = content.part(done, len);
-            match self.write_step(inode.ino, &mut body, start + done as u64, part) {
+            let pos = start + done as u64;
+            match self.with_space_retry(|| self.write_step(inode.ino, &mut body, pos, part)) {
                 Ok(n) => done += n,
                 // What was written counts; who goes on meets the error.
                 Err(_) if done > 0 => break,
@@ -115,6 +117,7 @@ impl Volume {
             let plain = body.file_kind() == FileKind::Regular
                 && !body.disk.has_inline_data()
                 && !body.flags.contains(InodeFlags::APPEND)
+                && body.no_capability
                 && !self.journals_data(&body);
             if !plain || end > body.size {
                 return Ok(false);
@@ -293,12 +296,13 @@ impl Volume {
         let mut credits = self.first_fill_credits(body, plan.runs);
         credits.blocks += blocks + 1; // and the block around the old end
         let handle = self.journal.start(credits)?;
-        self.zero_gap(DataPath::Journal(&handle), plan.ino, body, plan.pos)?;
+        self.zero_gap(self.data_path(body, &handle), plan.ino, body, plan.pos)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
         let n = plan.covered(self, &pieces);
         if let Some(n) = n {
             let content = plan.content.part(0, n);
-            let path = DataPath::Journal(&handle);
+            let path = self.data_path(body, &handle);
+            body.synced.map_changed = true;
             self.write_pieces(path, &pieces, body.size, plan.pos, content)?;
             self.grow(body, &handle, plan.pos + n as u64)?;
         }
@@ -389,6 +393,9 @@ impl Volume {
     fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
             let range = piece.logical..piece.logical + piece.len;
+            if self.more_credits(handle, self.unmap_credits(body)).is_err() {
+                return;
+            }
             let _ = match body.disk.has_extents() {
                 true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
                 false => self.unmap(ino, body, handle, range),
@@ -430,7 +437,7 @@ impl Volume {
         let end = pos + content.len() as u64;
         // Bytes that are to be written together: from where, up to where, and they themselves.
         let mut start = (BlockNr(0), 0);
-        let mut next = u64::MAX;
+        let mut next = (u64::MAX, false);
         let mut parts: Vec<IoSlice<'_>> = Vec::new();
         for piece in pieces {
             let first = u64::from(piece.logical) << log2;
@@ -440,8 +447,10 @@ impl Volume {
             }
             let (lead, trail) = padding(piece.fresh, size, from, to, 1 << log2);
             let at = (piece.block.0 << log2) + (from - lead as u64 - first);
-            if at != next {
-                self.write_data(path, start.0, start.1, &parts)?;
+            // Only the journal cares for what was in a block before.
+            let fresh = piece.fresh && matches!(path, DataPath::Journal { .. });
+            if (at, fresh) != next {
+                self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)?;
                 parts.clear();
                 start = (BlockNr(at >> log2), (at & ((1 << log2) - 1)) as usize);
             }
@@ -449,9 +458,9 @@ impl Volume {
             let part = content.part((from - pos) as usize, (to - pos) as usize);
             parts.extend(part.slices().map(IoSlice::new));
             parts.extend((trail > 0).then(|| zeros(trail)));
-            next = at + lead as u64 + (to - from) + trail as u64;
+            next = (at + lead as u64 + (to - from) + trail as u64, fresh);
         }
-        self.write_data(path, start.0, start.1, &parts)
+        self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)
     }
 }
 

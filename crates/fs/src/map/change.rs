@@ -39,6 +39,7 @@ impl Volume {
         handle: &Handle<'_>,
         extent: Extent,
     ) -> Result<()> {
+        body.synced.map_changed = true;
         if body.disk.has_extents() {
             extent::insert::insert(self, ino, body, handle, extent)
         } else {
@@ -218,6 +219,7 @@ impl Volume {
         range: Range<u32>,
     ) -> Result<()> {
         self.discard_preallocation(ino);
+        body.synced.map_changed = true;
         if body.disk.has_extents() {
             let mut free = |body: &mut Body, gone: Extent| self.free_data(ino, body, handle, gone);
             extent::truncate::remove(self, ino, body, handle, range, &mut free)
@@ -241,6 +243,7 @@ impl Volume {
         if !body.disk.has_extents() {
             return Err(Error::NotSupported("unwritten blocks in a block map"));
         }
+        body.synced.map_changed = true;
         extent::truncate::convert(self, ino, body, handle, range, state)
     }
 

@@ -121,6 +121,10 @@ impl Volume {
     ///
     /// Errors: `NoSpace` when the transaction has no room for it: the step is for another handle.
     pub(crate) fn more_credits(&self, handle: &Handle<'_>, step: Credits) -> Result<()> {
-        if handle.extend(step)? { Ok(()) } else { Err(Error::NoSpace) }
+        if handle.ensure(step.plus(Credits::blocks(self.store_credits())))? {
+            Ok(())
+        } else {
+            Err(Error::NoSpace)
+        }
     }
 }

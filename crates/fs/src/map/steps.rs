@@ -46,6 +46,7 @@ impl Volume {
         keep: Credits,
         ready: Ready<'_>,
     ) -> Result<()> {
+        self.discard_preallocation(ino);
         let mut end = Some(range.end);
         while let Some(last) = end {
             let step = self.unmap_credits(body);
@@ -79,7 +80,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reserves what one more step needs, in this transaction or the next.
+    /// Reserves what one more step needs, in this transaction or the next, and `keep` beside it.
     pub(crate) fn next_step(
         &self,
         ino: Ino,
@@ -89,15 +90,13 @@ impl Volume {
         keep: Credits,
         ready: Ready<'_>,
     ) -> Result<()> {
-        if handle.extend(step)? {
+        let wanted = step.plus(keep);
+        if handle.ensure(wanted)? {
             return Ok(());
         }
         ready(handle, body)?;
         body.store(self, ino, handle)?;
-        handle.restart(Credits {
-            blocks: step.blocks + keep.blocks,
-            revokes: step.revokes + keep.revokes,
-        })
+        handle.restart(wanted)
     }
 
     /// One step of taking `range` out of the map: where what is left of it ends.
@@ -108,6 +107,7 @@ impl Volume {
         handle: &Handle<'_>,
         range: Range<u32>,
     ) -> Result<Option<u32>> {
+        body.synced.map_changed = true;
         let known = self.content_is_metadata(body);
         let most = if known { STEP_REVOKES } else { u32::MAX };
         if body.disk.has_extents() {

@@ -16,6 +16,7 @@ use crate::dir::insert::Spot;
 use crate::inode::Body;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::volume::Volume;
+use extant_base::{Ino, Result};
 use extant_journal::Credits;
 use extant_ondisk::extent::ExtentNode;
 use extant_ondisk::features::Incompat;
@@ -151,19 +152,11 @@ impl Volume {
         }
     }
 
-    /// The release of an orphan in one handle.
-    pub(crate) fn release_credits(&self, body: &Body) -> Credits {
-        let end = self.end_credits(body);
-        let blocks = (body.disk.sectors >> (self.block_size().log2() - 9)).min(4096) as u32;
-        Credits {
-            blocks: end.blocks
-                + FREE_INODE
-                + 1
-                + ORPHAN_CREDITS
-                + BLOCK
-                + blocks.min(256)
-                + self.quota_credits(1),
-            revokes: end.revokes + blocks + 1,
-        }
+    /// The release of an orphan whose blocks are freed: attributes, record, slot and number.
+    ///
+    /// Errors: `Corrupt` for malformed attributes; `Device`.
+    pub(crate) fn release_end_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
+        let own = self.store_credits() + FREE_INODE + 2 * ORPHAN_CREDITS;
+        Ok(self.xattr_release_credits(ino, body)?.plus(Credits::blocks(own)))
     }
 }

@@ -38,7 +38,6 @@ impl Volume {
     /// Giving back everything the attributes hold outside of the inode.
     ///
     /// Errors: as [`Volume::xattr_credits`].
-    #[allow(dead_code, reason = "releasing an inode in steps will call it")]
     pub(crate) fn xattr_release_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
         let mut credits = Credits { blocks: BLOCK + self.quota_credits(1), revokes: 1 };
         if self.has_incompat(Incompat::EA_INODE) {

@@ -13,7 +13,7 @@ use crate::inode::{Body, Inode};
 use crate::node::Node;
 use crate::path::Last;
 use crate::volume::Volume;
-use extant_base::{Error, Result};
+use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::xattr::NameIndex;
 use std::ffi::{OsStr, OsString};
@@ -139,13 +139,40 @@ impl Volume {
         let mut body = inode.write();
         let body = &mut *body;
         check_attribute(body, index)?;
+        body.no_capability = false;
+        self.with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))
+    }
+
+    /// Takes away the capabilities of a file whose content is about to change, as Linux does.
+    ///
+    /// Errors: `Corrupt`, `Device`. Locks: the inode's is held, and no handle.
+    pub(crate) fn drop_capability(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        if body.no_capability {
+            return Ok(());
+        }
+        let name = (NameIndex::SECURITY, &b"capability"[..]);
+        if self.stored_xattr(ino, body, name.0, name.1)?.is_some() {
+            self.change_xattr(ino, body, name, None, XattrMode::Any)?;
+        }
+        body.no_capability = true;
+        Ok(())
+    }
+
+    fn change_xattr(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        (index, name): (NameIndex, &[u8]),
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
         let len = value.map_or(0, <[u8]>::len);
-        let handle = self.journal.start(self.xattr_credits(inode.ino, body, len)?)?;
-        let done = self.xattr_set(&handle, inode.ino, body, index, name, value, mode);
+        let handle = self.journal.start(self.xattr_credits(ino, body, len)?)?;
+        let done = self.xattr_set(&handle, ino, body, index, name, value, mode);
         if done.is_ok() {
             body.ctime = self.environment.now();
         }
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, ino, &handle)?;
         handle.stop()?;
         match done {
             // A list that is not there says what the mode says.

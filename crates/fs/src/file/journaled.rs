@@ -1,0 +1,64 @@
+//! Files that leave the journal: their bytes go home before they are written past it.
+//!
+//! ```text
+//!   commit everything ─► bytes home, flush ─► revoke every block ─► commit
+//!                        the log's copies      no copy is brought home any more:
+//!                        say the same          what is written in place now stays
+//! ```
+
+use crate::data::DataPath;
+use crate::inode::Body;
+use crate::map::{LOGICAL_END, Run, Target};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, LogicalBlock, Result};
+use extant_journal::Credits;
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// Blocks that are copied, or revoked, at a time.
+const PIECE: u32 = 64;
+
+impl Volume {
+    /// Takes what a file has in the journal out of it: its flag is about to go. Nothing where there
+    /// is no journal.
+    ///
+    /// Errors: `Corrupt`, `Device`, `Aborted`. Locks: the inode's is held, and no handle.
+    pub(crate) fn leave_journal(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        if !self.journals_data(body) || !self.has_map(body) {
+            return Ok(());
+        }
+        self.journal.sync()?;
+        let mut bytes = vec![0; PIECE as usize * self.block_size().bytes()];
+        self.each_written(ino, body, |volume, body, run, block| {
+            let bytes = &mut bytes[..run.len as usize * volume.block_size().bytes()];
+            volume.read_data(body, block, 0, bytes)?;
+            volume.write_data(DataPath::Device, block, 0, &[IoSlice::new(bytes)])
+        })?;
+        self.journal.flush()?;
+        self.each_written(ino, body, |volume, _, run, block| {
+            let handle = volume.journal.start(Credits { blocks: 0, revokes: run.len })?;
+            (0..u64::from(run.len)).for_each(|n| handle.forget(BlockNr(block.0 + n)));
+            handle.stop()
+        })?;
+        self.journal.sync()
+    }
+
+    /// Calls `piece` for all written blocks of a file, a few at a time.
+    fn each_written(
+        &self,
+        ino: Ino,
+        body: &Body,
+        mut piece: impl FnMut(&Volume, &Body, Run, BlockNr) -> Result<()>,
+    ) -> Result<()> {
+        let mut left: Range<u32> = 0..LOGICAL_END;
+        while !left.is_empty() {
+            let mut run = self.map(ino, body, LogicalBlock(left.start), left.end - left.start)?;
+            if let Target::Written(block) = run.target {
+                run.len = run.len.min(PIECE);
+                piece(self, body, run, block)?;
+            }
+            left.start = run.end().0;
+        }
+        Ok(())
+    }
+}

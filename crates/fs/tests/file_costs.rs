@@ -1,0 +1,98 @@
+//! What calls on files cost, counted at the device: writes and flushes, no more than Linux's.
+//!
+//! ```text
+//!   append 4 KiB, sync_all     data │ log: descriptor and blocks │ flush, commit block (FUA)
+//!   overwrite, sync_data       data │ flush
+//! ```
+
+use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_blockdev::{OpCounts, Recorder};
+use extant_testkit::e2fsprogs;
+use std::sync::Arc;
+
+type Device = Arc<Recorder<MemoryDevice>>;
+
+/// A volume in memory, its writes counted.
+fn volume(mib: u64, options: &str) -> (Device, Filesystem) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let device = Arc::new(Recorder::new(MemoryDevice::from_bytes(&bytes)));
+    // Only what is asked for is committed.
+    let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
+    (device, fs.unwrap())
+}
+
+fn judge(device: &Device) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+}
+
+fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
+    let before = device.position();
+    call();
+    device.counts_since(before)
+}
+
+#[test]
+fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
+    let (device, fs) = volume(64, "-b 4096");
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    // mke2fs lays the front of a small log in pieces: leave that behind.
+    for _ in 0..4 {
+        file.append(&[1; 4096]).unwrap();
+        file.sync_all().unwrap();
+    }
+    // Linux 6.18 on a loop device: 3 writes and 2 flushes, the data's write among them, as here with
+    // the flush that a device without forced unit access adds.
+    for _ in 0..3 {
+        let data = costs(&device, || assert_eq!(file.append(&[2; 4096]).unwrap(), 4096));
+        assert_eq!((data.writes, data.written_bytes, data.flushes), (1, 4096, 0));
+        let sync = costs(&device, || file.sync_all().unwrap());
+        assert_eq!((sync.writes, sync.fua_writes, sync.flushes), (2, 1, 1), "{sync:?}");
+        // Descriptor, inode table, block bitmap, descriptors; commit block.
+        assert_eq!(sync.written_bytes, 5 * 4096, "{sync:?}");
+        let again = costs(&device, || file.sync_all().unwrap());
+        assert_eq!((again.writes, again.flushes), (0, 1));
+    }
+    drop(file);
+    fs.close().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn overwriting_costs_one_write_and_a_flush() {
+    let (device, fs) = volume(32, "-b 4096");
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    file.append(&[1; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    let all = costs(&device, || {
+        file.write_all_at(5000, &[3; 700]).unwrap();
+        file.sync_data().unwrap();
+    });
+    assert_eq!((all.writes, all.written_bytes, all.flushes), (1, 700, 1));
+    drop(file);
+    fs.close().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn a_large_write_is_few_large_device_writes() {
+    let (device, fs) = volume(64, "-b 4096");
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let bytes = vec![5; (16 << 20) + 100];
+    let all = costs(&device, || file.write_all_at(50, &bytes).unwrap());
+    assert!(all.writes <= 4, "{all:?}");
+    // Only the blocks at the ends are padded.
+    assert_eq!(all.written_bytes, (16 << 20) + 4096);
+    file.sync_all().unwrap();
+    assert_eq!(fs.read("f").unwrap()[50..], bytes);
+    drop(file);
+    fs.close().unwrap();
+    judge(&device);
+}
