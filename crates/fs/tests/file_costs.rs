@@ -44,7 +44,7 @@ fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
     let (device, fs) = volume(64, "-b 4096");
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     // mke2fs lays the front of a small log in pieces: leave that behind.
-    for _ in 0..4 {
+    for _ in 0..20 {
         file.append(&[1; 4096]).unwrap();
         file.sync_all().unwrap();
     }
