@@ -6,7 +6,7 @@ use crate::test_journal::{
     LAST, change, empty_log, home, journal_on, options, put, recover, stamp,
 };
 use crate::test_log::{HOME, KINDS, OLD, SIZE};
-use crate::{Credits, JournalOptions};
+use crate::{CacheOptions, Credits, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Error, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice, OpCounts, Recorder};
 use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
@@ -172,6 +172,33 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     journal.commit_with_data(change(&journal, &[4], 3)).unwrap();
     let flushes = device.inner().take_asked().iter().filter(|a| **a == Asked::Flush).count();
     assert_eq!(flushes, 1, "the commit's own, besides the forced commit block");
+}
+
+#[test]
+fn a_log_on_another_device_waits_for_the_volume() {
+    let log = empty_log(V3, 1);
+    let (volume, on_log) = (log.device(), Arc::new(Hook::new(log.device())));
+    let opened = log.open(&on_log).unwrap();
+    let home_device = Arc::clone(&volume) as Arc<dyn BlockDevice>;
+    let cache = CacheOptions::default();
+    let size = extant_base::BlockSize::ALL[0];
+    let journal = Journal::with_log(home_device, size, cache, opened, options()).unwrap();
+    journal.commit(change(&journal, &[3], 1)).unwrap();
+    volume.write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
+    let tid = change(&journal, &[3, 4], 2);
+    volume.take_asked();
+    let (send, asked) = std::sync::mpsc::channel();
+    let at_seal = Arc::clone(&volume);
+    on_log.on_next_fua(move || send.send(at_seal.take_asked()).unwrap());
+    journal.commit(tid).unwrap();
+    let asked = asked.recv().unwrap();
+    assert_eq!(asked.last(), Some(&Asked::Flush), "file data is durable before the commit block");
+    drop(journal);
+    // Only the log has it: replay onto the volume.
+    let mut opened = log.open(&on_log).unwrap();
+    let recovery = opened.recover(&*volume, log.limits()).unwrap();
+    opened.finish(&*volume, &recovery).unwrap();
+    assert!(home(&*volume, 3) == stamp(2) && home(&*volume, 4) == stamp(2));
 }
 
 #[test]

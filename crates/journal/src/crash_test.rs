@@ -224,9 +224,16 @@ fn check_cuts(run: &Run, seed: u64, samples: usize) {
     }
 }
 
+/// `count` seeds, from EXTANT_SEED on; a hundred times as many with EXTANT_SOAK.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let first = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let rounds = if std::env::var_os("EXTANT_SOAK").is_some() { 100 } else { 1 };
+    first..u64::saturating_add(first, count * rounds)
+}
+
 #[test]
 fn a_cut_anywhere_leaves_whole_transactions_in_order() {
-    for seed in 0..24 {
+    for seed in seeds(24) {
         let checksums = seed % 2 == 0;
         let options = JournalOptions { checksums, wide: checksums, ..options() };
         check_cuts(&run(seed, 1, 90, options), seed, 4);
@@ -235,7 +242,7 @@ fn a_cut_anywhere_leaves_whole_transactions_in_order() {
 
 #[test]
 fn a_cut_anywhere_while_threads_work_leaves_whole_transactions_in_order() {
-    for seed in 100..112 {
+    for seed in seeds(12) {
         let commit_interval = Some(Duration::from_millis(1));
         let options = JournalOptions { commit_interval, ..options() };
         check_cuts(&run(seed, 3, 40, options), seed, 3);
