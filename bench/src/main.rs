@@ -12,6 +12,7 @@
 
 mod build;
 mod crc;
+mod fallocate;
 mod metadata;
 mod process;
 mod published;
@@ -51,6 +52,8 @@ enum Verb {
     Crc,
     /// An image from a tree, checked and read: against mke2fs, tar, e2fsck and the kernel
     Build(build::Plan),
+    /// Space for a file in 64 KiB pieces, at several block sizes and fullnesses: against the kernel
+    Fallocate(fallocate::Plan),
     /// Names made, looked up and removed: against the kernel
     Metadata(metadata::Plan),
     /// Every bench, one after the other
@@ -64,11 +67,14 @@ impl Verb {
             Verb::Crc => vec![crc::run(crc::Plan::new(quick))?],
             Verb::Build(plan) if quick => vec![build::measure(&plan.clone().quick())?],
             Verb::Build(plan) => vec![build::measure(plan)?],
+            Verb::Fallocate(plan) if quick => vec![fallocate::measure(&plan.clone().quick())?],
+            Verb::Fallocate(plan) => vec![fallocate::measure(plan)?],
             Verb::Metadata(plan) if quick => vec![metadata::measure(&plan.clone().quick())?],
             Verb::Metadata(plan) => vec![metadata::measure(plan)?],
             Verb::All => {
                 let mut reports = Verb::Crc.run(quick)?;
                 reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Fallocate(fallocate::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
                 reports
             }
