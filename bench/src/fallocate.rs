@@ -129,8 +129,11 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         plan.calls
     ));
     report.condition("full: random pieces of 64 KiB are free; 1 %: an empty volume");
-    let settings: Vec<Setting> =
-        SETTINGS.iter().map(|setting| prepare(&dir, plan, *setting)).collect::<Result<_>>()?;
+    let settings: Vec<Setting> = SETTINGS
+        .iter()
+        .filter(|(block_bytes, ..)| plan.blocks.is_none_or(|only| only == *block_bytes))
+        .map(|setting| prepare(&dir, plan, *setting))
+        .collect::<Result<_>>()?;
     let root = fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
     let mut refused: Vec<u32> = Vec::new();
     for _ in 0..plan.rounds {
