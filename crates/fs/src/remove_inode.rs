@@ -95,7 +95,15 @@ impl Volume {
         body.counted = Counted::Gone;
         body.store(self, ino, handle)?;
         self.inodes.forget(ino);
-        self.free_inode(handle, ino, kind == FileKind::Directory)
+        match self.free_inode(handle, ino, kind == FileKind::Directory) {
+            // The slot says that it is deleted; a checker gives the number back. An orphan record
+            // would lead whoever opens the volume next to the same damage.
+            Err(error @ Error::Corrupt { .. }) => {
+                self.note_error(&error);
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Cuts a regular file to `new_size` bytes, or lengthens it with a hole.

@@ -112,10 +112,12 @@ impl Volume {
     /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
     /// volume's end.
     ///
-    /// Metadata at fixed places is never freed, and a bit that is clear already marks the group's
-    /// map bad and changes no counter; what lies in a group marked so before stays allocated.
+    /// Metadata at fixed places is never freed. What lies in a group whose map is damaged stays
+    /// allocated until a checker gives it back; so does a run with a bit that is clear already, which
+    /// marks the group's map bad: the damage is noted, and no error.
     /// With a log the clusters are handed out again only when the handle's transaction is durable.
-    /// Spends 2 credits a group. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
+    /// Spends 2 credits a group. Errors: `Corrupt` for a range that no file can have; `Device`.
+    /// Locks: takes `Group`.
     pub(crate) fn free(&self, handle: &Handle<'_>, start: BlockNr, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -133,9 +135,13 @@ impl Volume {
             return Ok(());
         }
         for (nr, span) in self.spans(start, len) {
-            // A leak is safe where the map cannot be believed; it was reported when it was found.
-            if !self.group(nr).is_bad(Map::Blocks) {
-                self.free_in(handle, nr, span)?;
+            // A leak is safe where the map cannot be believed; it was noted when it was found.
+            if self.group(nr).is_bad(Map::Blocks) {
+                continue;
+            }
+            match self.free_in(handle, nr, span) {
+                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
+                done => done?,
             }
         }
         Ok(())

@@ -226,8 +226,8 @@ fn freeing_what_is_free_changes_no_counter() {
     let run = bench.with(|volume, handle| volume.allocate(handle, wish(6000, 8))).unwrap();
     let nr = bench.volume.layout.group_of_block(run.start).unwrap();
     let before = bench.volume.descriptor(nr).unwrap().free_clusters;
-    let twice = bench.with(|volume, handle| volume.free(handle, run.start, 9));
-    assert!(matches!(twice, Err(Error::Corrupt { .. })), "{twice:?}");
+    bench.with(|volume, handle| volume.free(handle, run.start, 9)).unwrap();
+    assert_eq!(bench.volume.errors_seen(), 1);
     let system = bench.volume.descriptor(nr).unwrap().block_bitmap;
     let metadata = bench.with(|volume, handle| volume.free(handle, system, 1));
     assert!(matches!(metadata, Err(Error::Corrupt { .. })), "{metadata:?}");

@@ -1,0 +1,50 @@
+//! A device in memory that lets one step ask for so much and no more.
+
+use extant::{BlockDevice, MemoryDevice, Result};
+use extant_base::ByteOffset;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Transfers that a whole script may make on a volume of a few MiB.
+const TRANSFERS_MAX: u64 = 3_000_000;
+
+/// A device in memory that counts.
+pub struct Bounded {
+    inner: MemoryDevice,
+    transfers: AtomicU64,
+}
+
+impl Bounded {
+    pub fn new(bytes: &[u8]) -> Arc<Bounded> {
+        Arc::new(Bounded { inner: MemoryDevice::from_bytes(bytes), transfers: AtomicU64::new(0) })
+    }
+
+    /// All its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.inner.len() as usize];
+        self.inner.read_at(ByteOffset(0), &mut bytes).expect("memory");
+        bytes
+    }
+
+    fn count(&self) {
+        let transfers = self.transfers.fetch_add(1, Ordering::Relaxed);
+        assert!(transfers < TRANSFERS_MAX, "{transfers} transfers: something runs in circles");
+    }
+}
+
+impl BlockDevice for Bounded {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.count();
+        self.inner.read_at(at, buf)
+    }
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
+        self.count();
+        self.inner.write_at(at, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! One damaged volume: what is asked of it, and what must come of that.
+
+use crate::bounded::Bounded;
+use crate::damage::damage;
+use crate::script;
+use crate::volume::{Kind, Rich};
+use extant::{Error, Filesystem, OpenOptions, Site, What};
+use extant_testkit::command::run;
+use extant_testkit::damaged::DamagedImage;
+use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::rng::Rng;
+use extant_testkit::scratch::Scratch;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Files and symlinks that can be read, with their content.
+type Content = BTreeMap<String, Vec<u8>>;
+
+const FSCK_LIMIT: Duration = Duration::from_secs(60);
+/// Largest file that is read whole.
+const READ_MAX: u64 = 4 << 20;
+
+/// Damages `rich` as `seed` says.
+pub fn generated(rich: &Rich, seed: u64) {
+    let mut rng = Rng::new(seed ^ rich.name.len() as u64);
+    let mut bytes = rich.bytes.clone();
+    let (kind, what) = damage(rich, &mut bytes, &mut rng);
+    println!("\ncase {}:{seed}: {what}", rich.name);
+    if bytes == rich.bytes {
+        return;
+    }
+    let right = read_all(&open_memory(&rich.bytes).expect("the volume before"), "/keep");
+    judge(&bytes, seed, &right, rich.checksummed, kind);
+}
+
+/// An image that came damaged: nothing is known of what it should hold.
+pub fn image(image: &DamagedImage) {
+    println!("\ncase {}", image.name);
+    let scratch = Scratch::new();
+    let path = scratch.file("image");
+    image.unpack(&path).expect("it unpacks");
+    let bytes = std::fs::read(&path).expect("it is there");
+    judge(&bytes, 1, &Content::new(), false, Kind::Superblock);
+}
+
+fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool, kind: Kind) {
+    keep_as("before", bytes);
+    let scratch = Scratch::new();
+    let path = scratch.file("image");
+    std::fs::write(&path, bytes).expect("room");
+    // What the damage alone leaves, as e2fsck mends it.
+    let mendable = mend(&path);
+    let survives = match Filesystem::open(&path) {
+        Ok(fs) if mendable => same(right, &read_all(&fs, "/keep")),
+        _ => Content::new(),
+    };
+    let readable = match open_memory(bytes) {
+        Ok(fs) => same(right, &read_all(&fs, "/keep")),
+        Err(_) => Content::new(),
+    };
+    let Some(after) = write_to(bytes, seed, &readable, checksummed) else { return };
+    std::fs::write(&path, &after).expect("room");
+    keep_as("after", &after);
+    let mended = mend(&path);
+    assert!(mended || !mendable, "spread: e2fsck mended it before the script, and does not after");
+    if !checksummed || !mendable {
+        return;
+    }
+    let fs = Filesystem::open(&path).expect("it is mended");
+    let left = same(&survives, &read_all(&fs, "/keep"));
+    let lost: Vec<&String> = survives.keys().filter(|path| !left.contains_key(*path)).collect();
+    assert!(lost.is_empty(), "spread: {kind:?} damaged, {lost:?} lost");
+}
+
+/// Opens the volume to write and runs the script; what is on the device then, or `None` where it
+/// could not be opened.
+fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> Option<Vec<u8>> {
+    let device = Bounded::new(bytes);
+    let told = Arc::new(AtomicU32::new(0));
+    let mut options = OpenOptions::new();
+    options.write(true).cache_bytes(2 << 20).on_error({
+        let told = Arc::clone(&told);
+        Arc::new(move |error| {
+            assert_names_its_place(error);
+            told.fetch_add(1, Ordering::Relaxed);
+        })
+    });
+    let fs = match options.open_device(device.clone()) {
+        Ok(fs) => fs,
+        Err(error) => {
+            assert_names_its_place(&error);
+            return None;
+        }
+    };
+    let mut met = 0;
+    script::run(&fs, seed, &mut |step, error| {
+        assert!(!error.to_string().is_empty(), "{step}");
+        if matches!(error, Error::Corrupt { .. }) {
+            assert_names_its_place(&error);
+            met += 1;
+        }
+    });
+    if checksummed {
+        let now = same(readable, &read_all(&fs, "/keep"));
+        let lost: Vec<&String> = readable.keys().filter(|path| !now.contains_key(*path)).collect();
+        assert!(lost.is_empty(), "spread: {lost:?} cannot be read any more");
+    }
+    let closed = fs.close();
+    let told = told.load(Ordering::Relaxed);
+    assert!(told >= met, "{met} steps met damage, {told} were told of");
+    let after = device.bytes();
+    if closed.is_ok() && told > 0 {
+        // s_state, bit 1.
+        assert!(after[1024 + 0x3A] & 2 != 0, "damage was met and the volume not marked");
+    }
+    Some(after)
+}
+
+fn assert_names_its_place(error: &Error) {
+    let Error::Corrupt { what, at } = error else { return };
+    let says = error.to_string();
+    let whole = what.name().starts_with("Superblock") || matches!(what, What::JournalMissing);
+    assert!(*at != Site::NOWHERE || whole, "no place: {says}");
+}
+
+fn open_memory(bytes: &[u8]) -> extant::Result<Filesystem> {
+    OpenOptions::new().cache_bytes(2 << 20).open_device(Bounded::new(bytes))
+}
+
+/// What can be read below `top`, errors passed over.
+fn read_all(fs: &Filesystem, top: &str) -> Content {
+    let mut content = Content::new();
+    for entry in fs.walk(top).take(5000).flatten() {
+        let path = entry.path().display().to_string();
+        let bytes = match entry.kind() {
+            extant::FileKind::Regular => match entry.metadata() {
+                Ok(metadata) if metadata.len() <= READ_MAX => fs.read(entry.path()),
+                _ => continue,
+            },
+            extant::FileKind::Symlink => {
+                entry.read_link().map(|to| to.display().to_string().into_bytes())
+            }
+            _ => Ok(Vec::new()),
+        };
+        if let Ok(bytes) = bytes {
+            content.insert(path, bytes);
+        }
+    }
+    content
+}
+
+/// What of `right` is the same in `now`.
+fn same(right: &Content, now: &Content) -> Content {
+    let both = right.iter().filter(|(path, bytes)| now.get(*path) == Some(bytes));
+    both.map(|(path, bytes)| (path.clone(), bytes.clone())).collect()
+}
+
+/// Lets e2fsck mend the volume, twice where once is not enough; whether it is clean then.
+fn mend(path: &Path) -> bool {
+    (0..2).any(|_| {
+        fsck(path, "-fy");
+        fsck(path, "-fn") == Some(0)
+    })
+}
+
+fn fsck(path: &Path, how: &str) -> Option<i32> {
+    let mut command = Command::new("e2fsck");
+    let done = run(command.arg(how).arg(path), FSCK_LIMIT).ok()?;
+    done.code().filter(|_| !done.timed_out)
+}
+
+/// Puts the volume of a case that is looked into where `EXTANT_KEEP` says.
+fn keep_as(when: &str, bytes: &[u8]) {
+    if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
+        std::fs::write(Path::new(&keep).join(when), bytes).expect("room to keep it");
+    }
+}
+
+/// The volume as it was made: nothing is wrong with it, before or after the script.
+pub fn undamaged(rich: &Rich) {
+    let device = Bounded::new(&rich.bytes);
+    let fs = OpenOptions::new().write(true).open_device(device.clone()).expect("it is whole");
+    let mut failed = Vec::new();
+    script::run(&fs, 1, &mut |step, error| failed.push(format!("{step}: {error}")));
+    fs.close().expect("it is whole");
+    assert!(failed.iter().all(|line| !line.contains("corrupt")), "{}: {failed:?}", rich.name);
+    let scratch = Scratch::new();
+    let path = scratch.file("image");
+    std::fs::write(&path, device.bytes()).expect("room");
+    if let Err(says) = e2fsck(&path, None).expect_clean() {
+        keep_as("after", &device.bytes());
+        panic!("{}: {says}", rich.name);
+    }
+}
