@@ -4,13 +4,14 @@ use crate::failure::Failure;
 use crate::verb;
 use clap::{Parser, Subcommand};
 
-/// Make, build, read and check ext2, ext3 and ext4 volumes, without root and without a mount.
+/// Make, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a mount.
 ///
 /// IMG is an image file or a block device; IMG?offset=BYTES names a volume inside one, such as a
 /// partition (sizes may be written 1M, 2G). PATH is a path inside the volume, counted from its root.
 ///
 /// A volume that was not unmounted is shown as it will be after its journal has been replayed;
-/// reading never writes to IMG.
+/// reading never writes to IMG. A change is one transaction of the volume's journal: interrupted at any
+/// moment, all of it happened, or nothing.
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
@@ -33,6 +34,16 @@ enum Verb {
     Cat(verb::cat::Args),
     Stat(verb::stat::Args),
     Get(verb::get::Args),
+    Put(verb::put::Args),
+    Rm(verb::rm::Args),
+    Mkdir(verb::mkdir::Args),
+    Mv(verb::mv::Args),
+    Ln(verb::ln::Args),
+    Chmod(verb::chmod::Args),
+    Chown(verb::chown::Args),
+    Xattr(verb::xattr::Args),
+    ApplyTar(verb::apply_tar::Args),
+    Resize(verb::resize::Args),
     Info(verb::info::Args),
     Check(verb::check::Args),
     Replay(verb::replay::Args),
@@ -49,6 +60,16 @@ impl Cli {
             Verb::Cat(args) => args.run(),
             Verb::Stat(args) => args.run(),
             Verb::Get(args) => args.run(),
+            Verb::Put(args) => args.run(),
+            Verb::Rm(args) => args.run(),
+            Verb::Mkdir(args) => args.run(),
+            Verb::Mv(args) => args.run(),
+            Verb::Ln(args) => args.run(),
+            Verb::Chmod(args) => args.run(),
+            Verb::Chown(args) => args.run(),
+            Verb::Xattr(args) => args.run(),
+            Verb::ApplyTar(args) => args.run(),
+            Verb::Resize(args) => args.run(),
             Verb::Info(args) => args.run(),
             Verb::Check(args) => args.run(),
             Verb::Replay(args) => args.run(),

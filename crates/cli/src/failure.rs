@@ -122,6 +122,12 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Device { op, at, len, source } => {
             format!("{op} of {len} bytes at byte {at} failed: {}", plain(source))
         }
+        Error::TransactionTooLarge { .. } => {
+            "the change is larger than the volume's journal: nothing was changed; use --in-steps, or \
+             a larger journal"
+                .into()
+        }
+        Error::NoSpace => format!("{error}: `extant resize` makes it larger"),
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
     }

@@ -1,7 +1,7 @@
 //! The `extant` command: a thin door on the engine and the image builder.
 //!
 //! ```text
-//!   arguments ──► cli ──► verb::{mkfs, build, ls, tree, cat, stat, get, check, info, replay}
+//!   arguments ──► cli ──► verb::{mkfs, build, ls, cat, get, put, rm, chmod, resize, check, …}
 //!                            │ asks extant, extant-image
 //!                            ▼
 //!              out (standard output, text or JSON)      failure (standard error, one line)
@@ -12,7 +12,9 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod amount;
+mod apply;
 mod bar;
+mod change;
 mod cli;
 mod failure;
 mod image;

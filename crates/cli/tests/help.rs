@@ -5,8 +5,28 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 10] =
-    ["mkfs", "build", "ls", "tree", "cat", "stat", "get", "info", "check", "replay"];
+const VERBS: [&str; 20] = [
+    "mkfs",
+    "build",
+    "ls",
+    "tree",
+    "cat",
+    "stat",
+    "get",
+    "put",
+    "rm",
+    "mkdir",
+    "mv",
+    "ln",
+    "chmod",
+    "chown",
+    "xattr",
+    "apply-tar",
+    "resize",
+    "info",
+    "check",
+    "replay",
+];
 
 #[test]
 fn help_is_what_was_agreed() {

@@ -244,6 +244,11 @@ impl Node {
         NodeId(self.parent)
     }
 
+    /// True for a directory that no source lists: only a path below it says that it is there.
+    pub fn is_implied(&self) -> bool {
+        self.implied
+    }
+
     /// True if both nodes have the same list of extended attributes.
     pub fn same_xattrs(&self, other: &Node) -> bool {
         self.xattrs == other.xattrs

@@ -1,0 +1,245 @@
+//! A tree of names and content put onto a volume: over what is there, or beside it.
+//!
+//! ```text
+//!   tree         volume       result
+//!   directory    directory    directory, attributes of the tree's, names of both
+//!   directory    other        the tree's
+//!   other        other        the tree's, in its place
+//!   .wh.NAME     NAME         gone                 (where whiteouts are asked for)
+//!   .wh..wh..opq directory    emptied first
+//! ```
+//!
+//! Attributes come last, those of a directory behind everything below it: times stay as given.
+
+use crate::change::Change;
+use crate::failure::Failure;
+use crate::image::{as_path, join};
+use extant::{DeviceNumber, FileKind, NewFile, SetAttributes, Timestamp, XattrMode};
+use extant_image::{ContentReader, Kind, NodeId, Time, Tree};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+const CHUNK_BYTES: usize = 1 << 20;
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// A tree on its way onto a volume.
+pub(crate) struct Apply<'a> {
+    change: &'a Change,
+    tree: &'a Tree,
+    reader: ContentReader<'a>,
+    /// First names of nodes that have several.
+    linked: HashMap<NodeId, Vec<u8>>,
+    /// Names that begin with `.wh.` take others away.
+    whiteouts: bool,
+    /// What is not a directory may take a directory's place.
+    over_directories: bool,
+    progress: &'a mut dyn FnMut(u64),
+    /// Names made.
+    pub(crate) entries: u64,
+}
+
+impl<'a> Apply<'a> {
+    /// Nothing is done yet. `progress` hears of bytes that were copied.
+    pub(crate) fn new(
+        change: &'a Change,
+        tree: &'a Tree,
+        as_layer: (bool, bool),
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Apply<'a> {
+        let reader = tree.reader();
+        let (whiteouts, over_directories) = as_layer;
+        let linked = HashMap::new();
+        Apply { change, tree, reader, linked, whiteouts, over_directories, progress, entries: 0 }
+    }
+
+    /// Puts the tree's root at `dest`, which is a directory or will be one.
+    pub(crate) fn run(&mut self, dest: &[u8]) -> Result<(), Failure> {
+        if self.change.look_behind(dest)?.is_none() {
+            let new = NewFile::directory();
+            self.change.at(dest, |fs| fs.create_dir_all(as_path(dest), &new))?;
+        }
+        self.names(NodeId::ROOT, dest)?;
+        if !self.tree.node(NodeId::ROOT).is_implied() {
+            self.attributes(NodeId::ROOT, dest)?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything in a directory of the tree into `dest`, which is there.
+    fn names(&mut self, id: NodeId, dest: &[u8]) -> Result<(), Failure> {
+        if self.whiteouts && self.tree.child(id, OPAQUE).is_some() {
+            self.empty(dest)?;
+        }
+        let children: Vec<(Vec<u8>, NodeId)> =
+            self.tree.children(id).map(|(name, child)| (name.to_vec(), child)).collect();
+        for (name, child) in children {
+            match name.strip_prefix(WHITEOUT).filter(|_| self.whiteouts) {
+                Some(gone) if gone.starts_with(WHITEOUT) => {}
+                Some(gone) => self.remove(&join(dest, gone))?,
+                None => self.put(child, &join(dest, &name))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+        let node = *self.tree.node(id);
+        self.entries += 1;
+        let there = self.change.look(path)?;
+        if node.kind.is_directory() {
+            let stays = match &there {
+                Some(there) if there.is_dir() => true,
+                // What only a path implies is no wish to replace a link to a directory.
+                Some(there) if there.is_symlink() && node.is_implied() => {
+                    self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir())
+                }
+                _ => false,
+            };
+            if !stays {
+                self.remove(path)?;
+                self.change.at(path, |fs| fs.create_dir(as_path(path), &new_file(&node.meta)))?;
+            }
+            self.names(id, path)?;
+            return match stays && node.is_implied() {
+                true => Ok(()),
+                false => self.attributes(id, path),
+            };
+        }
+        if there.is_some_and(|there| there.is_dir() && !self.over_directories) {
+            return Err(self.change.refuse(path, "is a directory: remove it first"));
+        }
+        self.remove(path)?;
+        if let Some(first) = self.linked.get(&id) {
+            return self.change.at(path, |fs| fs.hard_link(as_path(first), as_path(path)));
+        }
+        self.make(id, path)?;
+        if node.links() > 1 {
+            self.linked.insert(id, path.to_vec());
+        }
+        self.attributes(id, path)
+    }
+
+    fn make(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+        let node = *self.tree.node(id);
+        let new = new_file(&node.meta);
+        let special = |kind: FileKind, rdev: Option<DeviceNumber>| {
+            let new = NewFile { rdev, ..new };
+            self.change.at(path, |fs| fs.mknod(as_path(path), kind, &new).map(drop))
+        };
+        match node.kind {
+            Kind::Directory(_) => Ok(()),
+            Kind::File { size, .. } => self.file(id, path, &new, size),
+            Kind::Symlink(_) => {
+                let target = OsStr::from_bytes(self.tree.target(id));
+                self.change.at(path, |fs| fs.symlink(target, as_path(path), &new).map(drop))
+            }
+            Kind::CharDevice { major, minor } => {
+                special(FileKind::CharDevice, Some(DeviceNumber { major, minor }))
+            }
+            Kind::BlockDevice { major, minor } => {
+                special(FileKind::BlockDevice, Some(DeviceNumber { major, minor }))
+            }
+            Kind::Fifo => special(FileKind::Fifo, None),
+            Kind::Socket => special(FileKind::Socket, None),
+        }
+    }
+
+    fn file(&mut self, id: NodeId, path: &[u8], new: &NewFile, size: u64) -> Result<(), Failure> {
+        let node = self.change.at(path, |fs| fs.create_file(as_path(path), new))?;
+        let file = node.open().map_err(|error| self.change.failure(path, &error))?;
+        let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
+        for (offset, len) in self.tree.data_map(id).ranges() {
+            let mut done = 0;
+            while done < len {
+                let want = (len - done).min(chunk.len() as u64) as usize;
+                let at = offset + done;
+                let got = self.reader.read_at(id, at, &mut chunk[..want]).map_err(Failure::new)?;
+                if got == 0 {
+                    break;
+                }
+                self.change.at(path, |_| file.write_all_at(at, &chunk[..got]))?;
+                done += got as u64;
+                (self.progress)(got as u64);
+            }
+        }
+        if file.metadata().len() < size {
+            self.change.at(path, |_| file.set_len(size))?;
+        }
+        Ok(())
+    }
+
+    /// Owner and mode, then attributes, which an owner's change would take away, then times.
+    fn attributes(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+        let (meta, extra) = (self.tree.node(id).meta, self.tree.extra_times(id));
+        let is_link = matches!(self.tree.node(id).kind, Kind::Symlink(_));
+        let node = match self.tree.node(id).kind.is_directory() {
+            true => self.change.at(path, |fs| fs.node(as_path(path)))?,
+            false => self.change.at(path, |fs| fs.node_nofollow(as_path(path)))?,
+        };
+        let owner = SetAttributes {
+            mode: (!is_link).then_some(meta.mode),
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            ..SetAttributes::default()
+        };
+        self.change.at(path, |_| node.set_attributes(&owner))?;
+        for attribute in self.tree.xattrs(id) {
+            let name = OsStr::from_bytes(&attribute.name);
+            node.set_xattr(name, &attribute.value, XattrMode::Any)
+                .map_err(|error| of_attribute(self.change, path, &attribute.name, &error))?;
+        }
+        let times = SetAttributes {
+            mtime: Some(timestamp(meta.mtime)),
+            atime: Some(timestamp(extra.atime.unwrap_or(meta.mtime))),
+            ..SetAttributes::default()
+        };
+        self.change.at(path, |_| node.set_attributes(&times))
+    }
+
+    /// Takes away what stands at `path`, if anything does.
+    fn remove(&self, path: &[u8]) -> Result<(), Failure> {
+        match self.change.look(path)? {
+            None => Ok(()),
+            Some(there) if there.is_dir() => {
+                self.change.at(path, |fs| fs.remove_dir_all(as_path(path)))
+            }
+            Some(_) => self.change.at(path, |fs| fs.remove_file(as_path(path))),
+        }
+    }
+
+    /// Takes away everything in a directory.
+    fn empty(&self, dir: &[u8]) -> Result<(), Failure> {
+        let names = self.change.at(dir, |fs| {
+            fs.read_dir(as_path(dir))?.map(|entry| Ok(entry?.file_name().to_owned())).collect()
+        })?;
+        let names: Vec<std::ffi::OsString> = names;
+        names.iter().try_for_each(|name| self.remove(&join(dir, name.as_bytes())))
+    }
+}
+
+/// An attribute could not be set: which, and why.
+pub(crate) fn of_attribute(
+    change: &Change,
+    path: &[u8],
+    name: &[u8],
+    error: &extant::Error,
+) -> Failure {
+    let why = format!("attribute {}: {error}", crate::shown::Shown(name));
+    change.refuse(path, &why)
+}
+
+fn new_file(meta: &extant_image::Meta) -> NewFile {
+    NewFile {
+        mode: meta.mode,
+        uid: meta.uid,
+        gid: meta.gid,
+        time: Some(timestamp(meta.mtime)),
+        ..NewFile::default()
+    }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { sec: time.sec, nsec: time.nsec }
+}

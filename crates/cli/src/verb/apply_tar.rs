@@ -1,0 +1,103 @@
+//! `extant apply-tar`: unpacks archives over a volume.
+
+use crate::apply::Apply;
+use crate::bar::{self, BuildBar};
+use crate::change::{Change, Steps};
+use crate::failure::{Failure, tell, without_number};
+use crate::image::inner_path;
+use crate::out::Out;
+use crate::shown::encoded;
+use crate::verb::mkfs::format_options::owner;
+use extant_image::{SourceKind, SourceOptions, SourceSpec, Tree};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Unpack tar archives over what a volume holds.
+///
+/// TAR is an archive, plain, gzip or zstd, or - for standard input. Later archives go over earlier
+/// ones, and all over the volume; owners, modes, times, extended attributes, ACLs, capabilities, hard
+/// links, devices and holes are as in the archive. As in the layers of container images, a file
+/// .wh.NAME takes NAME away, and .wh..wh..opq empties its directory first. All of it is applied, or,
+/// when something fails or the program is interrupted, the volume is as it was.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant apply-tar root.img update.tar.zst
+  docker export app | extant apply-tar root.img -
+  extant apply-tar --to /srv --owner 33:33 root.img site.tar.gz
+
+Exit status: 0 applied, 1 failed: nothing was changed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Archives, in order
+    #[arg(value_name = "TAR", required = true)]
+    archives: Vec<OsString>,
+    /// The directory of the volume that the archive's root stands for
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    to: OsString,
+    /// Give everything to one owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Names that begin with .wh. are names like others
+    #[arg(long)]
+    no_whiteouts: bool,
+    /// Where compressed archives are unpacked to, for the time of reading
+    #[arg(long, value_name = "DIR")]
+    spool_dir: Option<PathBuf>,
+    #[command(flatten)]
+    steps: Steps,
+    /// Print what was applied as JSON (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    image: String,
+    entries: u64,
+    data_bytes: u64,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let mut options = SourceOptions::new();
+        if let Some((uid, gid)) = self.owner {
+            options = options.owner(uid, gid);
+        }
+        if let Some(dir) = &self.spool_dir {
+            options = options.spool_dir(dir);
+        }
+        let to = inner_path(&self.to);
+        let (mut entries, mut data_bytes) = (0, 0);
+        // Opened first: an image that cannot be changed is told before an archive is read.
+        let change = Change::begin(&self.image, self.steps)?;
+        for archive in &self.archives {
+            let spec = SourceSpec { path: archive.into(), kind: Some(SourceKind::Tar) };
+            let spinner = BuildBar::new(false);
+            let tree = Tree::read(&[spec], &options, &spinner);
+            spinner.clear();
+            let tree = tree.map_err(Failure::new)?;
+            for problem in tree.take_problems() {
+                tell(without_number(&problem.to_string()));
+            }
+            let bar = bar::copying(tree.data_bytes());
+            let mut progress = |bytes| bar.inc(bytes);
+            let mut apply = Apply::new(&change, &tree, (!self.no_whiteouts, true), &mut progress);
+            let done = apply.run(&to);
+            entries += apply.entries;
+            data_bytes += tree.data_bytes();
+            bar.finish_and_clear();
+            done?;
+        }
+        change.finish()?;
+        if self.json {
+            let mut out = Out::new();
+            out.json(&Answer { image: encoded(self.image.as_bytes()), entries, data_bytes })?;
+            out.finish()?;
+        }
+        Ok(0)
+    }
+}

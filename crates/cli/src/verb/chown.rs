@@ -1,0 +1,97 @@
+//! `extant chown`: changes owners.
+
+use crate::change::{Change, Steps};
+use crate::failure::Failure;
+use crate::image::{as_path, inner_path};
+use extant::SetAttributes;
+use std::ffi::OsString;
+
+/// Change owner and group of files in a volume.
+///
+/// OWNER is USER, USER:GROUP, :GROUP or USER: (the user's own group); users and groups are numbers,
+/// or names that the volume's /etc/passwd and /etc/group know. Symbolic links that are named are
+/// followed unless told otherwise; -R passes over those it meets. All files are changed, or none.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant chown root.img 1000:1000 /home/user
+  extant chown -R root.img www-data:www-data /var/www
+  extant chown root.img :adm /var/log
+
+Exit status: 0 changed, 1 failed: nothing was changed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// User and group
+    #[arg(value_name = "OWNER")]
+    owner: String,
+    /// Files in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Directories with everything in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Change symbolic links themselves
+    #[arg(long, conflicts_with = "recursive")]
+    no_dereference: bool,
+    #[command(flatten)]
+    steps: Steps,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let change = Change::begin(&self.image, self.steps)?;
+        let (uid, gid) = owner(&change, &self.owner)?;
+        let wish = SetAttributes { uid, gid, ..SetAttributes::default() };
+        for path in &self.paths {
+            let path = inner_path(path);
+            if self.no_dereference {
+                change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &wish))?;
+                continue;
+            }
+            super::chmod::each(&change, &path, self.recursive, &mut |path, _| {
+                change.at(path, |fs| fs.set_attributes(as_path(path), &wish))
+            })?;
+        }
+        change.finish()?;
+        Ok(0)
+    }
+}
+
+/// User and group that `text` means in the volume.
+fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Failure> {
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    if user.is_empty() && group.is_none_or(str::is_empty) {
+        return Err(Failure::new(format_args!("'{text}' names neither a user nor a group")));
+    }
+    let uid = match user {
+        "" => None,
+        user => Some(number(change, "/etc/passwd", user, 2)?),
+    };
+    let gid = match group {
+        None => None,
+        Some("") => Some(number(change, "/etc/passwd", user, 3)?),
+        Some(group) => Some(number(change, "/etc/group", group, 2)?),
+    };
+    Ok((uid, gid))
+}
+
+/// A number, or the one in field `field` of the line that `name` begins in a table of the volume.
+fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32, Failure> {
+    if let Ok(number) = name.parse() {
+        if table == "/etc/passwd" && field == 3 {
+            return Err(Failure::new(format_args!("'{name}:' needs a name: write {name}:GROUP")));
+        }
+        return Ok(number);
+    }
+    let text = change.at(table.as_bytes(), |fs| fs.read(table))?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find(|line| line.split(':').next() == Some(name));
+    let found = line.and_then(|line| line.split(':').nth(field)?.parse().ok());
+    found.ok_or_else(|| {
+        change.refuse(table.as_bytes(), &format!("knows no '{name}': write the number"))
+    })
+}

@@ -1,0 +1,69 @@
+//! `extant ln`: gives files more names.
+
+use crate::change::{Change, Steps, split_last};
+use crate::failure::Failure;
+use crate::image::{as_path, inner_path, join};
+use crate::verb::mkfs::format_options::owner;
+use extant::NewFile;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Make hard links, or symbolic ones with -s, in a volume.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant ln root.img /bin/busybox /bin/sh
+  extant ln -s root.img ../run/resolv.conf /etc/resolv.conf
+  extant ln -sf root.img /usr/lib/os-release /etc/os-release
+
+Exit status: 0 made, 1 failed: nothing was changed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// What the link means: a path in the volume; with -s any text
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// The new name, or the directory it goes into
+    #[arg(value_name = "LINK")]
+    link: OsString,
+    /// Make a symbolic link
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Replace what is there, but no directory
+    #[arg(short, long)]
+    force: bool,
+    /// LINK is the new name, even if a directory is there
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// Owner and group of a symbolic link
+    #[arg(long, value_name = "UID:GID", value_parser = owner, default_value = "0:0")]
+    owner: (u32, u32),
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let change = Change::begin(&self.image, Steps { in_steps: false })?;
+        let mut link = inner_path(&self.link);
+        let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());
+        if is_dir && !self.no_target_directory {
+            link = join(&link, split_last(self.target.as_bytes()).1);
+        }
+        if self.force && change.look(&link)?.is_some_and(|there| !there.is_dir()) {
+            change.at(&link, |fs| fs.remove_file(as_path(&link)))?;
+        }
+        if self.symbolic {
+            let (uid, gid) = self.owner;
+            let new = NewFile { uid, gid, ..NewFile::default() };
+            change.at(&link, |fs| fs.symlink(&self.target, as_path(&link), &new).map(drop))?;
+        } else {
+            let target = inner_path(&self.target);
+            let wrong = match change.look(&target)? {
+                None => &target,
+                Some(_) => &link,
+            };
+            change.at(wrong, |fs| fs.hard_link(as_path(&target), as_path(&link)))?;
+        }
+        change.finish()?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,259 @@
+//! `extant put`: copies files of this machine into a volume.
+
+use crate::apply::Apply;
+use crate::change::{Change, Steps};
+use crate::failure::Failure;
+use crate::image::{as_path, inner_path, join};
+use crate::verb::mkfs::format_options::owner;
+use crate::{amount, bar};
+use extant::{Error, File, NewFile, SetAttributes, Timestamp};
+use extant_image::{Excludes, ModeChange, Quiet, SourceKind, SourceOptions, SourceSpec, Tree};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Read, and written, at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Copy files, or directories with -r, into a volume.
+///
+/// Owners, modes, times and, below directories, everything else `extant build` keeps are kept, also
+/// for a normal user. A file that is there is overwritten and keeps its owner, mode and names. Several
+/// sources, or a DEST that is a directory, go into it. All are copied, or, when one cannot be or the
+/// program is interrupted, the volume is as it was.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "extant put [OPTIONS] <IMG> <SRC>... <DEST>",
+    after_long_help = "Examples:
+  extant put root.img ./hosts /etc/hosts
+  extant put --owner 0:0 --mode 0755 root.img ./app ./helper /usr/local/bin/
+  extant put -r root.img ./site /srv
+  extant put -r root.img ./overlay/. /
+  echo host | extant put root.img - /etc/hostname
+
+Exit status: 0 copied, 1 failed: nothing was changed."
+)]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Files and directories of this machine, - for standard input, and where they go
+    #[arg(value_name = "SRC", required = true, num_args = 2..)]
+    paths: Vec<OsString>,
+    /// Directories with everything in them; SRC/. means what is in SRC
+    #[arg(short, long)]
+    recursive: bool,
+    /// Give everything to one owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Change permissions: octal, or as chmod takes them; D and F before a clause mean directories
+    /// and files only
+    #[arg(long, value_name = "MODE", value_parser = super::chmod::mode)]
+    mode: Option<ModeChange>,
+    /// Below directories, leave out what matches, as .gitignore does
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// DEST is the new name, even if a directory is there
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    #[command(flatten)]
+    steps: Steps,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let change = Change::begin(&self.image, self.steps)?;
+        let Some((dest, sources)) = self.paths.split_last() else {
+            return Err(Failure::new("no file was given"));
+        };
+        let into_directory = dest.as_bytes().ends_with(b"/");
+        let dest = inner_path(dest);
+        let is_dir = !self.no_target_directory
+            && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
+        if !is_dir && (sources.len() > 1 || into_directory) {
+            return Err(change.failure(&dest, &Error::NotADirectory));
+        }
+        for source in sources {
+            let name = file_name(source);
+            let target = match (is_dir, name) {
+                (true, Some(name)) => join(&dest, name),
+                _ => dest.clone(),
+            };
+            if source == "-" {
+                if is_dir {
+                    return Err(change.refuse(&dest, "is a directory: name the file to write"));
+                }
+                self.stream(&change, &target)?;
+                continue;
+            }
+            let path = Path::new(source);
+            let meta =
+                std::fs::metadata(path).map_err(|error| Failure::of_file("read", path, error))?;
+            match meta.is_dir() {
+                true if self.recursive => self.directory(&change, path, &target)?,
+                true => {
+                    let shown = crate::shown::Shown::path(path);
+                    return Err(Failure::new(format_args!("{shown}: is a directory: use -r")));
+                }
+                false => self.file(&change, path, &meta, &target)?,
+            }
+        }
+        change.finish()?;
+        Ok(0)
+    }
+
+    fn stream(&self, change: &Change, target: &[u8]) -> Result<(), Failure> {
+        let new = self.new_file(0o644, (0, 0));
+        let (file, _) = overwrite(change, target, &new)?;
+        let mut from = std::io::stdin().lock();
+        copy(change, Path::new("standard input"), &mut from, &file, target, &mut |_| {})
+    }
+
+    fn new_file(&self, mode: u16, owner: (u32, u32)) -> NewFile {
+        let (uid, gid) = self.owner.unwrap_or(owner);
+        let mode = self.mode.as_ref().map_or(mode, |change| change.apply(mode, false));
+        NewFile { mode, uid, gid, ..NewFile::default() }
+    }
+
+    fn file(
+        &self,
+        change: &Change,
+        path: &Path,
+        meta: &std::fs::Metadata,
+        target: &[u8],
+    ) -> Result<(), Failure> {
+        if !meta.is_file() {
+            let shown = crate::shown::Shown::path(path);
+            return Err(Failure::new(format_args!(
+                "{shown}: is neither a file nor a directory: put -r copies such files"
+            )));
+        }
+        let mut from =
+            std::fs::File::open(path).map_err(|error| Failure::of_file("read", path, error))?;
+        let new = self.new_file((meta.mode() & 0o7777) as u16, (meta.uid(), meta.gid()));
+        let (file, fresh) = overwrite(change, target, &new)?;
+        let bar = bar::copying(meta.len());
+        copy(change, path, &mut from, &file, target, &mut |bytes| bar.inc(bytes))?;
+        bar.finish_and_clear();
+        let time = |sec, nsec: i64| Timestamp { sec, nsec: nsec.clamp(0, 999_999_999) as u32 };
+        let wish = SetAttributes {
+            // A write may have taken the set-ID bits away.
+            mode: (fresh || self.mode.is_some()).then_some(new.mode),
+            uid: self.owner.map(|(uid, _)| uid),
+            gid: self.owner.map(|(_, gid)| gid),
+            mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
+            ..SetAttributes::default()
+        };
+        change.at(target, |_| file.set_attributes(&wish))
+    }
+
+    fn directory(&self, change: &Change, path: &Path, target: &[u8]) -> Result<(), Failure> {
+        let mut excludes = Excludes::new();
+        for pattern in &self.exclude {
+            excludes.add(pattern.as_bytes()).map_err(Failure::new)?;
+        }
+        let mut options = SourceOptions::new().excludes(excludes);
+        if let Some((uid, gid)) = self.owner {
+            options = options.owner(uid, gid);
+        }
+        if let Some(mode) = &self.mode {
+            options = options.mode(mode.clone());
+        }
+        let spec = SourceSpec { path: path.into(), kind: Some(SourceKind::Directory) };
+        let tree = Tree::read(&[spec], &options, &Quiet).map_err(Failure::new)?;
+        let bar = bar::copying(tree.data_bytes());
+        let mut progress = |bytes| bar.inc(bytes);
+        let done = Apply::new(change, &tree, (false, false), &mut progress).run(target);
+        bar.finish_and_clear();
+        done
+    }
+}
+
+/// What the source is called; nothing for `DIR/.`, which means what is in it.
+fn file_name(source: &OsStr) -> Option<&[u8]> {
+    let bytes = source.as_bytes();
+    let bytes = &bytes[..bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
+    match bytes.rsplit(|byte| *byte == b'/').next() {
+        None | Some(b"" | b"." | b"..") => None,
+        name => name,
+    }
+}
+
+/// The file at `target`, empty: the one that is there, or a new one; whether it is new.
+fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, bool), Failure> {
+    let fresh = change.look_behind(target)?.is_none();
+    change.at(target, |fs| {
+        let file = match fresh {
+            true => fs.create_file(as_path(target), new)?.open()?,
+            false => fs.node(as_path(target))?.open()?,
+        };
+        // In the same transaction: the old blocks are used again only when this is durable.
+        file.set_len(0)?;
+        Ok((file, fresh))
+    })
+}
+
+fn copy(
+    change: &Change,
+    path: &Path,
+    from: &mut dyn Read,
+    file: &File,
+    target: &[u8],
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), Failure> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    loop {
+        let mut filled = 0;
+        while filled < chunk.len() {
+            match from.read(&mut chunk[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::of_file("read", path, error)),
+            }
+        }
+        if filled == 0 {
+            break;
+        }
+        // What is all zeros stays a hole.
+        if chunk[..filled].iter().any(|byte| *byte != 0) {
+            change.at(target, |_| file.write_all_at(at, &chunk[..filled])).map_err(|failure| {
+                match failure {
+                    Failure::Said(text) if at > 0 => {
+                        Failure::Said(format!("{text} (after {})", amount::shown(at)))
+                    }
+                    failure => failure,
+                }
+            })?;
+        }
+        at += filled as u64;
+        progress(filled as u64);
+    }
+    if file.metadata().len() < at {
+        change.at(target, |_| file.set_len(at))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_goes_by_its_last_part() {
+        for (source, name) in [
+            ("a/b", Some("b")),
+            ("a/b/", Some("b")),
+            ("a", Some("a")),
+            ("a/.", None),
+            (".", None),
+            ("/", None),
+            ("..", None),
+        ] {
+            assert_eq!(file_name(source.as_ref()), name.map(str::as_bytes), "{source}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `extant resize`: gives a volume another size.
+
+use crate::amount;
+use crate::bar;
+use crate::failure::Failure;
+use crate::image::Image;
+use crate::out::Out;
+use crate::shown::{Shown, encoded};
+use extant::resize::{Resized, Size, minimum, resize};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Make a volume larger or smaller, with everything it holds.
+///
+/// An image file becomes longer before the volume does, and shorter behind it; on a block device the
+/// volume takes what is there. When the volume becomes smaller, what lies behind the new end moves
+/// first. Every step is a transaction of the volume's own journal: interrupted at any moment, the
+/// volume is whole, and of the old size or the new one.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant resize root.img 20G
+  extant resize root.img +512M
+  extant resize root.img min            as small as what it holds allows
+  extant resize /dev/vg/root            as large as the device
+  extant resize --print-minimum root.img
+
+Exit status: 0 done, 1 failed: the volume is whole and of its old size.")]
+pub(crate) struct Args {
+    /// Image file or block device
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// New size: 10G, more or less by +1G or -1G, min; default: the size of IMG
+    #[arg(value_name = "SIZE", value_parser = wish, allow_hyphen_values = true)]
+    size: Option<Wish>,
+    /// Change nothing, print the least size in bytes
+    #[arg(long, conflicts_with = "size")]
+    print_minimum: bool,
+    /// Print one JSON object (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing, show no progress
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Bytes(u64),
+    More(u64),
+    Less(u64),
+    Minimum,
+}
+
+fn wish(text: &str) -> Result<Wish, String> {
+    match text.as_bytes().first() {
+        _ if text == "min" => Ok(Wish::Minimum),
+        Some(b'+') => amount::bytes(&text[1..]).map(Wish::More),
+        Some(b'-') => amount::bytes(&text[1..]).map(Wish::Less),
+        _ => amount::bytes(text).map(Wish::Bytes),
+    }
+}
+
+#[derive(Serialize)]
+struct Answer {
+    image: String,
+    from_bytes: u64,
+    bytes: u64,
+    block_bytes: usize,
+    moved_blocks: u64,
+    moved_inodes: u64,
+    now_meta_bg: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        if image.offset != 0 {
+            let name = Shown::path(&image.name);
+            return Err(Failure::new(format_args!(
+                "{name}: a volume inside an image cannot be resized: use a device for the partition"
+            )));
+        }
+        if self.print_minimum {
+            return self.minimum(&image);
+        }
+        let size = match self.size {
+            None => Size::Device,
+            Some(Wish::Minimum) => Size::Minimum,
+            Some(Wish::Bytes(bytes)) => Size::Bytes(bytes),
+            Some(Wish::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
+            Some(Wish::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
+        };
+        let bar = bar::percent(self.quiet);
+        bar.set_message("resizing");
+        let mut progress = |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        };
+        let done = resize(&image.path, size, &mut progress);
+        bar.finish_and_clear();
+        let done = done.map_err(|error| failure(&image, size, &error))?;
+        self.answer(&image, &done)?;
+        Ok(0)
+    }
+
+    fn minimum(&self, image: &Image) -> Result<u8, Failure> {
+        let fs = image.open()?;
+        let blocks = minimum(&fs).map_err(|error| Failure::of_image(&image.name, &error))?;
+        let mut out = Out::new();
+        out.text(format_args!("{}\n", blocks << fs.superblock().block_size.log2()))?;
+        out.finish()?;
+        Ok(0)
+    }
+
+    fn answer(&self, image: &Image, done: &Resized) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let bytes = |blocks: u64| blocks * done.block_bytes as u64;
+        let mut out = Out::new();
+        if self.json {
+            out.json(&Answer {
+                image: encoded(image.name.as_os_str().as_bytes()),
+                from_bytes: bytes(done.from_blocks),
+                bytes: bytes(done.to_blocks),
+                block_bytes: done.block_bytes,
+                moved_blocks: done.moved_blocks,
+                moved_inodes: done.moved_inodes,
+                now_meta_bg: done.now_meta_bg,
+            })?;
+            return out.finish();
+        }
+        let (name, size) = (Shown::path(&image.name), amount::shown(bytes(done.to_blocks)));
+        if done.from_blocks == done.to_blocks {
+            out.text(format_args!("{name}: {size}, as before\n"))?;
+            return out.finish();
+        }
+        let before = amount::shown(bytes(done.from_blocks));
+        out.text(format_args!("{name}: {size} ({} blocks), was {before}", done.to_blocks))?;
+        if done.moved_blocks + done.moved_inodes > 0 {
+            let (blocks, inodes) = (done.moved_blocks, done.moved_inodes);
+            out.text(format_args!("; {blocks} blocks and {inodes} inodes moved"))?;
+        }
+        if done.now_meta_bg {
+            out.text(format_args!("; meta_bg is on now"))?;
+        }
+        out.text(format_args!("\n"))?;
+        out.finish()
+    }
+}
+
+/// Bytes of the volume.
+fn now(image: &Image) -> Result<u64, Failure> {
+    let fs = image.open()?;
+    Ok(fs.superblock().blocks_count << fs.superblock().block_size.log2())
+}
+
+fn failure(image: &Image, size: Size, error: &extant::Error) -> Failure {
+    match error {
+        extant::Error::NoSpace if size != Size::Minimum => Failure::new(format_args!(
+            "{}: what it holds does not fit that size: `extant resize IMG min` makes it as small as can be",
+            Shown::path(&image.name)
+        )),
+        error => Failure::of_image(&image.name, error),
+    }
+}

@@ -1,0 +1,196 @@
+//! `extant xattr`: shows and changes extended attributes.
+
+use crate::apply::of_attribute;
+use crate::change::{Change, Steps};
+use crate::failure::Failure;
+use crate::image::{Image, as_path, inner_path};
+use crate::out::Out;
+use crate::shown::{Shown, base64, encoded, hex};
+use extant::{Error, Filesystem, XattrMode};
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Show, set and remove extended attributes of files in a volume.
+///
+/// Without -n and -x, attributes are shown as getfattr -d does. Values are text, 0x and hexadecimal
+/// digits, or 0s and base64, as setfattr takes them. Symbolic links are not followed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant xattr root.img /srv/file
+  extant xattr -n user.note -v 'kept by hand' root.img /srv/file
+  extant xattr -n security.capability -v 0x0100000200040000000000000000000000000000 root.img /bin/ping
+  extant xattr -x user.note root.img /srv/file /srv/other
+
+Exit status: 0 done, 1 failed: nothing was changed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Files in the volume
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Set this attribute; without -v, show it
+    #[arg(short, long, value_name = "NAME")]
+    name: Option<OsString>,
+    /// Its value; empty when nothing is given
+    #[arg(short, long, value_name = "VALUE", requires = "name")]
+    value: Option<OsString>,
+    /// Remove this attribute
+    #[arg(short = 'x', long, value_name = "NAME", conflicts_with_all = ["name", "value"])]
+    remove: Option<OsString>,
+    /// Print one JSON object a line (docs/JSON.md)
+    #[arg(long, conflicts_with_all = ["value", "remove"])]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    path: String,
+    name: String,
+    value_base64: String,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        if self.value.is_none() && self.remove.is_none() {
+            return self.show();
+        }
+        let change = Change::begin(&self.image, Steps { in_steps: false })?;
+        for path in &self.paths {
+            let path = inner_path(path);
+            let node = change.at(&path, |fs| fs.node_nofollow(as_path(&path)))?;
+            let (name, done) = match (&self.name, &self.value, &self.remove) {
+                (Some(name), Some(value), _) => {
+                    let value = decoded(value.as_bytes()).map_err(Failure::new)?;
+                    (name, node.set_xattr(name, &value, XattrMode::Any))
+                }
+                (_, _, Some(name)) => (name, node.remove_xattr(name)),
+                _ => continue,
+            };
+            done.map_err(|error| of_attribute(&change, &path, name.as_bytes(), &error))?;
+        }
+        change.finish()?;
+        Ok(0)
+    }
+
+    fn show(&self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let fs = image.open()?;
+        let mut out = Out::new();
+        for path in &self.paths {
+            let path = inner_path(path);
+            let found = attributes(&fs, &path, self.name.as_deref());
+            let found = found.map_err(|error| image.failure(&path, &error))?;
+            if self.json {
+                for (name, value) in found {
+                    out.json(&Row {
+                        path: encoded(&path),
+                        name: encoded(&name),
+                        value_base64: base64(&value),
+                    })?;
+                }
+                continue;
+            }
+            if found.is_empty() {
+                continue;
+            }
+            out.text(format_args!("# file: {}\n", Shown(&path)))?;
+            for (name, value) in found {
+                out.text(format_args!("{}={}\n", Shown(&name), readable(&value)))?;
+            }
+            out.text(format_args!("\n"))?;
+        }
+        out.finish()?;
+        Ok(0)
+    }
+}
+
+/// Names and values at `path`, or the one called `only`.
+fn attributes(
+    fs: &Filesystem,
+    path: &[u8],
+    only: Option<&OsStr>,
+) -> extant::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let names = match only {
+        Some(name) => vec![name.to_owned()],
+        None => fs.xattrs(as_path(path))?,
+    };
+    let value = |name: OsString| match fs.xattr(as_path(path), &name) {
+        Ok(value) => Ok((name.as_bytes().to_vec(), value)),
+        Err(error) => Err(error),
+    };
+    names.into_iter().map(value).collect::<Result<_, Error>>()
+}
+
+/// A value as setfattr reads it.
+fn decoded(text: &[u8]) -> Result<Vec<u8>, String> {
+    let wrong = |what: &str| format!("'{}' is not {what}", Shown(text));
+    if let Some(digits) = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) {
+        let nibble = |byte: &u8| (*byte as char).to_digit(16).map(|digit| digit as u8);
+        let nibbles: Option<Vec<u8>> = digits.iter().map(nibble).collect();
+        let nibbles = nibbles.filter(|nibbles| nibbles.len().is_multiple_of(2));
+        let nibbles = nibbles.ok_or_else(|| wrong("0x and pairs of hexadecimal digits"))?;
+        return Ok(nibbles.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
+    }
+    match text.strip_prefix(b"0s").or_else(|| text.strip_prefix(b"0S")) {
+        Some(digits) => unbase64(digits).ok_or_else(|| wrong("0s and base64")),
+        None => Ok(text.to_vec()),
+    }
+}
+
+fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
+    let mut out = Vec::new();
+    for group in digits.chunks(4) {
+        let mut word = 0u32;
+        for byte in group {
+            let digit = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            word = word << 6 | u32::from(digit);
+        }
+        let bytes = match group.len() {
+            4 => 3,
+            3 => 2,
+            2 => 1,
+            _ => return None,
+        };
+        word <<= 6 * (4 - group.len());
+        out.extend_from_slice(&word.to_be_bytes()[1..1 + bytes]);
+    }
+    Some(out)
+}
+
+/// Text in quotes, or hexadecimal digits.
+fn readable(value: &[u8]) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) if !text.chars().any(|c| c.is_control()) => {
+            format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+        }
+        _ => format!("0x{}", hex(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_setfattr_reads_them() {
+        assert_eq!(decoded(b"plain").unwrap(), b"plain");
+        assert_eq!(decoded(b"0x00ff").unwrap(), [0, 255]);
+        assert_eq!(decoded(b"0sAQID").unwrap(), [1, 2, 3]);
+        assert_eq!(decoded(b"0sAQI=").unwrap(), [1, 2]);
+        assert!(decoded(b"0x0").is_err() && decoded(b"0s!").is_err());
+        for len in 0..20 {
+            let bytes: Vec<u8> = (0..len).map(|n| n * 37).collect();
+            assert_eq!(unbase64(base64(&bytes).as_bytes()).unwrap(), bytes);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The verbs that change a volume: as the tools they are named after, whole or not at all.
+
+mod common;
+
+use common::{assert_clean, extant, fail, pattern, run, source_tree, succeed};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+/// A directory that holds `src`, and `a.img` built from it, with a journal and room.
+fn built() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    succeed(dir.path(), &["build", "src", "-q", "-o", "a.img", "--size", "24M", "--owner", "7:8"]);
+    dir
+}
+
+/// What `extant tree --json --hash` says: a volume's whole content in one text.
+fn content(dir: &Path, image: &str) -> String {
+    succeed(dir, &["tree", "--json", "--hash", image])
+}
+
+fn stat(dir: &Path, path: &str) -> String {
+    succeed(dir, &["stat", "a.img", path])
+}
+
+#[test]
+fn put_copies_files_directories_and_standard_input() {
+    let dir = built();
+    let at = dir.path();
+    fs::write(at.join("new"), pattern(1_500_000)).unwrap();
+    fs::set_permissions(at.join("new"), fs::Permissions::from_mode(0o4755)).unwrap();
+    succeed(at, &["put", "--owner", "7:8", "a.img", "new", "/etc/"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/new"]).len(), {
+        String::from_utf8_lossy(&pattern(1_500_000)).len()
+    });
+    let text = stat(at, "/etc/new");
+    assert!(text.contains("4755") && text.contains('7'), "{text}");
+
+    // Overwriting keeps names, owner and mode.
+    fs::write(at.join("host"), "other\n").unwrap();
+    succeed(at, &["put", "a.img", "host", "/etc/hostname"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/alias"]), "other\n");
+
+    let mut piped = extant();
+    piped.current_dir(at).args(["put", "a.img", "-", "/piped"]).write_stdin("in");
+    piped.unwrap();
+    assert_eq!(succeed(at, &["cat", "a.img", "/piped"]), "in");
+
+    succeed(at, &["put", "-r", "a.img", "src", "/copy"]);
+    succeed(at, &["put", "-r", "a.img", "src/.", "/copy/inner"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/copy/etc/hostname"]), "host\n");
+    assert_eq!(succeed(at, &["cat", "a.img", "/copy/inner/link"]), "host\n");
+    assert_clean(&at.join("a.img"));
+
+    let why = fail(at, 1, &["put", "a.img", "src", "/copy"]);
+    assert_eq!(why, "src: is a directory: use -r");
+    let why = fail(at, 1, &["put", "a.img", "new", "host", "/etc/hostname"]);
+    assert!(why.starts_with("a.img: /etc/hostname: not a directory"), "{why}");
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    let dir = built();
+    let at = dir.path();
+    let before = content(at, "a.img");
+    let why = fail(at, 1, &["rm", "-r", "a.img", "/etc", "/none"]);
+    assert_eq!(why, "a.img: /none: no such file or directory");
+    let why = fail(at, 1, &["rm", "a.img", "/big", "/etc"]);
+    assert_eq!(why, "a.img: /etc: is a directory: use -r");
+    fail(at, 1, &["mkdir", "a.img", "/one", "/etc"]);
+    fail(at, 1, &["mv", "a.img", "/big", "/none/big"]);
+    fail(at, 1, &["chown", "a.img", "nobody:nogroup", "/big"]);
+    fail(at, 1, &["chmod", "a.img", "0644", "/big", "/none"]);
+    fs::write(at.join("huge"), vec![1; 40 << 20]).unwrap();
+    let why = fail(at, 1, &["put", "a.img", "huge", "/huge"]);
+    assert!(why.contains("no space left on the volume"), "{why}");
+    let long = "v".repeat(70_000);
+    let why = fail(at, 1, &["xattr", "-n", "user.x", "-v", &long, "a.img", "/big"]);
+    assert!(why.contains("/big: attribute user.x: "), "{why}");
+    assert_eq!(content(at, "a.img"), before);
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    let dir = built();
+    let at = dir.path();
+    succeed(at, &["mkdir", "-p", "-m", "0700", "a.img", "/one/two/three"]);
+    succeed(at, &["mkdir", "-p", "a.img", "/one/two"]);
+    succeed(at, &["ln", "a.img", "/big", "/one/big"]);
+    succeed(at, &["ln", "-s", "a.img", "../big", "/one/soft"]);
+    succeed(at, &["ln", "-sf", "a.img", "two", "/one/soft"]);
+    succeed(at, &["mv", "a.img", "/one/big", "/one/two/"]);
+    succeed(at, &["mv", "a.img", "/etc/script", "/one/two/big"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/one/soft/big"]), "#!/bin/sh\n");
+    let why = fail(at, 1, &["mv", "-n", "a.img", "/one/two/big", "/big"]);
+    assert_eq!(why, "a.img: /big: the name exists already");
+    succeed(at, &["mv", "--exchange", "a.img", "/one/two/big", "/big"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/big"]), "#!/bin/sh\n");
+    succeed(at, &["rm", "-rf", "a.img", "/one", "/nothing"]);
+    succeed(at, &["rm", "-d", "a.img", "/etc/empty"]);
+    let names = succeed(at, &["ls", "a.img", "/"]);
+    assert!(!names.contains("one"), "{names}");
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
+fn owners_modes_and_attributes_change() {
+    let dir = built();
+    let at = dir.path();
+    fs::write(at.join("passwd"), "root:x:0:0::/:\nweb:x:33:34::/:\n").unwrap();
+    fs::write(at.join("group"), "adm:x:4:\n").unwrap();
+    succeed(at, &["put", "a.img", "passwd", "group", "/etc"]);
+    succeed(at, &["chown", "-R", "a.img", "web:adm", "/etc"]);
+    let listed = succeed(at, &["tree", "--json", "a.img", "/etc"]);
+    for line in listed.lines().filter(|line| !line.contains("/link\"")) {
+        assert!(line.contains("\"uid\":33") && line.contains("\"gid\":4"), "{line}");
+    }
+    succeed(at, &["chown", "a.img", "web:", "/etc/hostname"]);
+    assert!(stat(at, "/etc/hostname").contains("34"));
+    succeed(at, &["chmod", "-R", "a.img", "u=rwX,go=", "/etc"]);
+    let listed = succeed(at, &["ls", "-l", "a.img", "/etc"]);
+    assert!(listed.contains("-rw-------") && listed.contains("drwx------"), "{listed}");
+
+    succeed(at, &["xattr", "-n", "user.a", "-v", "0x00ff", "a.img", "/big"]);
+    succeed(at, &["xattr", "-n", "user.b", "-v", "text", "a.img", "/big"]);
+    let shown = succeed(at, &["xattr", "a.img", "/big"]);
+    assert_eq!(shown, "# file: /big\nuser.a=0x00ff\nuser.b=\"text\"\n\n");
+    succeed(at, &["xattr", "-x", "user.a", "a.img", "/big"]);
+    let why = fail(at, 1, &["xattr", "-x", "user.a", "a.img", "/big"]);
+    assert!(why.starts_with("a.img: /big: attribute user.a: "), "{why}");
+    assert_clean(&at.join("a.img"));
+}
+
+/// An archive of `dir`'s content, as tar makes it.
+fn archive(at: &Path, dir: &str, name: &str) {
+    let mut builder = tar::Builder::new(fs::File::create(at.join(name)).unwrap());
+    builder.follow_symlinks(false);
+    builder.append_dir_all(".", at.join(dir)).unwrap();
+    builder.finish().unwrap();
+}
+
+#[test]
+fn an_archive_goes_over_what_is_there() {
+    let dir = built();
+    let at = dir.path();
+    fs::create_dir_all(at.join("up/etc/new")).unwrap();
+    fs::create_dir_all(at.join("up/opaque")).unwrap();
+    fs::write(at.join("up/etc/hostname"), "over\n").unwrap();
+    fs::write(at.join("up/etc/.wh.script"), "").unwrap();
+    fs::write(at.join("up/big"), pattern(200_000)).unwrap();
+    symlink("big", at.join("up/link")).unwrap();
+    fs::hard_link(at.join("up/big"), at.join("up/etc/new/same")).unwrap();
+    archive(at, "up", "up.tar");
+    succeed(at, &["apply-tar", "a.img", "up.tar"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/hostname"]), "over\n");
+    // The other name of what was replaced keeps what it had.
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/alias"]), "host\n");
+    fail(at, 1, &["stat", "a.img", "/etc/script"]);
+    assert!(stat(at, "/etc/new/same").contains('2'));
+    let why = fail(at, 1, &["apply-tar", "a.img", "src/big"]);
+    assert!(why.starts_with("src/big"), "{why}");
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
+fn a_volume_gets_another_size() {
+    let dir = built();
+    let at = dir.path();
+    let before = content(at, "a.img");
+    let image = at.join("a.img");
+    succeed(at, &["resize", "a.img", "200M"]);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
+    assert_clean(&image);
+    succeed(at, &["resize", "-q", "a.img", "min"]);
+    assert!(fs::metadata(&image).unwrap().len() < 16 << 20);
+    assert_clean(&image);
+    succeed(at, &["resize", "a.img", "+1M"]);
+    assert_clean(&image);
+    let same = |text: &str| {
+        let lines = text.lines().map(|line| {
+            // Inodes may get other numbers.
+            let parts = line.split(',').filter(|part| !part.contains("\"ino\""));
+            parts.collect::<Vec<_>>().join(",")
+        });
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(same(&content(at, "a.img")), same(&before));
+    let why = fail(at, 1, &["resize", "a.img", "64K"]);
+    assert!(why.starts_with("a.img: "), "{why}");
+}
+
+#[test]
+fn killed_at_any_moment_a_change_is_whole_or_absent() {
+    let dir = built();
+    let at = dir.path();
+    fs::create_dir(at.join("many")).unwrap();
+    for n in 0..300 {
+        fs::write(at.join(format!("many/{n}")), pattern(3000 + n)).unwrap();
+    }
+    succeed(at, &["resize", "-q", "a.img", "64M"]);
+    let before = content(at, "a.img");
+    fs::copy(at.join("a.img"), at.join("whole.img")).unwrap();
+    let started = std::time::Instant::now();
+    succeed(at, &["put", "-r", "whole.img", "many", "/many"]);
+    let took = started.elapsed();
+    let names = |text: &str| {
+        let name = |line: &str| line.split("\"path\":").nth(1).map(|rest| rest.to_owned());
+        text.lines().filter_map(name).count()
+    };
+    let after = names(&content(at, "whole.img"));
+    let (mut whole, mut absent) = (0, 0);
+    for n in 0..16u32 {
+        fs::copy(at.join("a.img"), at.join("cut.img")).unwrap();
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+            .current_dir(at)
+            .args(["put", "-r", "cut.img", "many", "/many"])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(took * n / 14 + Duration::from_millis(1));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().unwrap();
+        succeed(at, &["replay", "-q", "cut.img"]);
+        assert_clean(&at.join("cut.img"));
+        let now = content(at, "cut.img");
+        match now == before {
+            true => absent += 1,
+            false => {
+                assert_eq!(names(&now), after, "part of it is there");
+                whole += 1;
+            }
+        }
+    }
+    println!("{whole} whole, {absent} absent");
+    let (code, _, _) = run(at, &["check", "cut.img"]);
+    assert_eq!(code, 0);
+}
