@@ -453,3 +453,41 @@ fn a_damaged_map_gives_errors_and_leaves_the_rest_usable() {
         assert_eq!(fs.read("good").unwrap()[..50_000], pattern(50_000, 1));
     }
 }
+
+#[test]
+fn threads_share_a_file() {
+    let image = Image::mke2fs(32, "-b 4096");
+    let fs = image.open();
+    let lanes = new_file(&fs, "lanes");
+    lanes.write_all_at(0, &[0; 400 * 300]).unwrap();
+    let log = new_file(&fs, "log");
+    let cut = new_file(&fs, "cut");
+    std::thread::scope(|scope| {
+        for lane in 0..4u8 {
+            let (lanes, log, cut) = (&lanes, &log, &cut);
+            scope.spawn(move || {
+                for n in 0..300u64 {
+                    let at = n * 400 + u64::from(lane) * 100;
+                    lanes.write_all_at(at, &[lane + 1; 100]).unwrap();
+                    assert_eq!(log.append(&[lane + b'a'; 50]).unwrap(), 50);
+                    match lane {
+                        0 => cut.set_len(n % 7 * 5000).unwrap(),
+                        1 => cut.allocate(FallocateMode::PunchHole, n * 100, 9000).unwrap(),
+                        _ => drop(cut.write_at(n * 77, &[9; 700]).unwrap()),
+                    }
+                    if n % 50 == 0 {
+                        lanes.sync_data().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let bytes = fs.read("lanes").unwrap();
+    assert!(bytes.iter().enumerate().all(|(n, byte)| usize::from(*byte) == n % 400 / 100 + 1));
+    let bytes = fs.read("log").unwrap();
+    assert_eq!(bytes.len(), 4 * 300 * 50);
+    assert!(bytes.chunks(50).all(|record| record.iter().all(|byte| *byte == record[0])));
+    drop((lanes, log, cut));
+    fs.close().unwrap();
+    image.judge();
+}

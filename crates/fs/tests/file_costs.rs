@@ -1,30 +1,35 @@
-//! What calls on files cost, counted at the device: writes and flushes, no more than Linux's.
+//! What calls on files cost, counted at the device: writes and flushes, no more than Linux's. And
+//! what is left when the device fails in between.
 //!
 //! ```text
 //!   append 4 KiB, sync_all     data │ log: descriptor and blocks │ flush, commit block (FUA)
 //!   overwrite, sync_data       data │ flush
 //! ```
 
-use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
-use extant_blockdev::{OpCounts, Recorder};
+use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_base::IoOp;
+use extant_blockdev::{Faulty, OpCounts, Recorder};
 use extant_testkit::e2fsprogs;
 use std::sync::Arc;
 
 type Device = Arc<Recorder<MemoryDevice>>;
 
-/// A volume in memory, its writes counted.
-fn volume(mib: u64, options: &str) -> (Device, Filesystem) {
+fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
-    let bytes = std::fs::read(&path).unwrap();
-    let device = Arc::new(Recorder::new(MemoryDevice::from_bytes(&bytes)));
+    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+/// A volume in memory, its writes counted.
+fn volume(mib: u64, options: &str) -> (Device, Filesystem) {
+    let device = Arc::new(Recorder::new(mke2fs(mib, options)));
     // Only what is asked for is committed.
     let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
     (device, fs.unwrap())
 }
 
-fn judge(device: &Device) {
+fn judge(device: &dyn BlockDevice) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let mut bytes = vec![0; device.len() as usize];
@@ -62,7 +67,7 @@ fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
     }
     drop(file);
     fs.close().unwrap();
-    judge(&device);
+    judge(&*device);
 }
 
 #[test]
@@ -78,7 +83,7 @@ fn overwriting_costs_one_write_and_a_flush() {
     assert_eq!((all.writes, all.written_bytes, all.flushes), (1, 700, 1));
     drop(file);
     fs.close().unwrap();
-    judge(&device);
+    judge(&*device);
 }
 
 #[test]
@@ -94,5 +99,41 @@ fn a_large_write_is_few_large_device_writes() {
     assert_eq!(fs.read("f").unwrap()[50..], bytes);
     drop(file);
     fs.close().unwrap();
-    judge(&device);
+    judge(&*device);
+}
+
+#[test]
+fn what_the_device_did_not_take_is_not_read() {
+    for options in ["-b 4096", "-b 1024", "-b 1024 -O ^extents,^64bit", "-b 1024 -O bigalloc"] {
+        let device = Arc::new(Faulty::new(mke2fs(24, options)));
+        let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
+        let fs = fs.unwrap();
+        let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+        file.write_all_at(0, &[1; 10_000]).unwrap();
+        file.allocate(extant::FallocateMode::KeepSize, 20_000, 50_000)
+            .or_else(unsupported)
+            .unwrap();
+        // Small and large, into holes, unwritten blocks and behind the end.
+        for (at, len) in [(9_000, 5_000), (30_000, 9_000), (100_000, 600_000), (0, 20)] {
+            let before = fs.read("f").unwrap();
+            device.fail(IoOp::Write, 1);
+            let failed = file.write_at(at, &vec![2; len]);
+            assert!(matches!(failed, Err(Error::Device { op: IoOp::Write, .. })), "{failed:?}");
+            device.heal();
+            let after = fs.read("f").unwrap();
+            assert_eq!(after.len(), before.len(), "{options}: {len} bytes at {at}");
+            assert!(after == before, "{options}: {len} bytes at {at}");
+        }
+        file.write_all_at(100_000, &[3; 600_000]).unwrap();
+        let bytes = fs.read("f").unwrap();
+        assert!(bytes[10_000..100_000].iter().all(|byte| *byte == 0), "{options}");
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+/// A file that is mapped by pointers has no unwritten blocks.
+fn unsupported(error: Error) -> Result<(), Error> {
+    if matches!(error, Error::NotSupported(_)) { Ok(()) } else { Err(error) }
 }

@@ -1,13 +1,14 @@
 //! The same operations on a real volume.
 
-use crate::op::{Op, Place, SLOTS, Way, name, target};
+use crate::op::{Op, Place, SLOTS, Way, content, name, target};
 use crate::tree::{Id, OWNER, Tree};
 use crate::{Answer, Outcome, Stat};
 use extant::{
-    DeviceNumber, Environment, Error, FileKind, Filesystem, NewFile, Node, OpenOptions,
-    RenameFlags, Timestamp,
+    DeviceNumber, Environment, Error, FallocateMode, File, FileKind, Filesystem, NewFile, Node,
+    OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A volume open to be changed, and what is held of it.
 pub struct Engine {
@@ -137,10 +138,61 @@ impl Engine {
                     return stat(node);
                 }
             }
+            Op::WriteHeld { slot, offset, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    file?.write_all_at(offset.into(), &content(offset, len))?;
+                }
+            }
+            Op::AppendHeld { slot, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    assert_eq!(file?.append(&content(0, len))?, len as usize);
+                }
+            }
+            Op::ResizeHeld { slot, size } => {
+                if let Some(file) = self.file(slot, tree) {
+                    file?.set_len(size.into())?;
+                }
+            }
+            Op::PunchHeld { slot, offset, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    file?.allocate(FallocateMode::PunchHole, offset.into(), len.into())?;
+                }
+            }
+            Op::ReadHeld { slot } => {
+                if let Some(file) = self.file(slot, tree) {
+                    return Ok(Answer::Content(Arc::new(read(&file?)?)));
+                }
+            }
+            Op::ChmodHeld { slot, mode } => {
+                if let Some(node) = &self.slots[slot]
+                    && !node.metadata().is_symlink()
+                {
+                    let wish = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                    node.set_attributes(&wish)?;
+                }
+            }
+            Op::XattrHeld { slot, len } => {
+                if let Some(node) = &self.slots[slot] {
+                    match len {
+                        Some(len) => {
+                            let value = vec![len; len.into()];
+                            node.set_xattr("user.model", &value, XattrMode::Any)?;
+                        }
+                        None => node.remove_xattr("user.model")?,
+                    }
+                    return Ok(Answer::Value(attribute(node)?));
+                }
+            }
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.reopen()?,
         }
         Ok(Answer::Done)
+    }
+
+    /// The file that is held, if one is.
+    fn file(&self, slot: usize, tree: &Tree) -> Option<Result<File, Error>> {
+        tree.held(slot, 'f')?;
+        self.slots[slot].as_ref().map(Node::open)
     }
 
     fn reopen(&mut self) -> Result<(), Error> {
@@ -154,6 +206,23 @@ impl Engine {
     pub fn close(&mut self) -> Result<(), Error> {
         self.slots = Default::default();
         self.fs.take().map_or(Ok(()), Filesystem::close)
+    }
+}
+
+/// All bytes of a file.
+pub fn read(file: &File) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0xEE; file.metadata().len() as usize];
+    let n = file.read_at(0, &mut bytes)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// The one attribute that the model knows.
+pub fn attribute(node: &Node) -> Result<Option<Vec<u8>>, Error> {
+    match node.xattr("user.model") {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::NoAttribute) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

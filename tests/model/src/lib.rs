@@ -17,6 +17,7 @@ pub mod tree;
 
 pub use op::{Op, Place};
 pub use run::{Kind, run};
+use std::sync::Arc;
 
 /// What an operation answers: something to compare, or an errno.
 pub type Outcome = Result<Answer, i32>;
@@ -30,6 +31,10 @@ pub enum Answer {
     Stat(Stat),
     /// Names and kinds, sorted.
     List(Vec<(String, char)>),
+    /// What is in a file.
+    Content(Arc<Vec<u8>>),
+    /// The value of an attribute.
+    Value(Option<Vec<u8>>),
 }
 
 /// What is known of a file that both sides can tell.

@@ -81,6 +81,42 @@ pub enum Op {
     StatHeld {
         slot: usize,
     },
+    /// Writes to the file that is held.
+    WriteHeld {
+        slot: usize,
+        offset: u32,
+        len: u32,
+    },
+    /// Writes behind the end of the file that is held.
+    AppendHeld {
+        slot: usize,
+        len: u32,
+    },
+    /// Cuts or lengthens the file that is held.
+    ResizeHeld {
+        slot: usize,
+        size: u32,
+    },
+    /// Makes bytes of the file that is held read as zeros.
+    PunchHeld {
+        slot: usize,
+        offset: u32,
+        len: u32,
+    },
+    /// Reads the file that is held.
+    ReadHeld {
+        slot: usize,
+    },
+    /// Sets the mode of what is held, but not of a symlink.
+    ChmodHeld {
+        slot: usize,
+        mode: u16,
+    },
+    /// Sets a user attribute of what is held to so many bytes, or removes it.
+    XattrHeld {
+        slot: usize,
+        len: Option<u8>,
+    },
     LetGo {
         slot: usize,
     },
@@ -121,6 +157,9 @@ impl Op {
         let at = place(rng);
         let slot = rng.below(SLOTS);
         let shrinks = done > 60;
+        if rng.below(4) == 0 {
+            return Op::of_content(rng, slot);
+        }
         match rng.below(if shrinks { 130 } else { 100 }) {
             0..=21 => Op::Create { at, mode: mode(rng), gid: rng.below(3) as u32 },
             22..=31 => Op::Mkdir { at, mode: mode(rng), gid: rng.below(3) as u32 },
@@ -148,6 +187,28 @@ impl Op {
             _ => Op::Rmdir { at },
         }
     }
+}
+
+impl Op {
+    /// An operation on what a slot holds.
+    fn of_content(rng: &mut Rng, slot: usize) -> Op {
+        let reach = [100, 5_000, 60_000][rng.below(3)];
+        let (offset, len) = (rng.below(reach) as u32, 1 + rng.below(reach) as u32);
+        match rng.below(10) {
+            0..=3 => Op::WriteHeld { slot, offset, len },
+            4 => Op::AppendHeld { slot, len },
+            5 => Op::ResizeHeld { slot, size: offset },
+            6 => Op::PunchHeld { slot, offset, len },
+            7 => Op::ReadHeld { slot },
+            8 => Op::ChmodHeld { slot, mode: mode(rng) },
+            _ => Op::XattrHeld { slot, len: (rng.below(3) > 0).then(|| rng.below(200) as u8) },
+        }
+    }
+}
+
+/// The bytes that an operation of `len` bytes at `offset` writes.
+pub fn content(offset: u32, len: u32) -> Vec<u8> {
+    (0..len).map(|n| (offset.wrapping_mul(31) + n * 7 + n / 251) as u8 | 1).collect()
 }
 
 fn mode(rng: &mut Rng) -> u16 {

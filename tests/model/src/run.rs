@@ -5,7 +5,7 @@
 //!   a failure prints kind, seed and step, and the last operations before it
 //! ```
 
-use crate::engine::{Engine, letter, list};
+use crate::engine::{Engine, attribute, letter, list, read};
 use crate::op::{Op, Pools};
 use crate::tree::{Id, Tree};
 use extant::check::{Options, check_device};
@@ -128,6 +128,11 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
             assert_eq!(known.links(), wanted.links, "{name}: {stored}");
             assert_eq!(known.permissions(), wanted.mode, "{name}: {stored}");
             assert_eq!((known.uid(), known.gid()), (wanted.uid, wanted.gid), "{name}: {stored}");
+            assert_eq!(attribute(&found).expect("attributes"), wanted.xattr, "{name}: {stored}");
+            if wanted.kind == 'f' {
+                let bytes = found.open().and_then(|file| read(&file)).expect("a file reads");
+                assert!(bytes == *wanted.content, "{name}: bytes of {stored}");
+            }
             // Names of one file lead to one inode.
             let ino = found.ino().get();
             assert_eq!(*seen.entry(*below).or_insert(ino), ino, "{name}: {stored}");

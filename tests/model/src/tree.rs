@@ -1,8 +1,9 @@
 //! The tree as it should be: nodes and names in maps, errors in Linux' order.
 
-use crate::op::{Op, Place, Pools, SLOTS, Way, name, target};
+use crate::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
 use crate::{Answer, Outcome, Stat};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
@@ -13,6 +14,7 @@ const EINVAL: i32 = 22;
 const EPERM: i32 = 1;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
+const ENODATA: i32 = 61;
 
 /// The owner of all that is made.
 pub const OWNER: u32 = 7;
@@ -41,6 +43,10 @@ pub struct Node {
     pub parent: Id,
     /// It never had a name, and may get one.
     pub nameable: bool,
+    /// The bytes of a file.
+    pub content: Arc<Vec<u8>>,
+    /// The one attribute that there may be.
+    pub xattr: Option<Vec<u8>>,
 }
 
 /// All nodes; the root is 0. Removed ones stay, for those who hold them.
@@ -69,6 +75,8 @@ impl Tree {
             names: BTreeMap::new(),
             parent: 0,
             nameable: false,
+            content: Arc::default(),
+            xattr: None,
         };
         Tree { nodes: vec![root], slots: [None; SLOTS], folds, pools }
     }
@@ -242,6 +250,32 @@ impl Tree {
                 Some(id) => Ok(self.stat(id)),
                 None => Ok(Answer::Done),
             },
+            Op::WriteHeld { slot, offset, len } => Ok(self.change(slot, |bytes| {
+                let (from, to) = (offset as usize, (offset + len) as usize);
+                bytes.resize(bytes.len().max(to), 0);
+                bytes[from..to].copy_from_slice(&content(offset, len));
+            })),
+            Op::AppendHeld { slot, len } => {
+                Ok(self.change(slot, |bytes| bytes.extend(content(0, len))))
+            }
+            Op::ResizeHeld { slot, size } => {
+                Ok(self.change(slot, |bytes| bytes.resize(size as usize, 0)))
+            }
+            Op::PunchHeld { slot, offset, len } => Ok(self.change(slot, |bytes| {
+                let end = bytes.len();
+                bytes[end.min(offset as usize)..end.min((offset + len) as usize)].fill(0);
+            })),
+            Op::ReadHeld { slot } => Ok(match self.held(slot, 'f') {
+                Some(node) => Answer::Content(Arc::clone(&node.content)),
+                None => Answer::Done,
+            }),
+            Op::ChmodHeld { slot, mode } => {
+                if let Some(id) = self.slots[slot].filter(|id| self.nodes[*id].kind != 'l') {
+                    self.nodes[id].mode = mode;
+                }
+                Ok(Answer::Done)
+            }
+            Op::XattrHeld { slot, len } => self.set_attribute(slot, len),
             Op::LetGo { slot } => {
                 self.slots[slot] = None;
                 Ok(Answer::Done)
@@ -251,6 +285,34 @@ impl Tree {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    /// What is held, if it is of a kind.
+    pub fn held(&self, slot: usize, kind: char) -> Option<&Node> {
+        self.slots[slot].map(|id| &self.nodes[id]).filter(|node| node.kind == kind)
+    }
+
+    /// Changes the bytes of the file that is held, if one is.
+    fn change(&mut self, slot: usize, change: impl FnOnce(&mut Vec<u8>)) -> Answer {
+        if self.held(slot, 'f').is_some()
+            && let Some(id) = self.slots[slot]
+        {
+            change(Arc::make_mut(&mut self.nodes[id].content));
+        }
+        Answer::Done
+    }
+
+    fn set_attribute(&mut self, slot: usize, len: Option<u8>) -> Outcome {
+        let Some(id) = self.slots[slot] else { return Ok(Answer::Done) };
+        let node = &mut self.nodes[id];
+        if !matches!(node.kind, 'f' | 'd') {
+            return Err(EPERM);
+        }
+        if len.is_none() && node.xattr.is_none() {
+            return Err(ENODATA);
+        }
+        node.xattr = len.map(|len| vec![len; len.into()]);
+        Ok(Answer::Value(node.xattr.clone()))
     }
 
     /// Names and kinds, sorted.
@@ -419,5 +481,7 @@ fn node(kind: char, mode: u16, gid: u32) -> Node {
         names: BTreeMap::new(),
         parent: 0,
         nameable: false,
+        content: Arc::default(),
+        xattr: None,
     }
 }

@@ -1,7 +1,7 @@
 //! The same random operations on this machine's own ext4: what the tree in memory answers is what
 //! Linux answers, errno for errno.
 
-use extant_model_tests::op::{Op, Place, Pools, SLOTS, Way, name, target};
+use extant_model_tests::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
 use extant_model_tests::tree::{Id, Tree};
 use extant_model_tests::{Answer, Outcome, Stat};
 use extant_testkit::e2fsprogs::mke2fs;
@@ -9,17 +9,27 @@ use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, chmodat, chownat, linkat, mkdirat,
-    mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags,
+    chmodat, chownat, fallocate, getxattr, linkat, mkdirat, mknodat, openat, readlinkat,
+    removexattr, renameat_with, setxattr, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A mounted volume, and what is held of it.
 struct Kernel {
     root: PathBuf,
     slots: [Option<OwnedFd>; SLOTS],
+}
+
+/// A path to what is held, with or without a name.
+fn through(held: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", held.as_raw_fd())
 }
 
 fn letter(kind: FileType) -> char {
@@ -125,8 +135,9 @@ impl Kernel {
                 unlinkat(&dir, name, none)?;
             }
             Op::Rmdir { at } => {
-                let (dir, name) = self.at(tree, at)?;
-                unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
+                // Neither "." nor ".." is looked at before it is refused.
+                let (dir, _) = self.at(tree, at)?;
+                unlinkat(&dir, name(at.name, tree.pools), AtFlags::REMOVEDIR)?;
             }
             Op::Rename { from, to, way } => {
                 let (from, old) = self.at(tree, from)?;
@@ -176,10 +187,82 @@ impl Kernel {
                     return stat(held, "");
                 }
             }
+            Op::WriteHeld { slot, offset, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    file.write_all_at(&content(offset, len), offset.into()).expect("a write");
+                }
+            }
+            Op::AppendHeld { slot, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    let end = file.metadata().expect("a file").len();
+                    file.write_all_at(&content(0, len), end).expect("a write");
+                }
+            }
+            Op::ResizeHeld { slot, size } => {
+                if let Some(file) = self.file(slot, tree) {
+                    file.set_len(size.into()).expect("a new size");
+                }
+            }
+            Op::PunchHeld { slot, offset, len } => {
+                if let Some(file) = self.file(slot, tree) {
+                    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    fallocate(&file, flags, offset.into(), len.into())?;
+                }
+            }
+            Op::ReadHeld { slot } => {
+                if let Some(mut file) = self.file(slot, tree) {
+                    let mut bytes = Vec::new();
+                    file.read_to_end(&mut bytes).expect("a file reads");
+                    return Ok(Answer::Content(Arc::new(bytes)));
+                }
+            }
+            Op::ChmodHeld { slot, mode } => {
+                if let Some(held) = &self.slots[slot]
+                    && tree.held(slot, 'l').is_none()
+                {
+                    rustix::fs::chmod(through(held), Mode::from_raw_mode(mode.into()))?;
+                }
+            }
+            Op::XattrHeld { slot, len } => {
+                if let Some(held) = &self.slots[slot] {
+                    return self.set_attribute(held, tree.held(slot, 'l').is_some(), len);
+                }
+            }
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.slots = Default::default(),
         }
         Ok(Answer::Done)
+    }
+
+    /// The file that is held, if one is, open to read and write.
+    fn file(&self, slot: usize, tree: &Tree) -> Option<File> {
+        tree.held(slot, 'f')?;
+        let held = self.slots[slot].as_ref()?;
+        let file = File::options().read(true).write(true).open(through(held));
+        Some(file.expect("what is held opens"))
+    }
+
+    fn set_attribute(
+        &self,
+        held: &OwnedFd,
+        symlink: bool,
+        len: Option<u8>,
+    ) -> Result<Answer, Errno> {
+        if symlink {
+            // The way to it would be followed.
+            return Err(Errno::PERM);
+        }
+        let (path, name) = (through(held), "user.model");
+        match len {
+            Some(len) => setxattr(&path, name, &vec![len; len.into()], XattrFlags::empty())?,
+            None => removexattr(&path, name)?,
+        }
+        let mut value = [0; 256];
+        Ok(Answer::Value(match getxattr(&path, name, &mut value[..]) {
+            Ok(len) => Some(value[..len].to_vec()),
+            Err(Errno::NODATA) => None,
+            Err(error) => return Err(error),
+        }))
     }
 
     fn settle_held(&self, made: &OwnedFd, after: &Tree) -> Result<(), Errno> {

@@ -34,10 +34,7 @@ impl File {
         volume.announce()?;
         let mut synced = self.inode.read().synced;
         match *which(&mut synced) {
-            Some(tid) if !volume.journal.is_off() => match volume.journal.is_durable(tid) {
-                false => volume.journal.commit(tid),
-                true => volume.journal.flush(),
-            },
+            Some(tid) if !volume.journal.is_off() => volume.journal.commit_with_data(tid),
             _ => {
                 volume.journal.sync()?;
                 let now = volume.journal.committed();
