@@ -1,0 +1,159 @@
+//! Quota through the API, with the real journal: whatever is done by several owners, and wherever
+//! the writer is killed, the quota files say what a count of all inodes gives.
+
+use extant::{Error, FileKind, Filesystem, NewFile, OpenOptions, SetAttributes, XattrMode};
+use extant_testkit::command::run;
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::rng::{self, Rng};
+use extant_testkit::scratch::Scratch;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const IDS: [u32; 7] = [0, 1, 500, 1000, 65_536, 70_000, u32::MAX - 1];
+
+fn volume(scratch: &Scratch, options: &str) -> std::path::PathBuf {
+    let path = scratch.file("image");
+    mke2fs(&path, 24 << 20, options, None).unwrap();
+    path
+}
+
+fn open(path: &Path) -> Filesystem {
+    // The copies that play a crash are opened while the original is.
+    OpenOptions::new().write(true).lock(false).open(path).unwrap()
+}
+
+/// One change below `dir`; the errors are those of a volume that has no room, or not that name.
+fn step(fs: &Filesystem, dir: &str, rng: &mut Rng) {
+    let mut id = || IDS[rng.below(IDS.len())];
+    let new = NewFile { uid: id(), gid: id(), projid: id(), ..NewFile::default() };
+    let owner = SetAttributes {
+        uid: Some(id()),
+        gid: Some(id()),
+        projid: Some(id()),
+        ..SetAttributes::default()
+    };
+    let path = format!("{dir}/f{}", rng.below(30));
+    let other = format!("{dir}/f{}", rng.below(30));
+    let (at, len) = (rng.below(300_000) as u64, rng.below(60_000));
+    let done = match rng.below(12) {
+        0..=2 => fs.create_file(&path, &new).map(drop),
+        3 => fs.create_dir(&path, &NewFile { mode: 0o755, ..new }).map(drop),
+        4 => fs.symlink("x".repeat(at as usize % 900 + 1), &path, &new).map(drop),
+        5 => fs.mknod(&path, FileKind::Fifo, &new).map(drop),
+        6 => fs.open_file(&path).and_then(|file| file.write_all_at(at, &rng::bytes(at, len))),
+        7 => fs.open_file(&path).and_then(|file| file.set_len(at / 2)),
+        8 => fs.set_symlink_attributes(&path, &owner),
+        9 => fs.set_xattr(&path, "user.a", &vec![7; len % 6000], XattrMode::Any),
+        10 => fs.rename(&path, &other),
+        _ => fs.remove_file(&path).or_else(|_| fs.remove_dir(&path)),
+    };
+    match done {
+        Err(error @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Aborted { .. })) => {
+            panic!("{error}")
+        }
+        _ => {}
+    }
+}
+
+const FEATURES: &str = "-b 1024 -I 256 -O quota,project,ea_inode -J size=4 \
+                        -E quotatype=usrquota:grpquota:prjquota";
+
+#[test]
+fn usage_is_right_after_any_operations() {
+    extant_testkit::require!(E2fsprogs);
+    for (seed, options) in [FEATURES, "-b 4096 -O quota,^has_journal"].into_iter().enumerate() {
+        let scratch = Scratch::new();
+        let path = volume(&scratch, options);
+        for round in 0..3 {
+            let fs = open(&path);
+            if round == 0 {
+                for n in 0..4 {
+                    fs.create_dir(format!("d{n}"), &NewFile::directory()).unwrap();
+                }
+            }
+            std::thread::scope(|threads| {
+                for n in 0..4u64 {
+                    let fs = &fs;
+                    threads.spawn(move || {
+                        let mut rng = Rng::new(seed as u64 * 100 + round * 10 + n);
+                        (0..150).for_each(|_| step(fs, &format!("d{n}"), &mut rng));
+                    });
+                }
+            });
+            fs.close().unwrap();
+            e2fsck(&path, None).expect_clean().unwrap();
+        }
+    }
+}
+
+/// What e2fsck says of quota after it replayed the log of a writer that was killed.
+#[test]
+fn usage_is_right_wherever_the_writer_is_killed() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let path = volume(&scratch, FEATURES);
+    let (fs, mut rng) = (open(&path), Rng::new(3));
+    fs.create_dir("d", &NewFile::directory()).unwrap();
+    let copy = scratch.file("copy");
+    for n in 0..20 {
+        (0..15).for_each(|_| step(&fs, "d", &mut rng));
+        if n % 2 == 0 {
+            fs.sync().unwrap();
+        }
+        std::fs::copy(&path, &copy).unwrap();
+        let mut fsck = Command::new("e2fsck");
+        let done = run(fsck.arg("-fy").arg(&copy), Duration::from_secs(60)).unwrap();
+        let says = done.out() + &done.err();
+        assert!(!says.contains("QUOTA WARNING"), "after {n}: {says}");
+        e2fsck(&copy, None).expect_clean().unwrap();
+    }
+}
+
+#[test]
+fn limits_hold_for_who_asks() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let path = volume(&scratch, "-b 1024 -O quota");
+    let fs = OpenOptions::new().write(true).enforce_quota(true).open(&path).unwrap();
+    let new = NewFile { uid: 77, ..NewFile::default() };
+    let file = fs.create_file("f", &new).unwrap().open().unwrap();
+    file.write_all_at(0, &[1; 50_000]).unwrap();
+    // An open file keeps the volume.
+    drop(file);
+    fs.close().unwrap();
+    set_limit(&path, 77, 64);
+    let fs = OpenOptions::new().write(true).enforce_quota(true).open(&path).unwrap();
+    let file = fs.open_file("f").unwrap();
+    file.write_all_at(50_000, &[2; 10_000]).unwrap();
+    assert!(matches!(file.write_all_at(60_000, &[3; 20_000]), Err(Error::QuotaExceeded)));
+    assert_eq!(fs.read("f").unwrap()[..60_000].iter().filter(|byte| **byte == 2).count(), 10_000);
+    file.set_len(10_000).unwrap();
+    file.write_all_at(10_000, &[3; 40_000]).unwrap();
+    drop(file);
+    fs.close().unwrap();
+    e2fsck(&path, None).expect_clean().unwrap();
+    let fs = open(&path);
+    fs.open_file("f").unwrap().write_all_at(0, &[4; 200_000]).unwrap();
+    fs.close().unwrap();
+    e2fsck(&path, None).expect_clean().unwrap();
+}
+
+/// Sets the hard limit of space of a user who has an entry, in KiB, in the file's own bytes.
+fn set_limit(path: &Path, id: u32, kib: u64) {
+    let mut image = std::fs::read(path).unwrap();
+    let id = u64::from(id).to_le_bytes();
+    let blocks = image.chunks_exact_mut(1024);
+    let mut found = 0;
+    for entry in blocks.flat_map(|block| block[16..].chunks_exact_mut(72)) {
+        // Id, one inode, some space, no limits yet.
+        let (limits, inodes) = (&entry[8..24], &entry[24..32]);
+        if entry[..8] == id && limits == [0; 16] && inodes == 1u64.to_le_bytes() {
+            entry[32..40].copy_from_slice(&kib.to_le_bytes());
+            found += 1;
+        }
+    }
+    // The log has a copy that nobody reads.
+    assert!(found >= 1, "the user has an entry");
+    std::fs::write(path, image).unwrap();
+}
