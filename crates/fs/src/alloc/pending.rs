@@ -6,7 +6,7 @@
 //!                                                          ▼ belong to the old file, untouched
 //! ```
 //!
-//! Rule: what was freed by a transaction is not given to anybody before that transaction is
+//! Rule D8: what was freed by a transaction is not given to anybody before that transaction is
 //! durable. Nobody is told when one becomes so: whoever allocates next asks the journal about the
 //! oldest entry. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
 //! (jbd2)".
@@ -151,7 +151,6 @@ impl Volume {
     /// though some only waited for a commit.
     ///
     /// `operation` leaves the volume whole when it fails. The caller holds no handle.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(crate) fn with_space_retry<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,

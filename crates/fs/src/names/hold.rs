@@ -98,6 +98,10 @@ impl Clone for InodeHold {
 
 impl Drop for InodeHold {
     fn drop(&mut self) {
+        if self.inode.users.load(Ordering::Relaxed) == 1 {
+            // Nobody is left to grow the file; who comes meanwhile only loses room that was kept.
+            self.fs.volume().discard_preallocation(self.inode.ino);
+        }
         if self.inode.let_go() {
             self.fs.volume().orphan_finish(&self.inode);
         }

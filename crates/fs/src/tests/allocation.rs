@@ -9,14 +9,21 @@
 use super::{Bench, Random, features};
 use crate::alloc::blocks::{BlockRun, Request, Search};
 use crate::alloc::claims::Claim;
+use crate::environment::Environment;
+use crate::filesystem::Filesystem;
 use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
+use crate::open::OpenOptions;
 use crate::volume::Volume;
-use extant_base::{BlockNr, BlockSize, Error, GroupNr, Ino, Result};
-use extant_journal::Credits;
+use extant_base::{BlockNr, BlockSize, Error, GroupNr, Ino, Result, Tid};
+use extant_blockdev::FileDevice;
+use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
+use extant_testkit::e2fsprogs;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 fn wish(goal: u64, want: u32) -> Request {
     let (search, claim, growth) = (Search::Near, Claim::Metadata, None);
@@ -27,24 +34,34 @@ fn small_groups(block_bytes: u32, wish: &str) -> MkfsOptions {
     features(wish).block_size(BlockSize::from_bytes(block_bytes).unwrap())
 }
 
-/// Who has which blocks, for any number of threads.
-struct Model(Vec<AtomicBool>);
+/// Who has which blocks, for any number of threads: 0 nobody ever, 1 somebody, else the transaction
+/// that freed it, and 2^32.
+struct Model(Vec<AtomicU64>);
 
 impl Model {
     fn of(volume: &Volume) -> Model {
-        Model((0..volume.layout.blocks_count()).map(|_| AtomicBool::new(false)).collect())
+        Model((0..volume.layout.blocks_count()).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn take(&self, run: BlockRun) {
+    fn swap(&self, run: BlockRun, value: u64, look: impl Fn(u64, u64)) {
         for block in run.start.0..run.start.0 + u64::from(run.len) {
-            assert!(!self.0[block as usize].swap(true, Ordering::SeqCst), "block {block} twice");
+            look(block, self.0[block as usize].swap(value, Ordering::SeqCst));
         }
     }
 
-    fn give(&self, run: BlockRun) {
-        for block in run.start.0..run.start.0 + u64::from(run.len) {
-            assert!(self.0[block as usize].swap(false, Ordering::SeqCst));
-        }
+    fn take(&self, volume: &Volume, run: BlockRun) {
+        self.swap(run, 1, |block, before| {
+            assert_ne!(before, 1, "block {block} twice");
+            let freed = (before != 0).then_some(Tid(before as u32));
+            assert!(
+                freed.is_none_or(|tid| volume.journal.is_durable(tid)),
+                "block {block} is handed out before the transaction that freed it is durable"
+            );
+        });
+    }
+
+    fn give(&self, handle: &Handle<'_>, run: BlockRun) {
+        self.swap(run, 1 << 32 | u64::from(handle.tid().0), |_, before| assert_eq!(before, 1));
     }
 }
 
@@ -53,13 +70,13 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
     let mut random = Random::new(seed);
     let mut held: Vec<BlockRun> = Vec::new();
     for step in 0..steps {
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal.start(Credits::blocks(16))?;
         if random.below(5) < 3 {
             let goal = random.next() % volume.layout.blocks_count();
             let want = 1 + random.below([1, 8, 300][step % 3]) as u32;
             match volume.allocate(&handle, wish(goal, want)) {
                 Ok(run) => {
-                    model.take(run);
+                    model.take(volume, run);
                     held.push(run);
                 }
                 Err(Error::NoSpace) => {}
@@ -67,14 +84,14 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
             }
         } else if !held.is_empty() {
             let run = held.swap_remove(random.below(held.len()));
-            model.give(run);
+            model.give(&handle, run);
             volume.free(&handle, run.start, run.len.into())?;
         }
         handle.stop()?;
     }
     for run in held {
-        let handle = volume.journal.start(Credits::blocks(64))?;
-        model.give(run);
+        let handle = volume.journal.start(Credits::blocks(16))?;
+        model.give(&handle, run);
         volume.free(&handle, run.start, run.len.into())?;
         handle.stop()?;
     }
@@ -332,4 +349,102 @@ fn a_reservation_keeps_others_off() {
         bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
     }
     bench.judge();
+}
+
+/// A volume of its own with a log that is committed only when asked.
+fn logged(mib: u64, options: MkfsOptions) -> (Arc<FileDevice>, Filesystem, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(FileDevice::create(dir.path().join("img"), mib << 20).unwrap());
+    let environment = Environment::fixed(super::NOW, 7);
+    crate::mkfs::format(device.clone(), &options.zeroed(true), &environment).unwrap();
+    let mut open = OpenOptions::new();
+    open.write(true).commit_interval(Duration::from_secs(3600));
+    let fs = open.open_device(device.clone()).unwrap();
+    assert!(!fs.volume().journal.is_off());
+    (device, fs, dir)
+}
+
+#[track_caller]
+fn judge_closed(fs: Filesystem, dir: &tempfile::TempDir) {
+    fs.close().unwrap();
+    e2fsprogs::e2fsck(&dir.path().join("img"), None).expect_clean().unwrap();
+}
+
+#[test]
+fn freed_clusters_wait_for_their_commit() {
+    let (_device, fs, dir) = logged(24, small_groups(1024, ""));
+    let volume = fs.volume();
+    let allocate = |goal, want| {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.allocate(&handle, wish(goal, want))
+    };
+    let free = |run: BlockRun| {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.free(&handle, run.start, run.len.into()).unwrap();
+        handle.tid()
+    };
+    let run = allocate(12_000, 8).unwrap();
+    assert_eq!((run.start, run.len), (BlockNr(12_000), 8));
+    volume.journal.sync().unwrap();
+    let tid = free(run);
+    let other = allocate(12_000, 8).unwrap();
+    assert!(other.start.0 >= run.start.0 + 8 || other.start.0 + 8 <= run.start.0, "{other:?}");
+    volume.journal.commit(tid).unwrap();
+    let again = allocate(12_000, 8).unwrap();
+    assert_eq!(again.start, run.start);
+    free(other);
+    free(again);
+    judge_closed(fs, &dir);
+}
+
+#[test]
+fn space_that_waits_for_a_commit_is_had_by_trying_once_more() {
+    let (_device, fs, dir) = logged(12, small_groups(1024, ""));
+    let volume = fs.volume();
+    let allocate = |want| {
+        let handle = volume.journal.start(Credits::blocks(16))?;
+        volume.allocate(&handle, wish(0, want))
+    };
+    let mut runs: Vec<BlockRun> = std::iter::from_fn(|| allocate(3000).ok()).collect();
+    assert_eq!(volume.free_clusters.load(Ordering::Relaxed), 0);
+    let last = runs.pop().unwrap();
+    {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.free(&handle, last.start, last.len.into()).unwrap();
+    }
+    assert!(matches!(allocate(1), Err(Error::NoSpace)), "free, but not yet");
+    runs.push(volume.with_space_retry(|| allocate(last.len)).unwrap());
+    assert_eq!(runs.last().unwrap().start, last.start);
+    for run in runs {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.free(&handle, run.start, run.len.into()).unwrap();
+    }
+    judge_closed(fs, &dir);
+}
+
+#[test]
+fn threads_allocate_while_others_commit() {
+    let (_device, fs, dir) = logged(40, small_groups(1024, ""));
+    let volume = fs.volume();
+    let model = Model::of(volume);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume.journal.sync().unwrap();
+            }
+        });
+        let workers: Vec<_> = (0..4)
+            .map(|seed| {
+                scope.spawn({
+                    let model = &model;
+                    move || churn(volume, model, 200 + seed, 300).unwrap()
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        committer.join().unwrap();
+    });
+    judge_closed(fs, &dir);
 }
