@@ -38,6 +38,7 @@ const ASIDE: &[&str] = &[
     "extant-compat-tests",
     "extant-model-tests",
     "extant-concurrent-tests",
+    "extant-crash-tests",
     "xtask",
 ];
 

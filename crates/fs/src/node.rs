@@ -203,6 +203,27 @@ impl Node {
         })
     }
 
+    /// Returns when all that was changed of it before the call is durable: content and attributes,
+    /// a directory's names.
+    ///
+    /// Errors: `Device`, `Aborted`.
+    pub fn sync_all(&self) -> Result<()> {
+        match self.inode().read().file_kind() {
+            FileKind::Regular => self.open()?.sync_all(),
+            _ => self.volume().sync(),
+        }
+    }
+
+    /// As [`Node::sync_all`], but times and the like may come later.
+    ///
+    /// Errors: `Device`, `Aborted`.
+    pub fn sync_data(&self) -> Result<()> {
+        match self.inode().read().file_kind() {
+            FileKind::Regular => self.open()?.sync_data(),
+            _ => self.volume().sync(),
+        }
+    }
+
     /// Opens the regular file.
     ///
     /// Errors: `IsADirectory`; `Invalid` for devices and the like.

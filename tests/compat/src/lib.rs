@@ -74,7 +74,8 @@ pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<Str
 /// Lets Linux write a manifest of each image to `work`, or an error.
 fn guest(batch: &[Verdict], work: &Path) -> Result<(), String> {
     let images: Vec<&Path> = batch.iter().map(|v| v.img.as_path()).collect();
-    let mut script = String::new();
+    // Volumes with quota files are refused without it.
+    let mut script = "modprobe $MODULES quota_v2\n".to_owned();
     for at in 0..batch.len() {
         let device = char::from(b'a' + at as u8);
         script += &format!(

@@ -1,0 +1,166 @@
+//! Does an operation to an open volume, as a program would.
+
+use crate::make::Make;
+use crate::op::{Falloc, Op, RenameHow, Special};
+use extant::{
+    DeviceNumber, Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, Node,
+    RenameFlags, Result, SetAttributes, XattrMode,
+};
+use extant_blockdev::MemoryDevice;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Does operations and keeps what they hold open.
+pub struct Applier {
+    fs: Filesystem,
+    held: HashMap<String, Node>,
+}
+
+impl Applier {
+    /// One for this volume.
+    pub fn new(fs: Filesystem) -> Applier {
+        Applier { fs, held: HashMap::new() }
+    }
+
+    /// Does the `n`th operation of a run. What it writes tells the operation and the place.
+    pub fn apply(&mut self, n: usize, op: &Op) -> Result<()> {
+        let fs = &self.fs;
+        match op {
+            Op::Create { path, mode } => match fs.create_file(path, &with_mode(*mode)) {
+                // As open with O_CREAT.
+                Err(Error::Exists) => fs.node(path)?.open().map(drop),
+                made => made.map(drop),
+            },
+            Op::Mkdir { path, mode } => fs.create_dir(path, &with_mode(*mode)).map(drop),
+            Op::Symlink { target, path } => fs.symlink(target, path, &NewFile::default()).map(drop),
+            Op::Mknod { path, kind } => {
+                let (kind, rdev) = match kind {
+                    Special::Fifo => (FileKind::Fifo, None),
+                    Special::Socket => (FileKind::Socket, None),
+                    Special::CharDevice => (FileKind::CharDevice, Some(device(4, 300))),
+                    Special::BlockDevice => (FileKind::BlockDevice, Some(device(8, 1))),
+                };
+                fs.mknod(path, kind, &NewFile { rdev, ..NewFile::default() }).map(drop)
+            }
+            Op::Tmpfile { dir, path, len } => {
+                let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
+                file.open()?.write_all_at(0, &stamp(n, 0, *len))?;
+                let (parent, name) = split(path);
+                fs.node(parent)?.link(name, &file)
+            }
+            Op::TmpfileDropped { dir, len } => {
+                let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
+                file.open()?.write_all_at(0, &stamp(n, 0, *len))
+            }
+            Op::Link { from, to } => fs.hard_link(from, to),
+            Op::Unlink { path } => fs.remove_file(path),
+            Op::Rmdir { path } => fs.remove_dir(path),
+            Op::Remove { path } => match fs.remove_file(path) {
+                Err(Error::IsADirectory) => fs.remove_dir(path),
+                removed => removed,
+            },
+            Op::Rename { from, to, how } => {
+                let flags = match how {
+                    RenameHow::Replace => RenameFlags::REPLACE,
+                    RenameHow::NoReplace => RenameFlags::NOREPLACE,
+                    RenameHow::Exchange => RenameFlags::EXCHANGE,
+                    RenameHow::Whiteout => RenameFlags::WHITEOUT,
+                };
+                fs.rename_with(from, to, flags)
+            }
+            Op::Write { path, at, len } => {
+                fs.open_file(path)?.write_all_at(*at, &stamp(n, *at, *len))
+            }
+            Op::Append { path, len } => {
+                let file = fs.open_file(path)?;
+                let at = file.metadata().len();
+                file.append(&stamp(n, at, *len)).map(drop)
+            }
+            Op::Truncate { path, len } => fs.open_file(path)?.set_len(*len),
+            Op::Fallocate { path, mode, at, len } => {
+                let mode = match mode {
+                    Falloc::Allocate => FallocateMode::Allocate,
+                    Falloc::KeepSize => FallocateMode::KeepSize,
+                    Falloc::ZeroRange => FallocateMode::ZeroRange,
+                    Falloc::ZeroRangeKeepSize => FallocateMode::ZeroRangeKeepSize,
+                    Falloc::PunchHole => FallocateMode::PunchHole,
+                    Falloc::Collapse => FallocateMode::Collapse,
+                    Falloc::Insert => FallocateMode::Insert,
+                };
+                fs.open_file(path)?.allocate(mode, *at, *len)
+            }
+            Op::SetXattr { path, name, len } => {
+                fs.set_xattr(path, name, &stamp(n, 0, *len), XattrMode::Any)
+            }
+            Op::RemoveXattr { path, name } => fs.remove_xattr(path, name),
+            Op::Chmod { path, mode } => self.set(path, |wish| wish.mode = Some(*mode)),
+            Op::Chown { path, uid, gid } => self.set(path, |wish| {
+                wish.uid = Some(*uid);
+                wish.gid = Some(*gid);
+            }),
+            Op::SetTimes { path } => self.set(path, |wish| {
+                wish.mtime = Some(crate::make::run_time(10_000 + n));
+            }),
+            Op::Chattr { path, on } => {
+                let mut flags = fs.node_nofollow(path)?.metadata().flags();
+                flags.set(InodeFlags::NOATIME, *on);
+                self.set(path, |wish| wish.flags = Some(flags))
+            }
+            Op::Hold { path } => {
+                self.held.insert(path.clone(), fs.node_nofollow(path)?);
+                Ok(())
+            }
+            Op::Release { path } => self.held.remove(path).map(drop).ok_or(Error::NotFound),
+            Op::Fsync { path } => fs.node_nofollow(path)?.sync_all(),
+            Op::Fdatasync { path } => fs.node_nofollow(path)?.sync_data(),
+            Op::Sync => fs.sync(),
+        }
+    }
+
+    fn set(&self, path: &str, fill: impl FnOnce(&mut SetAttributes)) -> Result<()> {
+        let mut wish = SetAttributes::default();
+        fill(&mut wish);
+        self.fs.node_nofollow(path)?.set_attributes(&wish)
+    }
+}
+
+/// Changes a volume a little, as its next user would, and closes it.
+pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
+    let parts = make.parts(device);
+    let fs = make.open_options(&parts).write(true).open_device(parts.volume)?;
+    let dir = fs.create_dir("/life_goes_on", &NewFile::directory())?;
+    let file = dir.create("file", &NewFile::default())?.open()?;
+    file.write_all_at(0, &stamp(9999, 0, 20_000))?;
+    file.sync_all()?;
+    file.set_len(100)?;
+    dir.create("gone", &NewFile::default())?;
+    dir.unlink("gone")?;
+    drop((dir, file));
+    fs.close()
+}
+
+fn with_mode(mode: u16) -> NewFile {
+    NewFile { mode, ..NewFile::default() }
+}
+
+fn device(major: u32, minor: u32) -> DeviceNumber {
+    DeviceNumber { major, minor }
+}
+
+fn split(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+        None => ("/", path),
+    }
+}
+
+/// Bytes that tell which operation wrote them, and where: no two places of a run hold the same.
+pub fn stamp(n: usize, at: u64, len: u64) -> Vec<u8> {
+    let word = |index: u64| {
+        let mut z = (index ^ ((n as u64 + 1) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
+    };
+    (at..at + len).map(|byte| word(byte / 8)[(byte % 8) as usize]).collect()
+}

@@ -1,0 +1,155 @@
+//! e2fsck and Linux, asked what they make of a state.
+//!
+//! ```text
+//!   state ──► e2fsck -fy ──► no repairs? ──► e2fsck -fn ──► clean? ──► extant reads the same tree?
+//!         └─► user-mode Linux mounts it ──► manifest ──► the one extant gives of the same state?
+//! ```
+
+use crate::make::Make;
+use crate::oracle::same_but_bytes;
+use crate::view::View;
+use extant::Filesystem;
+use extant_base::ByteOffset;
+use extant_blockdev::{BlockDevice, CrashState, MemoryDevice};
+use extant_compat_tests::{Verdict, linux_confirms};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_testkit::command::run;
+use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::extant::Extant;
+use extant_testkit::manifest::Look;
+use extant_testkit::scratch::Scratch;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A state for Linux to recover.
+#[derive(Debug)]
+pub struct Candidate {
+    /// What it is called in messages.
+    pub name: String,
+    /// The state.
+    pub image: MemoryDevice,
+}
+
+/// Whether others can be asked about the state. They give up on a superblock that was torn between
+/// its two sectors, which extant mends; and a commit block of which only the first sector arrived
+/// counts here, as in newer kernels, but not for e2fsck.
+pub fn is_for_others(state: &CrashState) -> Result<bool, String> {
+    if state.completed < state.cut {
+        return Ok(false);
+    }
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let read = state.image.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes);
+    read.map_err(|e| e.to_string())?;
+    let raw = RawSuperblock::from_prefix(&bytes).expect("so many bytes are a superblock");
+    Ok(raw.checksum_is_right())
+}
+
+/// e2fsck recovers the state by itself, repairs nothing, and what it leaves shows `want`.
+pub fn e2fsck_agrees(make: &Make, image: &MemoryDevice, want: &View) -> Result<(), String> {
+    let scratch = Scratch::new();
+    let path = scratch.file("state.img");
+    let parts = make.parts(&Arc::new(image.clone()));
+    save(&*parts.volume, &path)?;
+    let mut command = Command::new("e2fsck");
+    let mut journal_path = None;
+    if let Some(journal) = parts.journal {
+        let path = journal_path.insert(scratch.file("journal.img"));
+        save(&*journal, path)?;
+        command.arg("-j").arg(path);
+    }
+    let done = run(command.arg("-fy").arg(&path), Duration::from_secs(60))?;
+    if let Some(found) = repair(&done.out()) {
+        return Err(format!("e2fsck -fy repairs: {found}"));
+    }
+    if !matches!(done.code(), Some(0 | 1)) {
+        return Err(format!("e2fsck -fy: {done}"));
+    }
+    e2fsck(&path, journal_path.as_deref()).expect_clean()?;
+    let fs = Filesystem::open(&path).map_err(|e| format!("open after e2fsck: {e}"))?;
+    let found = View::of(&fs).map_err(|e| format!("after e2fsck: {e}"))?;
+    if !same_but_bytes(&found, want) {
+        let all = found.differences(want);
+        return Err(format!(
+            "e2fsck | extant on {}: {}",
+            make.name,
+            all[..all.len().min(4)].join("; ")
+        ));
+    }
+    let differs = |ino: &&u32| found.inodes[*ino].content != want.inodes[*ino].content;
+    match want.inodes.keys().find(differs) {
+        Some(ino) => Err(format!("e2fsck | extant: inode {ino} has other bytes")),
+        None => Ok(()),
+    }
+}
+
+/// Questions of e2fsck that a sound volume earns, if it was not closed: the superblock's sums of free
+/// blocks and inodes are settled, and the orphan file's mark taken back, when a volume is closed.
+const HARMLESS: [&str; 3] = [
+    "Free blocks count wrong (",
+    "Free inodes count wrong (",
+    "Feature orphan_present is set but orphan file is clean",
+];
+
+/// What e2fsck found to repair.
+fn repair(text: &str) -> Option<String> {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        lines.push(line);
+        if line.contains("? yes") {
+            let is_harmless = |line: &&str| HARMLESS.iter().any(|text| line.starts_with(text));
+            if !lines.iter().any(is_harmless) {
+                return Some(lines[lines.len().saturating_sub(2)..].join(" "));
+            }
+            lines.clear();
+        }
+    }
+    None
+}
+
+/// Lets Linux recover every candidate, a few to a guest. Returns the failures.
+pub fn linux_agrees(group: &str, candidates: &[Candidate]) -> Vec<String> {
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    let scratch = Scratch::new();
+    let mut failures = Vec::new();
+    let mut verdicts = Vec::new();
+    for (n, candidate) in candidates.iter().enumerate() {
+        let img = scratch.file(&format!("{n}.img"));
+        let expected = save(&candidate.image, &img).and_then(|()| Extant::get()?.manifest(&img));
+        match expected {
+            Err(error) => failures.push(format!("{}: {error}", candidate.name)),
+            Ok(expected) => verdicts.push(Verdict {
+                name: candidate.name.clone(),
+                img,
+                expected,
+                look: Look::all(),
+                recovered_by_linux: true,
+            }),
+        }
+    }
+    let work = Scratch::new();
+    failures.extend(linux_confirms(group, &verdicts, work.path()));
+    failures
+}
+
+/// Writes an image to a file.
+pub fn save(image: &dyn BlockDevice, path: &Path) -> Result<(), String> {
+    let text = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = std::fs::File::create(path).map_err(|e| text(&e))?;
+    file.set_len(image.len()).map_err(|e| text(&e))?;
+    let mut piece = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < image.len() {
+        let len = piece.len().min((image.len() - at) as usize);
+        image.read_at(ByteOffset(at), &mut piece[..len]).map_err(|e| text(&e))?;
+        if piece[..len].iter().any(|byte| *byte != 0) {
+            file.write_all_at(&piece[..len], at).map_err(|e| text(&e))?;
+        }
+        at += len as u64;
+    }
+    Ok(())
+}

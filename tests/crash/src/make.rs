@@ -1,0 +1,152 @@
+//! The volumes that workloads run on: small, in memory, and with every free byte poisoned.
+//!
+//! ```text
+//!   device full of POISON ──mkfs──► base image ──clone──► one run each
+//! ```
+
+use crate::external::{self, FlushPart, Part};
+use crate::view::POISON;
+use extant::mkfs::{self, JournalSize, MkfsOptions};
+use extant::{BlockSize, Environment, OpenOptions, Result, Timestamp};
+use extant_base::ByteOffset;
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// When volumes are made; runs begin a day later.
+const MADE: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 0 };
+
+/// A kind of volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Make {
+    /// Its name in replays.
+    pub name: &'static str,
+    mib: u64,
+    block_bytes: u64,
+    features: &'static str,
+    ext3: bool,
+    /// MiB of a journal on a device of its own, 0 for one inside the volume.
+    journal_mib: u64,
+    /// Nothing is committed before a call that asks for it.
+    pub one_transaction: bool,
+}
+
+/// A volume and its journal.
+pub struct Parts {
+    /// The volume.
+    pub volume: Arc<dyn BlockDevice>,
+    /// Its journal, when that is on a device of its own.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+}
+
+const PLAIN: Make = Make {
+    name: "4k",
+    mib: 16,
+    block_bytes: 4096,
+    features: "",
+    ext3: false,
+    journal_mib: 0,
+    one_transaction: false,
+};
+
+/// All kinds.
+pub const MAKES: &[Make] = &[
+    PLAIN,
+    // The log has 1024 blocks of 1 KiB: it wraps, and operations run into its end.
+    Make { name: "1k", mib: 8, block_bytes: 1024, ..PLAIN },
+    Make { name: "orphan_file", features: "orphan_file", mib: 8, block_bytes: 1024, ..PLAIN },
+    Make { name: "inline_data", features: "inline_data", ..PLAIN },
+    Make { name: "bigalloc", features: "bigalloc", mib: 32, ..PLAIN },
+    Make {
+        name: "block_map",
+        features: "^extent,^64bit,^metadata_csum",
+        mib: 8,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "ext3", ext3: true, mib: 8, block_bytes: 1024, ..PLAIN },
+    Make { name: "no_csum", features: "^metadata_csum,uninit_bg", ..PLAIN },
+    Make {
+        name: "ea_inode",
+        features: "ea_inode,large_dir,metadata_csum_seed",
+        mib: 8,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "quota", features: "quota,project", ..PLAIN },
+    Make { name: "external", features: "^has_journal", journal_mib: 6, ..PLAIN },
+    Make { name: "one_transaction", one_transaction: true, ..PLAIN },
+];
+
+impl Make {
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Make> {
+        MAKES.iter().find(|make| make.name == name).copied()
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Whether its journal is on a device of its own.
+    pub fn has_external_journal(&self) -> bool {
+        self.journal_mib > 0
+    }
+
+    /// A new volume. The same bytes every time; what is written to one is not seen in another.
+    ///
+    /// Panics when the engine cannot make it: then there is nothing to test.
+    pub fn base(&self) -> MemoryDevice {
+        static MADE: OnceLock<Mutex<HashMap<&str, MemoryDevice>>> = OnceLock::new();
+        let mut made = MADE.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
+        let make = || self.format().unwrap_or_else(|e| panic!("mkfs of {}: {e}", self.name));
+        made.entry(self.name).or_insert_with(make).clone()
+    }
+
+    fn format(&self) -> Result<MemoryDevice> {
+        let all_mib = self.mib + self.journal_mib;
+        let device = Arc::new(MemoryDevice::new(all_mib << 20));
+        for mib in 0..all_mib {
+            device.write_at(ByteOffset(mib << 20), &vec![POISON; 1 << 20])?;
+        }
+        let options = if self.ext3 { MkfsOptions::of_type("ext3")? } else { MkfsOptions::new() };
+        let options = options
+            .block_size(BlockSize::from_bytes(self.block_bytes as u32).expect("the table is right"))
+            .journal(JournalSize::Blocks(1024))
+            .features(self.features)?;
+        let parts = self.parts(&device);
+        mkfs::format(Arc::clone(&parts.volume), &options, &Environment::fixed(MADE, 1))?;
+        if let Some(journal) = &parts.journal {
+            external::attach(&*parts.volume, &**journal)?;
+        }
+        Ok((*device).clone())
+    }
+
+    /// The volume on a device, and its journal where that is another one.
+    pub fn parts<D: FlushPart + 'static>(&self, device: &Arc<D>) -> Parts {
+        let (volume, journal) = (self.mib << 20, self.journal_mib << 20);
+        if journal == 0 {
+            return Parts { volume: device.clone(), journal: None };
+        }
+        Parts {
+            volume: Arc::new(Part::new(device.clone(), 0, volume)),
+            journal: Some(Arc::new(Part::new(device.clone(), volume, journal))),
+        }
+    }
+
+    /// How to open such a volume.
+    pub fn open_options(&self, parts: &Parts) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        if let Some(journal) = &parts.journal {
+            options.journal_on(Arc::clone(journal));
+        }
+        options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
+        options
+    }
+}
+
+/// The time of the `n`th operation of a run.
+pub fn run_time(n: usize) -> Timestamp {
+    Timestamp { sec: MADE.sec + 86_400 + n as i64, nsec: 1000 + n as u32 }
+}

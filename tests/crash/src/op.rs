@@ -1,0 +1,290 @@
+//! One operation of a workload, and the line of text that says it.
+//!
+//! ```text
+//!   write /A/foo 0 32768        the words of the generated workloads, paths in full
+//!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
+//! ```
+
+use std::fmt;
+
+/// How a rename treats what it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameHow {
+    /// Replaces what stands there.
+    Replace,
+    /// Fails when something stands there.
+    NoReplace,
+    /// Both names stay and swap what they mean.
+    Exchange,
+    /// A whiteout stays behind.
+    Whiteout,
+}
+
+/// What `fallocate` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the flags of the system call, by name
+pub enum Falloc {
+    Allocate,
+    KeepSize,
+    ZeroRange,
+    ZeroRangeKeepSize,
+    PunchHole,
+    Collapse,
+    Insert,
+}
+
+impl Falloc {
+    /// All of them, with the flags of the system call.
+    pub const ALL: [(Falloc, &str); 7] = [
+        (Falloc::Allocate, "0"),
+        (Falloc::KeepSize, "FALLOC_FL_KEEP_SIZE"),
+        (Falloc::ZeroRange, "FALLOC_FL_ZERO_RANGE"),
+        (Falloc::ZeroRangeKeepSize, "FALLOC_FL_ZERO_RANGE|FALLOC_FL_KEEP_SIZE"),
+        (Falloc::PunchHole, "FALLOC_FL_PUNCH_HOLE|FALLOC_FL_KEEP_SIZE"),
+        (Falloc::Collapse, "FALLOC_FL_COLLAPSE_RANGE"),
+        (Falloc::Insert, "FALLOC_FL_INSERT_RANGE"),
+    ];
+
+    fn flags(self) -> &'static str {
+        let found = Falloc::ALL.iter().find(|(mode, _)| *mode == self);
+        found.expect("the table holds every mode").1
+    }
+}
+
+/// A special file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Special {
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl Special {
+    /// All of them, by name.
+    pub const ALL: [(Special, &str); 4] = [
+        (Special::Fifo, "fifo"),
+        (Special::Socket, "socket"),
+        (Special::CharDevice, "char"),
+        (Special::BlockDevice, "block"),
+    ];
+}
+
+/// One operation. Paths count from the root and begin with a slash; offsets and lengths are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are the arguments of the system calls
+pub enum Op {
+    /// A file, unless it is there already.
+    Create {
+        path: String,
+        mode: u16,
+    },
+    Mkdir {
+        path: String,
+        mode: u16,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
+    Mknod {
+        path: String,
+        kind: Special,
+    },
+    /// A file without a name in `dir`, filled with `len` bytes, then named `path`.
+    Tmpfile {
+        dir: String,
+        path: String,
+        len: u64,
+    },
+    /// A file without a name that nobody names: it is gone at once.
+    TmpfileDropped {
+        dir: String,
+        len: u64,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rmdir {
+        path: String,
+    },
+    /// Unlink or rmdir, by what stands there.
+    Remove {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        how: RenameHow,
+    },
+    Write {
+        path: String,
+        at: u64,
+        len: u64,
+    },
+    Append {
+        path: String,
+        len: u64,
+    },
+    Truncate {
+        path: String,
+        len: u64,
+    },
+    Fallocate {
+        path: String,
+        mode: Falloc,
+        at: u64,
+        len: u64,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        len: u64,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    Chmod {
+        path: String,
+        mode: u16,
+    },
+    Chown {
+        path: String,
+        uid: u32,
+        gid: u32,
+    },
+    SetTimes {
+        path: String,
+    },
+    /// The flag NOATIME set, or cleared.
+    Chattr {
+        path: String,
+        on: bool,
+    },
+    /// Keeps the file open under the name it has now.
+    Hold {
+        path: String,
+    },
+    /// Closes what was held under this name.
+    Release {
+        path: String,
+    },
+    Fsync {
+        path: String,
+    },
+    Fdatasync {
+        path: String,
+    },
+    Sync,
+}
+
+impl Op {
+    /// Whether what went before is durable when it returns.
+    pub fn persists(&self) -> bool {
+        matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Sync)
+    }
+
+    /// Makes its paths count from a directory instead of the root.
+    pub fn move_below(&mut self, root: &str) {
+        let below = |path: &mut String| match path.as_str() {
+            "/" => *path = root.to_owned(),
+            _ => path.insert_str(0, root),
+        };
+        match self {
+            Op::Sync => {}
+            Op::Link { from, to } | Op::Rename { from, to, .. } => {
+                below(from);
+                below(to);
+            }
+            Op::Tmpfile { dir, path, .. } => {
+                below(dir);
+                below(path);
+            }
+            Op::TmpfileDropped { dir: path, .. }
+            | Op::Create { path, .. }
+            | Op::Mkdir { path, .. }
+            | Op::Symlink { path, .. }
+            | Op::Mknod { path, .. }
+            | Op::Unlink { path }
+            | Op::Rmdir { path }
+            | Op::Remove { path }
+            | Op::Write { path, .. }
+            | Op::Append { path, .. }
+            | Op::Truncate { path, .. }
+            | Op::Fallocate { path, .. }
+            | Op::SetXattr { path, .. }
+            | Op::RemoveXattr { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chown { path, .. }
+            | Op::SetTimes { path }
+            | Op::Chattr { path, .. }
+            | Op::Hold { path }
+            | Op::Release { path }
+            | Op::Fsync { path }
+            | Op::Fdatasync { path } => below(path),
+        }
+    }
+
+    /// The file whose content or size it changes in steps: a cut may leave some of them done.
+    pub fn stepwise_path(&self) -> Option<&str> {
+        match self {
+            Op::Write { path, .. }
+            | Op::Append { path, .. }
+            | Op::Truncate { path, .. }
+            | Op::Fallocate { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Create { path, mode } => write!(f, "creat {path} {mode:04o}"),
+            Op::Mkdir { path, mode } => write!(f, "mkdir {path} {mode:04o}"),
+            Op::Symlink { target, path } => write!(f, "symlink {target} {path}"),
+            Op::Mknod { path, kind } => {
+                let found = Special::ALL.iter().find(|(k, _)| k == kind);
+                write!(f, "mknod {path} {}", found.expect("the table holds every kind").1)
+            }
+            Op::Tmpfile { dir, path, len } => write!(f, "tmpfile {dir} {path} {len}"),
+            Op::TmpfileDropped { dir, len } => write!(f, "tmpfile {dir} - {len}"),
+            Op::Link { from, to } => write!(f, "link {from} {to}"),
+            Op::Unlink { path } => write!(f, "unlink {path}"),
+            Op::Rmdir { path } => write!(f, "rmdir {path}"),
+            Op::Remove { path } => write!(f, "remove {path}"),
+            Op::Rename { from, to, how } => {
+                let verb = match how {
+                    RenameHow::Replace => "rename",
+                    RenameHow::NoReplace => "rename-noreplace",
+                    RenameHow::Exchange => "exchange",
+                    RenameHow::Whiteout => "whiteout",
+                };
+                write!(f, "{verb} {from} {to}")
+            }
+            Op::Write { path, at, len } => write!(f, "write {path} {at} {len}"),
+            Op::Append { path, len } => write!(f, "append {path} {len}"),
+            Op::Truncate { path, len } => write!(f, "truncate {path} {len}"),
+            Op::Fallocate { path, mode, at, len } => {
+                write!(f, "falloc {path} {} {at} {len}", mode.flags())
+            }
+            Op::SetXattr { path, name, len } => write!(f, "fsetxattr {path} {name} {len}"),
+            Op::RemoveXattr { path, name } => write!(f, "removexattr {path} {name}"),
+            Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:04o}"),
+            Op::Chown { path, uid, gid } => write!(f, "chown {path} {uid} {gid}"),
+            Op::SetTimes { path } => write!(f, "utimes {path}"),
+            Op::Chattr { path, on } => write!(f, "chattr {path} {}", if *on { "+A" } else { "-A" }),
+            Op::Hold { path } => write!(f, "hold {path}"),
+            Op::Release { path } => write!(f, "release {path}"),
+            Op::Fsync { path } => write!(f, "fsync {path}"),
+            Op::Fdatasync { path } => write!(f, "fdatasync {path}"),
+            Op::Sync => write!(f, "sync"),
+        }
+    }
+}

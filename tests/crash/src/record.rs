@@ -1,0 +1,198 @@
+//! Runs a workload on a recorded volume.
+//!
+//! ```text
+//!   engine ──► [a device that lies, in self-tests] ──► Recorder ──► memory
+//!     │ after each operation: View, and the place in the log
+//!     ▼
+//!   History
+//! ```
+//! The clock stands still during an operation and moves between two, and nothing happens by the
+//! timer: the same workload makes the same log, byte by byte.
+
+use crate::apply::Applier;
+use crate::history::{History, Step};
+use crate::make::{Make, run_time};
+use crate::op::Op;
+use crate::view::View;
+use crate::workload::Workload;
+use extant::{BlockDevice, Chance, Clock, Environment, Error, Filesystem, SeededChance, Timestamp};
+use extant_blockdev::{MemoryDevice, Recorder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Longer than any run: nothing is committed because of the time.
+const NEVER: Duration = Duration::from_secs(86_400);
+
+/// A clock that the run moves.
+#[derive(Debug, Default)]
+struct StepClock(AtomicUsize);
+
+impl Clock for StepClock {
+    fn now(&self) -> Timestamp {
+        run_time(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Runs a workload on a new volume of the kind `make`, and closes it.
+///
+/// `Err` when an operation fails with what no caller may see: damage, a broken device, no space for
+/// a message; or when the volume cannot be read in between.
+pub fn record(make: &Make, workload: &Workload) -> Result<History, String> {
+    record_over(make, workload, |volume| volume)
+}
+
+/// As [`record()`], the engine on a device of the caller's making over the recorder.
+pub fn record_over(
+    make: &Make,
+    workload: &Workload,
+    over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
+) -> Result<History, String> {
+    let run = Run::open(make, make.base(), over)?;
+    let mut track = Track::begin(&run, "/")?;
+    for (n, op) in workload.ops.iter().enumerate() {
+        run.clock.0.store(n + 1, Ordering::Relaxed);
+        track.step(n, op)?;
+    }
+    run.clock.0.store(workload.ops.len() + 1, Ordering::Relaxed);
+    let steps_and_views = track.end();
+    Ok(run.close(make, vec![steps_and_views])?.remove(0))
+}
+
+/// Runs workloads side by side on one volume, a thread each, the `n`th in the directory `/tN` that is
+/// made for it before: all paths are below that. Afterwards the volume is closed.
+///
+/// `Err` as for [`record()`]. The log differs from run to run.
+pub fn record_parallel(make: &Make, workloads: &[Workload]) -> Result<Vec<History>, String> {
+    let roots: Vec<String> = (0..workloads.len()).map(|n| format!("/t{n}")).collect();
+    let run = Run::open(make, with_directories(make, &roots)?, |volume| volume)?;
+    let tracks = std::thread::scope(|scope| {
+        let one = |(workload, root): (&Workload, &String)| {
+            let (run, root, ops) = (&run, root.clone(), workload.ops.clone());
+            scope.spawn(move || -> Result<_, String> {
+                let mut track = Track::begin(run, &root)?;
+                for (n, op) in ops.iter().enumerate() {
+                    run.clock.0.fetch_add(1, Ordering::Relaxed);
+                    track.step(n, op)?;
+                }
+                Ok(track.end())
+            })
+        };
+        let threads: Vec<_> = workloads.iter().zip(&roots).map(one).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().map_err(|_| "a thread of the run panicked".to_owned())?
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, String>>()
+    })?;
+    run.close(make, tracks)
+}
+
+/// A volume with these directories.
+fn with_directories(make: &Make, paths: &[String]) -> Result<MemoryDevice, String> {
+    let run = Run::open(make, make.base(), |volume| volume)?;
+    let mut setup = Applier::new(run.fs.clone());
+    for path in paths {
+        let made = setup.apply(0, &Op::Mkdir { path: path.clone(), mode: 0o755 });
+        made.map_err(|e| format!("mkdir {path}: {e}"))?;
+    }
+    drop(setup);
+    run.fs.close().map_err(|e| format!("close: {e}"))?;
+    Ok(run.recorder.inner().clone())
+}
+
+/// A volume that is open on a recorder.
+struct Run {
+    base: MemoryDevice,
+    recorder: Arc<Recorder<MemoryDevice>>,
+    clock: Arc<StepClock>,
+    fs: Filesystem,
+}
+
+impl Run {
+    fn open(
+        make: &Make,
+        base: MemoryDevice,
+        over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
+    ) -> Result<Run, String> {
+        let recorder = Arc::new(Recorder::new(base.clone()));
+        let clock = Arc::new(StepClock::default());
+        let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(3));
+        let parts = make.parts(&recorder);
+        let mut options = make.open_options(&parts);
+        options.environment(Environment { clock: clock.clone(), chance });
+        options.write(true).one_transaction(make.one_transaction).commit_interval(NEVER);
+        let fs = options.open_device(over(parts.volume)).map_err(|e| format!("open: {e}"))?;
+        Ok(Run { base, recorder, clock, fs })
+    }
+
+    /// Closes the volume; the closing is the last step of every track.
+    fn close(self, make: &Make, tracks: Vec<Recorded>) -> Result<Vec<History>, String> {
+        let begin = self.recorder.position();
+        self.fs.close().map_err(|e| format!("close: {e}"))?;
+        let end = self.recorder.position();
+        let log: Arc<[_]> = self.recorder.log().into();
+        let history = |recorded: Recorded| {
+            let Recorded { root, mut steps, mut views } = recorded;
+            steps.push(Step { op: Op::Sync, begin, end, refused: None });
+            views.extend(views.last().cloned());
+            History {
+                base: self.base.clone(),
+                log: Arc::clone(&log),
+                steps,
+                views,
+                root,
+                block_bytes: make.block_bytes(),
+                one_transaction: make.one_transaction,
+            }
+        };
+        Ok(tracks.into_iter().map(history).collect())
+    }
+}
+
+/// What one thread did and saw.
+struct Recorded {
+    root: String,
+    steps: Vec<Step>,
+    views: Vec<Arc<View>>,
+}
+
+/// One thread of a run.
+struct Track<'a> {
+    run: &'a Run,
+    applier: Applier,
+    recorded: Recorded,
+}
+
+impl Track<'_> {
+    fn begin<'a>(run: &'a Run, root: &str) -> Result<Track<'a>, String> {
+        let views = vec![Arc::new(View::of_tree(&run.fs, root)?)];
+        let recorded = Recorded { root: root.to_owned(), steps: Vec::new(), views };
+        Ok(Track { run, applier: Applier::new(run.fs.clone()), recorded })
+    }
+
+    fn step(&mut self, n: usize, op: &Op) -> Result<(), String> {
+        let (run, recorded) = (self.run, &mut self.recorded);
+        let begin = run.recorder.position();
+        let refused = match self.applier.apply(n, op) {
+            Ok(()) => None,
+            Err(error) if is_answer(&error) => Some(error.errno()),
+            Err(error) => return Err(format!("step {n}, `{op}`: {error}")),
+        };
+        let end = run.recorder.position();
+        recorded.steps.push(Step { op: op.clone(), begin, end, refused });
+        let view = View::of_tree(&run.fs, &recorded.root);
+        let view = view.map_err(|e| format!("after step {n}, `{op}`: {e}"))?;
+        recorded.views.push(Arc::new(view));
+        Ok(())
+    }
+
+    /// Lets go of what it held.
+    fn end(self) -> Recorded {
+        self.recorded
+    }
+}
+
+/// Whether an error is an answer that a program may get from a sound volume.
+fn is_answer(error: &Error) -> bool {
+    !matches!(error, Error::Corrupt { .. } | Error::Device { .. } | Error::Aborted { .. })
+}

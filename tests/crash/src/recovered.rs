@@ -1,0 +1,62 @@
+//! One state, recovered: what it shows, and whether it is sound.
+
+use crate::external::FlushPart;
+use crate::make::Make;
+use crate::view::View;
+use extant::check;
+use extant_blockdev::MemoryDevice;
+use std::sync::Arc;
+
+/// A state after recovery.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The device.
+    pub device: Arc<MemoryDevice>,
+    /// What it shows.
+    pub view: View,
+}
+
+/// Recovers `image` for good, reads all of it and checks it.
+///
+/// `Err` when recovery fails or passes over something, when something cannot be read, when the
+/// checker finds damage, or when a file ends in a block that was taken as it was found.
+pub fn recover(make: &Make, image: MemoryDevice) -> Result<Recovered, String> {
+    let device = Arc::new(image);
+    recover_on(make, &device)?;
+    let view = look(make, &device)?;
+    if let Some(ino) = view.stale_tail(&*device, make.block_bytes()).map_err(|e| e.to_string())? {
+        return Err(format!("inode {ino}: stale bytes behind its end"));
+    }
+    Ok(Recovered { device, view })
+}
+
+/// Recovers the volume on a device.
+pub fn recover_on<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<(), String> {
+    let parts = make.parts(device);
+    let mut options = make.open_options(&parts);
+    let report = options.write(true).recover_device_in_place(parts.volume);
+    let report = report.map_err(|e| format!("recovery: {e}"))?;
+    match report.problems.first() {
+        Some(problem) => Err(format!("recovery passed over: {problem}")),
+        None => Ok(()),
+    }
+}
+
+/// Reads all of a volume that needs no recovery, and checks it.
+pub fn look(make: &Make, device: &Arc<MemoryDevice>) -> Result<View, String> {
+    let parts = make.parts(device);
+    let mut options = make.open_options(&parts);
+    let fs = options.recover(false).open_device(parts.volume.clone());
+    let fs = fs.map_err(|e| format!("open after recovery: {e}"))?;
+    let view = View::of(&fs).map_err(|e| format!("after recovery: {e}"))?;
+    let journal = parts.journal;
+    let options =
+        check::Options { threads: 1, recover: false, journal, ..check::Options::default() };
+    let report =
+        check::check_device(parts.volume, &options, &()).map_err(|e| format!("check: {e}"))?;
+    if !report.clean {
+        let found: Vec<String> = report.findings.iter().take(4).map(|f| f.to_string()).collect();
+        return Err(format!("check: {}", found.join("; ")));
+    }
+    Ok(view)
+}

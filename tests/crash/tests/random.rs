@@ -1,0 +1,33 @@
+//! Random sequences on every kind of volume; e2fsck and Linux recover some of the states too.
+
+use extant_crash_tests::explorer::{Budget, Depth, Explorer};
+use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::make::MAKES;
+use extant_crash_tests::random::workload;
+use extant_testkit::require;
+
+const DEPTH: Depth = Depth { exhaustive: 2, samples: 6, torn: 1 };
+
+#[test]
+fn sequences_of_operations_are_a_prefix_after_recovery() {
+    require!(E2fsprogs, Uml);
+    let budget = Budget { depth: DEPTH, states: 150, cut_recoveries: (2, 4), e2fsck: 3, linux: 1 };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
+    let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50, 10)));
+    let cases: Vec<_> = MAKES.iter().copied().flat_map(on).collect();
+    explore_all("random", &explorer, &cases);
+}
+
+#[test]
+fn a_small_log_that_wraps_loses_nothing() {
+    require!(E2fsprogs);
+    let budget = Budget { depth: DEPTH, states: 300, cut_recoveries: (3, 4), e2fsck: 4, linux: 0 };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..2 * effort() as u64).map(|n| seed().wrapping_mul(7777).wrapping_add(n));
+    let small = MAKES.iter().copied().filter(|make| make.block_bytes() == 1024);
+    let cases: Vec<_> = small
+        .flat_map(|make| seeds.clone().map(move |seed| (make, workload(seed, 600, 2))))
+        .collect();
+    explore_all("wrap", &explorer, &cases);
+}
