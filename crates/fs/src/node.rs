@@ -208,7 +208,8 @@ impl Node {
     ///
     /// Errors: `Device`, `Aborted`.
     pub fn sync_all(&self) -> Result<()> {
-        match self.inode().read().file_kind() {
+        let kind = self.inode().read().file_kind();
+        match kind {
             FileKind::Regular => self.open()?.sync_all(),
             _ => self.volume().sync(),
         }
@@ -218,7 +219,8 @@ impl Node {
     ///
     /// Errors: `Device`, `Aborted`.
     pub fn sync_data(&self) -> Result<()> {
-        match self.inode().read().file_kind() {
+        let kind = self.inode().read().file_kind();
+        match kind {
             FileKind::Regular => self.open()?.sync_data(),
             _ => self.volume().sync(),
         }
