@@ -8,6 +8,7 @@
 
 use super::Random;
 use crate::check::check_device;
+use crate::data::DataMode;
 use crate::environment::Environment;
 use crate::file::{FallocateMode, File};
 use crate::filesystem::Filesystem;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 /// A volume with some empty files, open to be changed.
 struct Rig {
     fs: Filesystem,
+    mode: DataMode,
     path: PathBuf,
     _dir: tempfile::TempDir,
 }
@@ -26,7 +28,7 @@ struct Rig {
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
 impl Rig {
-    fn mke2fs(mib: u64, options: &str) -> Rig {
+    fn mke2fs(mib: u64, options: &str, mode: DataMode) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let (path, root) = (dir.path().join("img"), dir.path().join("root"));
         std::fs::create_dir(&root).unwrap();
@@ -34,13 +36,13 @@ impl Rig {
             std::fs::write(root.join(name), b"").unwrap();
         }
         e2fsprogs::mke2fs(&path, mib << 20, options, Some(&root)).unwrap();
-        Rig { fs: open(&path), path, _dir: dir }
+        Rig { fs: open(&path, mode), mode, path, _dir: dir }
     }
 
     /// Closes the volume and opens it again.
     fn reopen(&mut self) {
         self.fs.volume().close().unwrap();
-        self.fs = open(&self.path);
+        self.fs = open(&self.path, self.mode);
     }
 
     /// Asks e2fsck and the library's own check, and opens the volume again.
@@ -56,14 +58,14 @@ impl Rig {
         let device = self.fs.volume().device.clone();
         let report = check_device(device, &Default::default(), &()).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
-        self.fs = open(&self.path);
+        self.fs = open(&self.path, self.mode);
     }
 }
 
-fn open(path: &Path) -> Filesystem {
+fn open(path: &Path, mode: DataMode) -> Filesystem {
     // The volume may be closed and still held by files of a test.
     let mut options = OpenOptions::new();
-    options.write(true).lock(false).environment(Environment::fixed(super::NOW, 9));
+    options.write(true).lock(false).data_mode(mode).environment(Environment::fixed(super::NOW, 9));
     options.open(path).unwrap()
 }
 
@@ -84,6 +86,19 @@ struct Kind {
     /// Bytes of a cluster.
     unit: u64,
     extents: bool,
+    mode: DataMode,
+}
+
+impl Default for Kind {
+    fn default() -> Kind {
+        Kind { reach: 1_500_000, unit: 1024, extents: true, mode: DataMode::Ordered }
+    }
+}
+
+/// Another seed for every run: EXTANT_SEED.
+fn shifted(seed: u64) -> u64 {
+    let shift = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    seed.wrapping_add(shift.unwrap_or(0).wrapping_mul(0x9E37_79B9))
 }
 
 const MODES: [FallocateMode; 7] = [
@@ -187,8 +202,8 @@ fn content(file: &File) -> Vec<u8> {
 
 /// Random steps, comparing all along.
 fn run(mib: u64, options: &str, seed: u64, steps: usize, kind: Kind) {
-    let mut rig = Rig::mke2fs(mib, options);
-    let mut random = Random::new(seed);
+    let mut rig = Rig::mke2fs(mib, options, kind.mode);
+    let mut random = Random::new(shifted(seed));
     let mut models = vec![Vec::new(); NAMES.len()];
     let mut full = 0;
     for n in 0..steps {
@@ -222,7 +237,10 @@ fn run(mib: u64, options: &str, seed: u64, steps: usize, kind: Kind) {
         }
         if n % 50 == 49 {
             drop(file);
-            rig.reopen();
+            match n % 250 {
+                249 => rig.judge(),
+                _ => rig.reopen(),
+            }
         }
     }
     rig.judge();
@@ -248,7 +266,7 @@ fn check_partial(before: &[u8], after: &[u8], now: &[u8], said: &str) {
 #[test]
 fn files_with_extents_follow_the_model() {
     for (block, mib) in [(1024, 32), (4096, 32), (65536, 64)] {
-        let kind = Kind { reach: 1_500_000, unit: block, extents: true };
+        let kind = Kind { unit: block, ..Kind::default() };
         run(mib, &format!("-b {block}"), block, 600, kind);
     }
 }
@@ -256,7 +274,7 @@ fn files_with_extents_follow_the_model() {
 #[test]
 fn files_mapped_by_pointers_follow_the_model() {
     for (block, mib) in [(1024, 32), (4096, 32)] {
-        let kind = Kind { reach: 1_500_000, unit: block, extents: false };
+        let kind = Kind { unit: block, extents: false, ..Kind::default() };
         run(mib, &format!("-b {block} -O ^extents,^64bit"), block, 500, kind);
     }
 }
@@ -264,7 +282,7 @@ fn files_mapped_by_pointers_follow_the_model() {
 #[test]
 fn files_with_clusters_follow_the_model() {
     for (block, cluster, mib) in [(1024, 8192, 64), (4096, 65536, 64)] {
-        let kind = Kind { reach: 1_500_000, unit: cluster, extents: true };
+        let kind = Kind { unit: cluster, ..Kind::default() };
         run(mib, &format!("-b {block} -O bigalloc -C {cluster}"), block, 500, kind);
     }
 }
@@ -272,7 +290,7 @@ fn files_with_clusters_follow_the_model() {
 #[test]
 fn files_in_their_inodes_follow_the_model() {
     for inode in [256, 1024] {
-        let kind = Kind { reach: 900, unit: 1024, extents: true };
+        let kind = Kind { reach: 900, ..Kind::default() };
         let options = format!("-b 1024 -O inline_data -I {inode}");
         run(16, &options, inode, 500, kind);
     }
@@ -286,6 +304,22 @@ fn files_follow_the_model_on_a_full_volume() {
         (3, "-b 1024 -O ^extents,^64bit,^has_journal", false),
     ] {
         let unit = if seed == 2 { 4096 } else { 1024 };
-        run(2, options, seed, 500, Kind { reach: 1_500_000, unit, extents });
+        run(2, options, seed, 500, Kind { unit, extents, ..Kind::default() });
     }
+}
+
+#[test]
+fn files_follow_the_model_with_a_small_journal() {
+    run(24, "-b 1024 -J size=1", 11, 400, Kind::default());
+    let options = "-b 1024 -J size=1 -O ^extents,^64bit";
+    run(24, options, 12, 300, Kind { extents: false, ..Kind::default() });
+}
+
+#[test]
+fn files_whose_bytes_go_through_the_journal_follow_the_model() {
+    let mode = DataMode::Journal;
+    run(24, "-b 1024 -J size=1", 21, 250, Kind { mode, ..Kind::default() });
+    run(48, "-b 4096", 22, 250, Kind { mode, unit: 4096, ..Kind::default() });
+    let options = "-b 1024 -O ^extents,^64bit";
+    run(24, options, 23, 250, Kind { mode, extents: false, ..Kind::default() });
 }
