@@ -63,6 +63,11 @@ fn a_file_is_written_as_the_standard_library_writes() {
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello World!");
     drop(file);
+    for text in ["a longer text than the next", "short"] {
+        fs.write("/whole", text).unwrap();
+        assert_eq!(fs.read_to_string("/whole").unwrap(), text);
+    }
+    assert!(matches!(fs.write("/lost+found", "x"), Err(Error::IsADirectory)));
     fs.close().unwrap();
     image.judge();
 }

@@ -20,6 +20,7 @@ use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
+use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::InodeFlags;
 use std::ops::Range;
 
@@ -84,10 +85,12 @@ impl Volume {
         if reach > self.max_file_size(body) {
             return Err(Error::FileTooLarge);
         }
-        if !body.disk.has_extents()
-            && !body.disk.has_inline_data()
-            && mode != FallocateMode::PunchHole
-        {
+        // Inline content gets the map of a new file.
+        let extents = match body.disk.has_inline_data() {
+            true => self.has_incompat(Incompat::EXTENTS),
+            false => body.disk.has_extents(),
+        };
+        if !extents && mode != FallocateMode::PunchHole {
             return Err(Error::NotSupported("a file that is mapped by pointers"));
         }
         self.drop_capability(inode.ino, body)?;

@@ -16,6 +16,7 @@ mod journaled;
 pub(crate) mod set_len;
 mod shift;
 mod sync;
+mod whole;
 pub(crate) mod write;
 
 pub use allocate::FallocateMode;

@@ -211,9 +211,8 @@ impl Volume {
         let is_fresh = runs.iter().any(|run| !matches!(run.target, Target::Written(_)));
         let content = content.part(0, (end - pos) as usize);
         let plan = Plan { ino, pos, content, runs: &runs };
-        if journaled {
-            self.write_journaled(body, &plan)
-        } else if is_fresh && (end - pos <= UNDER_HANDLE || !body.disk.has_extents()) {
+        let small = end - pos <= UNDER_HANDLE || !body.disk.has_extents();
+        if journaled || (is_fresh && small) {
             self.write_small(body, &plan)
         } else {
             self.write_large(body, &plan, is_fresh)
@@ -238,26 +237,32 @@ impl Volume {
         Ok(runs)
     }
 
-    /// One handle: blocks, data, size.
+    /// One handle: blocks, data, size. On the way through the journal the data is a part of it.
     fn write_small(&self, body: &mut Body, plan: &Plan<'_>) -> Result<usize> {
-        let handle = self.journal.start(self.first_fill_credits(body, plan.runs))?;
-        self.zero_gap(DataPath::Device, plan.ino, body, plan.pos)?;
+        let mut credits = self.first_fill_credits(body, plan.runs);
+        if self.journals_data(body) {
+            let blocks: u32 = plan.runs.iter().map(|run| run.len).sum();
+            credits.blocks += blocks + 1; // and the block around the old end
+            body.synced.map_changed = true;
+        }
+        let handle = self.journal.start(credits)?;
+        let path = self.data_path(body, &handle);
+        self.zero_gap(path, plan.ino, body, plan.pos)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
-        let Some(n) = plan.covered(self, &pieces) else {
-            body.store(self, plan.ino, &handle)?;
-            handle.stop()?;
-            return Err(error.unwrap_or(Error::NoSpace));
+        let written = match plan.covered(self, &pieces) {
+            Some(n) => {
+                let content = plan.content.part(0, n);
+                self.write_pieces(path, &pieces, body.size, plan.pos, content).map(|()| n)
+            }
+            None => Err(error.unwrap_or(Error::NoSpace)),
         };
-        let content = plan.content.part(0, n);
-        let written = self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content);
-        if written.is_err() {
-            self.hide(body, &handle, plan.ino, &pieces);
-        } else {
-            self.grow(body, &handle, plan.pos + n as u64)?;
+        match &written {
+            Ok(n) => self.grow(body, &handle, plan.pos + *n as u64)?,
+            Err(_) => self.hide(body, &handle, plan.ino, &pieces),
         }
         body.store(self, plan.ino, &handle)?;
         handle.stop()?;
-        written.map(|()| n)
+        written
     }
 
     /// One handle for blocks that read as zeros still, one that shows the data.
@@ -283,27 +288,6 @@ impl Volume {
         let (shown, error) = self.show(body, &handle, plan.ino, &pieces);
         let n = plan.covered(self, &pieces[..shown]).map(|m| m.min(n));
         if let Some(n) = n {
-            self.grow(body, &handle, plan.pos + n as u64)?;
-        }
-        body.store(self, plan.ino, &handle)?;
-        handle.stop()?;
-        n.ok_or_else(|| error.unwrap_or(Error::NoSpace))
-    }
-
-    /// One handle, and the data in its transaction.
-    fn write_journaled(&self, body: &mut Body, plan: &Plan<'_>) -> Result<usize> {
-        let blocks: u32 = plan.runs.iter().map(|run| run.len).sum();
-        let mut credits = self.first_fill_credits(body, plan.runs);
-        credits.blocks += blocks + 1; // and the block around the old end
-        let handle = self.journal.start(credits)?;
-        self.zero_gap(self.data_path(body, &handle), plan.ino, body, plan.pos)?;
-        let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
-        let n = plan.covered(self, &pieces);
-        if let Some(n) = n {
-            let content = plan.content.part(0, n);
-            let path = self.data_path(body, &handle);
-            body.synced.map_changed = true;
-            self.write_pieces(path, &pieces, body.size, plan.pos, content)?;
             self.grow(body, &handle, plan.pos + n as u64)?;
         }
         body.store(self, plan.ino, &handle)?;
