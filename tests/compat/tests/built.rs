@@ -178,7 +178,8 @@ fn older_linux_mounts_and_writes_what_was_built() {
             let expected = extant.manifest(&img)?;
             let name = row.0.to_owned();
             let look = Look::all();
-            let verdict = Verdict { name, img, expected, look, recovered_by_linux: false };
+            let verdict =
+                Verdict { name, img, journal: None, expected, look, recovered_by_linux: false };
             verdicts.lock().expect("no case panics with it").push(verdict);
             Ok(String::new())
         },

@@ -1,5 +1,7 @@
-//! Volumes filled by Linux and unmounted: extant shows the same tree and finds no fault.
+//! Volumes filled by Linux and unmounted: extant shows the same tree and finds no fault. Then extant
+//! changes them in every way it has: e2fsck finds no fault, and Linux shows what extant shows.
 
+use extant_compat_tests::changed::change_and_judge;
 use extant_compat_tests::look_of;
 use extant_testkit::extant::Extant;
 use extant_testkit::kernel_images::{CleanCase, Maker, clean_cases};
@@ -22,10 +24,11 @@ fn group(name: &str, takes: impl Fn(&CleanCase) -> bool) {
             } else {
                 extant.manifest(&volume.img)?
             };
-            let (look, expected) = look_of(case, volume.manifest);
+            let (look, expected) = look_of(case, volume.manifest.clone());
             let shown = look_of(case, shown).1;
             expected.diff(&shown, look).expect_same("Linux | extant")?;
             extant.expect_clean(&volume.img)?;
+            change_and_judge(&extant, case, &volume)?;
             Ok(format!("{} entries", expected.entries.len()))
         },
     );

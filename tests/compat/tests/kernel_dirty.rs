@@ -40,6 +40,7 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                 let by_extant = Verdict {
                     name: case.name.clone(),
                     img,
+                    journal: None,
                     expected: expected.clone(),
                     look: Look::all(),
                     recovered_by_linux: false,
@@ -50,6 +51,7 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                 let by_linux = Verdict {
                     name: format!("{} as Linux recovers it", case.name),
                     img: crashed,
+                    journal: None,
                     expected,
                     look: Look { blocks: exact, dir_shape: exact, dir_times: exact, ..Look::all() },
                     recovered_by_linux: true,

@@ -127,6 +127,7 @@ pub fn linux_agrees(group: &str, candidates: &[Candidate]) -> Vec<String> {
             Ok(expected) => verdicts.push(Verdict {
                 name: candidate.name.clone(),
                 img,
+                journal: None,
                 expected,
                 look: Look::all(),
                 recovered_by_linux: true,

@@ -36,6 +36,8 @@ pub(crate) struct GroupBlocks {
     place: Range<usize>,
     /// `None` while the group is UNINIT: the block's content means nothing yet.
     bitmap: Option<MetaBlock>,
+    /// What the bitmap of an UNINIT group would hold.
+    computed: Option<Box<[u8]>>,
     map: Map,
 }
 
@@ -51,11 +53,27 @@ impl GroupBlocks {
             Map::Blocks => volume.block_bitmap(nr)?,
             Map::Inodes => volume.inode_bitmap(nr)?,
         };
-        let bitmap = match bitmap {
-            Bitmap::Stored(block) => Some(block),
-            Bitmap::Computed(_) => None,
+        let (bitmap, computed) = match bitmap {
+            Bitmap::Stored(block) => (Some(block), None),
+            Bitmap::Computed(bytes) => (None, Some(bytes)),
         };
-        Ok(GroupBlocks { nr, descriptor, place, bitmap, map })
+        Ok(GroupBlocks { nr, descriptor, place, bitmap, computed, map })
+    }
+
+    /// Whether `pick` finds nothing in a group that is UNINIT, which then stays so: a search may
+    /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
+    pub(super) fn disappoints(&self, volume: &Volume, pick: Pick) -> bool {
+        let Some(map) = &self.computed else { return false };
+        let clusters = volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        if pick.scan(map, clusters).is_some() {
+            return false;
+        }
+        let state = volume.group(self.nr).state.lock();
+        if state.free.is_none() {
+            let longest = bitmap::zero_runs(map, 0..clusters).map(|run| run.end - run.start).max();
+            volume.group_index.set(self.nr, longest.unwrap_or(0));
+        }
+        true
     }
 }
 
@@ -299,6 +317,16 @@ impl<'a> GroupEdit<'a> {
             Map::Blocks => self.desc.block_bitmap_csum = sum,
             Map::Inodes => self.desc.inode_bitmap_csum = sum,
         }
+    }
+
+    /// Unlocks a group of which nothing was taken, and enters it in the index.
+    pub(super) fn leave(self, blocks: &GroupBlocks, handle: &Handle<'_>) -> Result<()> {
+        if blocks.computed.is_some() {
+            // It was UNINIT before this edit began.
+            return self.finish(blocks, handle);
+        }
+        enter(self.volume, self.nr, &self.state, self.desc.free_clusters);
+        Ok(())
     }
 
     /// Writes the descriptor with its checksum, enters the group in the index and unlocks it.

@@ -222,9 +222,12 @@ impl Volume {
         pick: Pick,
     ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
+        if blocks.disappoints(self, pick) {
+            return Ok(None);
+        }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         let Some(span) = edit.pick(pick)? else {
-            edit.finish(&blocks, handle)?;
+            edit.leave(&blocks, handle)?;
             return Ok(None);
         };
         edit.flip(span, true, handle)?;

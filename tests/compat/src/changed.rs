@@ -1,0 +1,44 @@
+//! A volume that Linux filled, changed by extant: e2fsck finds nothing, and Linux shows what extant
+//! shows.
+//!
+//! ```text
+//!   extant changes, closes ──► e2fsck ──► check ──► this machine's kernel mounts it: the same tree?
+//! ```
+
+use crate::busy::Busy;
+use extant::OpenOptions;
+use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::extant::Extant;
+use extant_testkit::kernel_images::{CleanCase, CleanVolume, Maker};
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::manifest::{Look, Manifest};
+
+/// Changes a clean volume and has it judged.
+pub fn change_and_judge(
+    extant: &Extant,
+    case: &CleanCase,
+    volume: &CleanVolume,
+) -> Result<(), String> {
+    let journal = volume.journal.as_deref();
+    let mut options = OpenOptions::new();
+    if let Some(journal) = journal {
+        options.journal_device(journal);
+    }
+    let fs = options.write(true).open(&volume.img).map_err(|e| format!("open to write: {e}"))?;
+    Busy::new(&fs, 1).all()?;
+    fs.close().map_err(|e| format!("close: {e}"))?;
+    e2fsck(&volume.img, journal).expect_clean()?;
+    extant.expect_clean(&volume.img)?;
+    let shown = match case.profiles.contains("encrypt") {
+        true => extant.manifest_in_part(&volume.img)?,
+        false => extant.manifest(&volume.img)?,
+    };
+    if case.maker != Maker::Host {
+        return Ok(());
+    }
+    let mount = LoopMount::mount(&volume.img, journal, case.mount)?;
+    let linux = Manifest::walk(mount.path())?;
+    mount.unmount()?;
+    shown.diff(&linux, Look::all()).expect_same("changed by extant | Linux")?;
+    e2fsck(&volume.img, journal).expect_clean()
+}
