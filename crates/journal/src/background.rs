@@ -10,6 +10,7 @@
 
 use crate::commit::Handles;
 use crate::transactions::Transactions;
+use crate::write_out::Share;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -93,8 +94,11 @@ fn run(signal: &Signal, transactions: &Weak<Transactions>, interval: Duration) {
             return;
         }
         let Some(transactions) = transactions.upgrade() else { return };
-        // An error has aborted the journal: the next one to start or commit is told.
-        let _ = transactions.work(wishes.commit, wishes.checkpoint, interval);
+        // An error has aborted the journal: the next one to start or commit is told, and nothing
+        // is left to do here.
+        if transactions.work(wishes.commit, wishes.checkpoint, interval).is_err() {
+            return;
+        }
         wait = transactions.time_left(interval).max(Duration::from_millis(1));
     }
 }
@@ -107,6 +111,9 @@ impl Transactions {
             self.commit_all(Handles::Ignore)?;
         }
         if checkpoint {
+            if self.cache.is_half_dirty() {
+                self.checkpoint(Share::DirtyDownTo(self.cache.dirty_limit_bytes() / 4))?;
+            }
             self.make_space(u64::from(self.area.cycle.len()) * 3 / 4)?;
         }
         Ok(())

@@ -259,7 +259,12 @@ impl MetaCache {
 
     /// Whether write-out has something to do soon.
     pub(crate) fn is_half_dirty(&self) -> bool {
-        self.dirty_bytes() > self.options.dirty_limit_bytes / 2
+        self.dirty_bytes() > self.dirty_limit_bytes() / 2
+    }
+
+    /// Dirty bytes beyond which whoever starts a handle writes some home.
+    pub(crate) fn dirty_limit_bytes(&self) -> usize {
+        self.options.dirty_limit_bytes
     }
 
     /// Blocks that the cache may hold.

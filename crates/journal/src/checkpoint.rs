@@ -29,7 +29,7 @@ impl Transactions {
             let state = self.state.lock();
             (state.space.home_for(wanted), state.running.seq)
         };
-        self.checkpoint(upto)?;
+        self.checkpoint(Share::UpTo(upto))?;
         if self.state.lock().space.unreserved() >= wanted {
             return Ok(());
         }
@@ -42,17 +42,17 @@ impl Transactions {
         // once it has committed, their older copies are superseded.
         self.commit_seq(running, Handles::Await)?;
         let upto = self.state.lock().space.home_for(wanted);
-        self.checkpoint(upto)
+        self.checkpoint(Share::UpTo(upto))
     }
 
-    /// Brings the transactions up to `upto` home, as far as no later one has changed their
-    /// blocks, and gives the log's place of all that is home back.
-    pub(crate) fn checkpoint(&self, upto: Seq) -> Result<()> {
-        self.try_checkpoint(upto).inspect_err(|error| self.give_up(Some(error)))
+    /// Brings that `share` of the committed transactions home, as far as no later one has changed
+    /// their blocks, and gives the log's place of all that is home back.
+    pub(crate) fn checkpoint(&self, share: Share) -> Result<()> {
+        self.try_checkpoint(share).inspect_err(|error| self.give_up(Some(error)))
     }
 
-    fn try_checkpoint(&self, upto: Seq) -> Result<()> {
-        let oldest = self.cache.write_home(Share::UpTo(upto))?;
+    fn try_checkpoint(&self, share: Share) -> Result<()> {
+        let oldest = self.cache.write_home(share)?;
         let (old, new) = {
             let state = self.state.lock();
             (state.space.tail(0), state.space.tail(oldest))
@@ -76,7 +76,7 @@ impl Transactions {
         drop(self.refuse_handles());
         self.commit_all(Handles::Await)?;
         self.cache.refuse_if_aborted()?;
-        self.checkpoint(Seq::MAX)?;
+        self.checkpoint(Share::UpTo(Seq::MAX))?;
         let empty = || {
             self.cache.flush()?;
             let head = self.state.lock().space.head;

@@ -20,6 +20,7 @@ use crate::homeward::HomeList;
 use crate::log_space::Placed;
 use crate::log_stream::LogStream;
 use crate::transactions::{Running, Transactions};
+use crate::write_out::Share;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use extant_ondisk::jbd2::commit::TransactionCrc;
@@ -165,7 +166,7 @@ impl Transactions {
         if needed <= self.state.lock().space.free() {
             return Ok(());
         }
-        self.checkpoint(Seq::MAX)?;
+        self.checkpoint(Share::UpTo(Seq::MAX))?;
         let limit = self.state.lock().space.free();
         if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
     }

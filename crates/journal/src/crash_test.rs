@@ -7,9 +7,11 @@
 //! ```
 
 use crate::recovery_cut_test::Random;
-use crate::test_journal::{change, empty_log, home, journal_on, options, put, recover, stamp};
+use crate::test_journal::{
+    change, empty_log, home, journal_on, journal_with_cache, options, put, recover, stamp,
+};
 use crate::test_log::{OLD, SIZE, TestLog};
-use crate::{Credits, Handle, Journal, JournalOptions};
+use crate::{CacheOptions, Credits, Handle, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice, Op, Recorder};
 use extant_ondisk::jbd2::BlockSum;
@@ -193,7 +195,12 @@ fn run(seed: u64, threads: u64, handles: usize, options: JournalOptions) -> Run 
     let mut random = Random(seed);
     let kind = [(BlockSum::V3, true), (BlockSum::None, false)][(seed % 2) as usize];
     let run = Run::new(kind, 1 + random.below(62) as u32);
-    let journal = journal_on(&run.log, &run.device, options);
+    // Every other cache holds less than what is changed: blocks leave it and come back.
+    let cache = match seed / 2 % 2 {
+        0 => CacheOptions::default(),
+        _ => CacheOptions { limit_bytes: 16 * SIZE, dirty_limit_bytes: 6 * SIZE },
+    };
+    let journal = journal_with_cache(&run.log, &run.device, options, cache);
     let run = Mutex::new(run);
     std::thread::scope(|scope| {
         for thread in 1..threads {

@@ -1,16 +1,20 @@
-//! The jbd2 journal: metadata blocks, the handles that change them, and recovery of the log.
+//! The jbd2 journal: metadata blocks, the handles that change them, transactions, and recovery of
+//! the log.
 //!
 //! ```text
 //!   engine ──get──► MetaCache ──► MetaBlock ──read()──► MetaRef        shared bytes
 //!      │                              │
 //!      └─start──► Handle ───────── write(&handle) ──► MetaMut ──bytes_mut()──► MetaBytesMut
-//!                                                                                  │ dirty
-//!                     device ◄── write-out, device order, large writes ◄───────────┘
+//!                   │                                                              │ joins
+//!                   └─stop──► running transaction ◄────────────────────────────────┘
+//!                                  │ commit: log, flush, commit block, flush
+//!                     device ◄── write-out, device order, large writes; then the log's tail moves
 //! ```
 //!
-//! Metadata changes only through a [`Handle`]: that is what lets a transaction stand behind the
-//! same types. [`Journal::off`] gives the types without a log, for bulk loads of images that are
-//! thrown away on failure, for volumes without a journal and for recovery.
+//! Metadata changes only through a [`Handle`]: that is what lets a transaction stand behind it.
+//! [`Journal::with_log`] makes every handle whole or absent whenever the power goes.
+//! [`Journal::off`] gives the same types without a log, for bulk loads of images that are thrown
+//! away on failure, for volumes without a journal and for recovery.
 
 #![forbid(unsafe_code)]
 

@@ -36,9 +36,19 @@ pub(crate) fn journal_on<D: BlockDevice + 'static>(
     device: &Arc<D>,
     options: JournalOptions,
 ) -> Journal {
+    journal_with_cache(log, device, options, CacheOptions::default())
+}
+
+/// [`journal_on`] with a cache of its own.
+pub(crate) fn journal_with_cache<D: BlockDevice + 'static>(
+    log: &TestLog,
+    device: &Arc<D>,
+    options: JournalOptions,
+    cache: CacheOptions,
+) -> Journal {
     let home = Arc::clone(device) as Arc<dyn BlockDevice>;
     let opened = crate::Log::open(Arc::clone(&home), log.map()).unwrap();
-    Journal::with_log(home, BlockSize::ALL[0], CacheOptions::default(), opened, options).unwrap()
+    Journal::with_log(home, BlockSize::ALL[0], cache, opened, options).unwrap()
 }
 
 /// A block filled with `value`, which starts with the jbd2 magic when that is a multiple of 3.
