@@ -48,11 +48,10 @@ fn step(fs: &Filesystem, dir: &str, rng: &mut Rng) {
         10 => fs.rename(&path, &other),
         _ => fs.remove_file(&path).or_else(|_| fs.remove_dir(&path)),
     };
-    match done {
-        Err(error @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Aborted { .. })) => {
-            panic!("{error}")
-        }
-        _ => {}
+    if let Err(error @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Aborted { .. })) =
+        done
+    {
+        panic!("{error}");
     }
 }
 

@@ -33,16 +33,19 @@ const MEMORY_KIB: u64 = 3 << 20;
 /// Tells the child what to do.
 const CHILD: &str = "EXTANT_HOSTILE";
 
-/// Cases of each volume: few here, many for `make soak`.
+/// Cases of each volume: few here, `EXTANT_SOAK` times as many for `make soak`.
 fn rounds() -> u64 {
-    let rounds = std::env::var("EXTANT_ROUNDS").ok().and_then(|n| n.parse().ok());
-    rounds.unwrap_or(if std::env::var_os("EXTANT_SOAK").is_some() { 2000 } else { 24 })
+    number("EXTANT_ROUNDS").unwrap_or(24 * number("EXTANT_SOAK").unwrap_or(1))
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
 }
 
 #[test]
 fn damaged_volumes_are_written_without_harm() {
     extant_testkit::require!(E2fsprogs);
-    let first = std::env::var("EXTANT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0u64);
+    let first = number("EXTANT_SEED").unwrap_or(0) % (1 << 40);
     let batches: Vec<(&str, u64)> = volume::names()
         .flat_map(|name| (0..rounds().div_ceil(BATCH)).map(move |n| (name, first + n * BATCH)))
         .collect();
