@@ -134,7 +134,13 @@ pub fn workloads() -> Vec<Workload> {
     all
 }
 
-/// What needs more setup than fits a line: directories that split and grow, a reused block.
+/// A file of `n` pieces of 100 bytes with holes between them: its map has nodes of its own.
+fn pieces(n: usize) -> String {
+    (0..n).map(|n| format!("write /f {} 100 ; ", n * 16384)).collect::<String>() + "sync ; "
+}
+
+/// What needs more setup than fits a line: directories that split and grow, large maps, a full
+/// volume, reused blocks.
 fn large() -> Vec<(&'static str, String)> {
     let names = |n: usize| -> String {
         (0..n).map(|n| format!("creat /d/name_that_takes_its_room_{n:04} 0644 ; ")).collect()
@@ -142,6 +148,32 @@ fn large() -> Vec<(&'static str, String)> {
     vec![
         ("dir_block_splits", format!("mkdir /d 0755 ; {} sync ; creat /d/one_more 0644", names(85))),
         ("dir_becomes_htree", format!("mkdir /d 0755 ; sync ; {} fsync /d", names(100))),
+        ("map_node_truncate", format!("creat /f 0644 ; {} truncate /f 700000", pieces(120))),
+        ("map_node_unlink", format!("creat /f 0644 ; {} unlink /f ; fsync /", pieces(120))),
+        (
+            "map_node_punch",
+            format!(
+                "creat /f 0644 ; {} falloc /f FALLOC_FL_PUNCH_HOLE|FALLOC_FL_KEEP_SIZE 30000 1500000",
+                pieces(120)
+            ),
+        ),
+        (
+            "map_node_collapse",
+            format!("creat /f 0644 ; {} falloc /f FALLOC_FL_COLLAPSE_RANGE 65536 1048576", pieces(120)),
+        ),
+        (
+            "map_node_insert",
+            format!("creat /f 0644 ; {} falloc /f FALLOC_FL_INSERT_RANGE 65536 65536", pieces(120)),
+        ),
+        (
+            "volume_full",
+            "creat /big 0644 ; falloc /big FALLOC_FL_KEEP_SIZE 0 4000000 ; sync ; creat /f 0644 ; \
+             falloc /big FALLOC_FL_KEEP_SIZE 4000000 90000000 ; write /f 0 70000 ; \
+             falloc /big FALLOC_FL_KEEP_SIZE 4000000 2000000 ; write /f 70000 70000 ; \
+             falloc /big FALLOC_FL_KEEP_SIZE 6000000 800000 ; mkdir /d 0755 ; \
+             append /f 60000 ; unlink /big ; append /f 70000 ; fsync /f"
+                .to_owned(),
+        ),
         (
             "freed_dir_block_becomes_data",
             "mkdir /d 0755 ; mkdir /d/e 0755 ; sync ; rmdir /d/e ; sync ; creat /f 0644 ; \

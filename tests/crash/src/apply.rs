@@ -124,19 +124,24 @@ impl Applier {
     }
 }
 
-/// Changes a volume a little, as its next user would, and closes it.
+/// Changes a volume a little, as its next user would, and closes it. It may be full.
 pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
     let parts = make.parts(device);
     let fs = make.open_options(&parts).write(true).open_device(parts.volume)?;
+    match change_a_little(&fs) {
+        Ok(()) | Err(Error::NoSpace) => fs.close(),
+        Err(error) => Err(error),
+    }
+}
+
+fn change_a_little(fs: &Filesystem) -> Result<()> {
     let dir = fs.create_dir("/life_goes_on", &NewFile::directory())?;
     let file = dir.create("file", &NewFile::default())?.open()?;
     file.write_all_at(0, &stamp(9999, 0, 20_000))?;
     file.sync_all()?;
     file.set_len(100)?;
     dir.create("gone", &NewFile::default())?;
-    dir.unlink("gone")?;
-    drop((dir, file));
-    fs.close()
+    dir.unlink("gone")
 }
 
 fn with_mode(mode: u16) -> NewFile {

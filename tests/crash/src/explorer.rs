@@ -16,6 +16,7 @@ use crate::fingerprint::Fingerprint;
 use crate::history::{History, Step};
 use crate::judges;
 use crate::make::Make;
+use crate::op::Op;
 use crate::record::record;
 use crate::recovered::{Recovered, look, recover, recover_on};
 use crate::workload::Workload;
@@ -113,13 +114,20 @@ impl std::fmt::Display for Tally {
 pub struct Explorer {
     seed: u64,
     budget: Budget,
+    past_setup: bool,
     linux: Mutex<Vec<judges::Candidate>>,
 }
 
 impl Explorer {
     /// One that draws all its choices from `seed`.
     pub fn new(seed: u64, budget: Budget) -> Explorer {
-        Explorer { seed, budget, linux: Mutex::default() }
+        Explorer { seed, budget, past_setup: false, linux: Mutex::default() }
+    }
+
+    /// Cuts only behind the first sync of each run: what comes before it is setup.
+    pub fn past_setup(mut self) -> Explorer {
+        self.past_setup = true;
+        self
     }
 
     /// Runs a workload and explores what a cut could leave of it.
@@ -195,7 +203,11 @@ impl Explorer {
 
     fn plan(&self, history: &History) -> CrashPlan {
         let Depth { exhaustive, samples, torn } = self.budget.depth;
-        let plan = CrashPlan::new(history.base.clone(), Arc::clone(&history.log));
+        let mut plan = CrashPlan::new(history.base.clone(), Arc::clone(&history.log));
+        let setup = history.steps.iter().find(|step| step.op == Op::Sync);
+        if let Some(setup) = setup.filter(|_| self.past_setup) {
+            plan = plan.cuts(setup.end..=history.log.len());
+        }
         plan.seed(self.seed).exhaustive_up_to(exhaustive).samples(samples).torn(torn)
     }
 

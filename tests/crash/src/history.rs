@@ -60,6 +60,8 @@ pub struct History {
     pub root: String,
     /// Bytes of a block of the volume.
     pub block_bytes: u64,
+    /// The bytes of files are those of the view that the names show.
+    pub whole_writes: bool,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
 }

@@ -7,7 +7,7 @@
 use crate::external::{self, FlushPart, Part};
 use crate::view::POISON;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
-use extant::{BlockSize, Environment, OpenOptions, Result, Timestamp};
+use extant::{BlockSize, DataMode, Environment, OpenOptions, Result, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub struct Make {
     ext3: bool,
     /// MiB of a journal on a device of its own, 0 for one inside the volume.
     journal_mib: u64,
+    /// File data goes through the journal, so that a write is there as a whole or not at all.
+    pub data_journal: bool,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
 }
@@ -46,6 +48,7 @@ const PLAIN: Make = Make {
     features: "",
     ext3: false,
     journal_mib: 0,
+    data_journal: false,
     one_transaction: false,
 };
 
@@ -75,6 +78,7 @@ pub const MAKES: &[Make] = &[
     },
     Make { name: "quota", features: "quota,project", ..PLAIN },
     Make { name: "external", features: "^has_journal", journal_mib: 6, ..PLAIN },
+    Make { name: "data_journal", data_journal: true, mib: 8, block_bytes: 1024, ..PLAIN },
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
@@ -140,6 +144,9 @@ impl Make {
         let mut options = OpenOptions::new();
         if let Some(journal) = &parts.journal {
             options.journal_on(Arc::clone(journal));
+        }
+        if self.data_journal {
+            options.data_mode(DataMode::Journal);
         }
         options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
         options

@@ -9,6 +9,7 @@
 //! A byte with any other value is stale data, another file's, or lost.
 
 use crate::history::{Floor, History};
+use crate::op::Op;
 use crate::view::{Node, View, node_differences};
 use extant::FileKind;
 use std::ops::RangeInclusive;
@@ -89,6 +90,9 @@ impl History {
 
     /// Whether byte `at` of an inode may hold `byte`, though `view` has another one there.
     fn may_hold(&self, ino: u32, view: usize, bounds: &Bounds, at: usize, byte: u8) -> bool {
+        if self.whole_writes {
+            return false;
+        }
         let Some(range) = self.in_place(ino, view, bounds, at) else { return false };
         range.clone().any(|other| {
             let content = &self.views[other].inodes[&ino].content;
@@ -139,7 +143,11 @@ impl History {
             return false;
         }
         let (before, after) = (&self.views[view], &self.views[view + 1]);
-        let Some(path) = self.steps[view].op.stepwise_path() else { return false };
+        let op = &self.steps[view].op;
+        if self.whole_writes && matches!(op, Op::Write { .. } | Op::Append { .. }) {
+            return false;
+        }
+        let Some(path) = op.stepwise_path() else { return false };
         let Some(ino) = after.names.get(path) else { return false };
         let others = |view: &View| {
             let mut others = view.clone();

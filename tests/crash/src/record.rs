@@ -142,6 +142,7 @@ impl Run {
                 views,
                 root,
                 block_bytes: make.block_bytes(),
+                whole_writes: make.data_journal,
                 one_transaction: make.one_transaction,
             }
         };
