@@ -206,7 +206,8 @@ fn inodes(plan: &Plan) -> usize {
 
 fn make_volume(path: &Path, plan: &Plan) -> Result<()> {
     let _ = fs::remove_file(path);
-    let bytes = (inodes(plan) as u64 * 512).max(1 << 30).next_multiple_of(1 << 20);
+    // A group of 128 MiB has at most 32,768 inodes.
+    let bytes = ((inodes(plan) as u64 >> 15) + 8) << 27;
     let options = MkfsOptions::new().inodes(InodeCount::AtLeast(inodes(plan) as u32));
     let device = Arc::new(FileDevice::create(path, bytes)?);
     format(device, &options, &Environment::default())?;

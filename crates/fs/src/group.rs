@@ -53,6 +53,9 @@ pub(crate) struct Group {
     /// What allocation knows; the lock that makes bits, counters and checksums one unit.
     pub(crate) state: Mutex<GroupState>,
     desc_checked: AtomicBool,
+    /// Where the inode table starts; 0 until the descriptor was checked. It stays while the volume
+    /// is open, so finding an inode does not take every thread to the same descriptor block.
+    inode_table: AtomicU64,
     /// The block bitmap was found unusable: nothing is allocated or freed here. Set under the lock.
     bad_block_map: AtomicBool,
     /// The inode bitmap was found unusable. Set under the lock.
@@ -82,6 +85,7 @@ impl Group {
         Group {
             state: Mutex::new(Rank::Group, GroupState::default()),
             desc_checked: AtomicBool::new(false),
+            inode_table: AtomicU64::new(0),
             bad_block_map: AtomicBool::new(false),
             bad_inode_map: AtomicBool::new(false),
             prefetched: AtomicU64::new(0),
@@ -156,14 +160,35 @@ impl Volume {
     /// `Leaf`. To change it, hold the group's state and write it back with `GroupDesc::write`.
     pub(crate) fn descriptor(&self, nr: GroupNr) -> Result<GroupDesc> {
         let (block, place) = self.descriptor_block(nr)?;
+        self.descriptor_in(nr, &block, &place)
+    }
+
+    /// As [`Volume::descriptor`], in the block that [`Volume::descriptor_block`] gave.
+    pub(crate) fn descriptor_in(
+        &self,
+        nr: GroupNr,
+        block: &MetaBlock,
+        place: &Range<usize>,
+    ) -> Result<GroupDesc> {
         let group = self.group(nr);
         let bytes = block.read();
         if group.desc_checked.load(Ordering::Relaxed) {
-            return Ok(GroupDesc::parse(&bytes[place]));
+            return Ok(GroupDesc::parse(&bytes[place.clone()]));
         }
-        let desc = GroupDesc::check(&bytes[place], nr, &self.layout, &self.csum)?;
+        let desc = GroupDesc::check(&bytes[place.clone()], nr, &self.layout, &self.csum)?;
+        group.inode_table.store(desc.inode_table.0, Ordering::Relaxed);
         group.desc_checked.store(true, Ordering::Relaxed);
         Ok(desc)
+    }
+
+    /// Where the inode table of group `nr` starts.
+    ///
+    /// Errors: as [`Volume::descriptor`].
+    pub(crate) fn inode_table(&self, nr: GroupNr) -> Result<BlockNr> {
+        match self.group(nr).inode_table.load(Ordering::Relaxed) {
+            0 => Ok(self.descriptor(nr)?.inode_table),
+            start => Ok(BlockNr(start)),
+        }
     }
 
     /// The block bitmap of `nr`: checksum, padding and (where metadata cannot roam) the group's own
@@ -172,14 +197,18 @@ impl Volume {
     /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree`, and what the descriptor's
     /// check gives. Locks: takes `Leaf`.
     pub(crate) fn block_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
-        let desc = self.descriptor(nr)?;
+        self.block_bitmap_of(nr, &self.descriptor(nr)?)
+    }
+
+    /// As [`Volume::block_bitmap`], of a group whose descriptor was just read.
+    pub(crate) fn block_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.block_uninit(&self.csum) {
-            return Ok(Bitmap::Computed(self.computed_block_bitmap(nr, &desc)));
+            return Ok(Bitmap::Computed(self.computed_block_bitmap(nr, desc)));
         }
         let block = self.journal.cache().get(desc.block_bitmap)?;
         let kind = Role::BlockBitmap(nr).kind();
         if !block.is_verified_as(kind) {
-            self.check_block_bitmap(nr, &desc, &block.read())?;
+            self.check_block_bitmap(nr, desc, &block.read())?;
             block.set_verified_as(kind);
         }
         Ok(Bitmap::Stored(block))
@@ -189,7 +218,11 @@ impl Volume {
     ///
     /// Errors: `BitmapChecksum`, `BitmapPadding`, and what the descriptor's check gives.
     pub(crate) fn inode_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
-        let desc = self.descriptor(nr)?;
+        self.inode_bitmap_of(nr, &self.descriptor(nr)?)
+    }
+
+    /// As [`Volume::inode_bitmap`], of a group whose descriptor was just read.
+    pub(crate) fn inode_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.inode_uninit(&self.csum) {
             let mut bytes = self.zeroed_block();
             bitmap::fill_padding(&mut bytes, self.layout.inodes_per_group());

@@ -13,8 +13,10 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// One part of the table, behind its own lock.
+/// One part of the table, behind its own lock. Alone on its cache lines: neighbours are locked by
+/// other threads.
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Shard {
     /// Each block and its place in the ring.
     index: HashMap<u64, (Arc<Block>, u32)>,

@@ -49,9 +49,34 @@ impl GroupBlocks {
             return Err(Site::of_group(nr).corrupt(What::BitmapCount));
         }
         let (descriptor, place) = volume.descriptor_block(nr)?;
+        let desc = volume.descriptor_in(nr, &descriptor, &place)?;
+        GroupBlocks::with_descriptor(volume, nr, map, (descriptor, place), &desc)
+    }
+
+    /// As [`GroupBlocks::fetch`], of a group that has free inodes by its descriptor: `None` where
+    /// it has none, or none that can be found, without a look at the bitmap.
+    pub(crate) fn fetch_with_inodes(volume: &Volume, nr: GroupNr) -> Result<Option<GroupBlocks>> {
+        if volume.group(nr).is_bad(Map::Inodes) {
+            return Ok(None);
+        }
+        let (descriptor, place) = volume.descriptor_block(nr)?;
+        let desc = volume.descriptor_in(nr, &descriptor, &place)?;
+        if desc.free_inodes == 0 {
+            return Ok(None);
+        }
+        GroupBlocks::with_descriptor(volume, nr, Map::Inodes, (descriptor, place), &desc).map(Some)
+    }
+
+    fn with_descriptor(
+        volume: &Volume,
+        nr: GroupNr,
+        map: Map,
+        (descriptor, place): (MetaBlock, Range<usize>),
+        desc: &GroupDesc,
+    ) -> Result<GroupBlocks> {
         let bitmap = match map {
-            Map::Blocks => volume.block_bitmap(nr)?,
-            Map::Inodes => volume.inode_bitmap(nr)?,
+            Map::Blocks => volume.block_bitmap_of(nr, desc)?,
+            Map::Inodes => volume.inode_bitmap_of(nr, desc)?,
         };
         let (bitmap, computed) = match bitmap {
             Bitmap::Stored(block) => (Some(block), None),

@@ -108,11 +108,8 @@ impl Volume {
         nr: GroupNr,
         directory: bool,
     ) -> Result<Option<Ino>> {
-        if self.group(nr).is_bad(Map::Inodes) || self.descriptor(nr)?.free_inodes == 0 {
-            return Ok(None);
-        }
+        let Some(blocks) = GroupBlocks::fetch_with_inodes(self, nr)? else { return Ok(None) };
         let inodes = self.layout.inodes_per_group();
-        let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if edit.desc.free_inodes == 0 {
             return Ok(None);
@@ -131,8 +128,9 @@ impl Volume {
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
         edit.state.inode_hint = slot + 1;
         self.count_inode(&mut edit, slot, directory);
+        let uninit = edit.desc.block_uninit(&self.csum);
         edit.finish(&blocks, handle)?;
-        if self.descriptor(nr)?.block_uninit(&self.csum) {
+        if uninit {
             // A group that holds an inode has a real block bitmap.
             let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
             GroupEdit::begin(self, &blocks, handle)?.finish(&blocks, handle)?;

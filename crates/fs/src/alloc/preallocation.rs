@@ -34,6 +34,7 @@ const SMALL_RUNS: u8 = 16;
 const HOLDS_A_GROUP: usize = 64;
 /// Streams of one shard that hold something; one more lets another's go.
 const STREAMS_A_SHARD: usize = 64;
+/// 2^4: the upper bits of a hash choose.
 const SHARDS: usize = 16;
 
 /// Who holds clusters.
@@ -107,34 +108,40 @@ impl Held {
     }
 }
 
+/// Where streams hold something. Alone on its cache lines: neighbours are locked by other threads.
+#[derive(Default)]
+#[repr(align(128))]
+struct Streams(HashMap<u32, GroupNr>);
+
 /// In which group each owner holds something. A hint: the group knows.
 pub(crate) struct Preallocations {
-    streams: [Mutex<HashMap<u32, GroupNr>>; SHARDS],
+    streams: [Mutex<Streams>; SHARDS],
     small: Mutex<[Option<GroupNr>; SMALL_RUNS as usize]>,
 }
 
 impl Preallocations {
     pub(crate) fn new() -> Preallocations {
         Preallocations {
-            streams: std::array::from_fn(|_| Mutex::new(Rank::Leaf, HashMap::new())),
+            streams: std::array::from_fn(|_| Mutex::new(Rank::Leaf, Streams::default())),
             small: Mutex::new(Rank::Leaf, [None; SMALL_RUNS as usize]),
         }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<u32, GroupNr>> {
-        &self.streams[ino.get() as usize % SHARDS]
+    fn shard(&self, ino: Ino) -> &Mutex<Streams> {
+        // The first inodes of all groups would meet in one shard if the number chose it.
+        &self.streams[(ino.get().wrapping_mul(0x9E37_79B9) >> 28) as usize]
     }
 
     fn group_of(&self, owner: Owner) -> Option<GroupNr> {
         match owner {
-            Owner::Stream(ino) => self.shard(ino).lock().get(&ino.get()).copied(),
+            Owner::Stream(ino) => self.shard(ino).lock().0.get(&ino.get()).copied(),
             Owner::Small(run) => self.small.lock()[usize::from(run)],
         }
     }
 
     fn forget(&self, owner: Owner) -> Option<GroupNr> {
         match owner {
-            Owner::Stream(ino) => self.shard(ino).lock().remove(&ino.get()),
+            Owner::Stream(ino) => self.shard(ino).lock().0.remove(&ino.get()),
             Owner::Small(run) => self.small.lock()[usize::from(run)].take(),
         }
     }
@@ -143,7 +150,7 @@ impl Preallocations {
     fn note(&self, owner: Owner, nr: GroupNr) -> Option<(GroupNr, Owner)> {
         match owner {
             Owner::Stream(ino) => {
-                let mut shard = self.shard(ino).lock();
+                let shard = &mut self.shard(ino).lock().0;
                 if let Some(old) = shard.insert(ino.get(), nr) {
                     return (old != nr).then_some((old, owner));
                 }
@@ -165,7 +172,7 @@ impl Preallocations {
         for shard in &self.streams {
             let streams = std::mem::take(&mut *shard.lock());
             let known = |(ino, nr)| Ino::new(ino).map(|ino| (nr, Owner::Stream(ino)));
-            all.extend(streams.into_iter().filter_map(known));
+            all.extend(streams.0.into_iter().filter_map(known));
         }
         let small = std::mem::take(&mut *self.small.lock());
         let known = |(run, nr): (u8, Option<GroupNr>)| nr.map(|nr| (nr, Owner::Small(run)));
