@@ -295,15 +295,15 @@ impl Volume {
 impl Volume {
     /// Frees all that an orphan holds, its number and its record.
     fn release_orphan(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        let end = self.release_end_credits(ino, body)?;
+        let end = self.release_end_credits();
         let mut handle = self.journal.start(end)?;
-        if self.has_map(body) {
-            let range = 0..LOGICAL_END;
-            let done = self.unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()));
-            if let Err(error) = done {
-                body.store(self, ino, &handle)?;
-                return Err(error);
-            }
+        let range = if self.has_map(body) { 0..LOGICAL_END } else { 0..0 };
+        let done = self
+            .unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()))
+            .and_then(|()| self.xattr_drop_values(ino, body, &mut handle, end));
+        if let Err(error) = done {
+            body.store(self, ino, &handle)?;
+            return Err(error);
         }
         self.orphan_remove(&handle, ino, body)?;
         if let Err(error) = self.release_inode(&handle, ino, body) {

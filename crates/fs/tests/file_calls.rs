@@ -496,3 +496,39 @@ fn threads_share_a_file() {
     fs.close().unwrap();
     image.judge();
 }
+
+#[test]
+fn large_attributes_come_and_go_with_a_small_journal() {
+    for options in ["-b 1024 -J size=1 -O ea_inode", "-b 4096 -O ea_inode,quota"] {
+        let image = Image::mke2fs(48, options);
+        let fs = image.open();
+        let used = fs.space().free;
+        let file = new_file(&fs, "f");
+        let twin = new_file(&fs, "twin");
+        let value = |n: u8, len: usize| pattern(len, n);
+        for n in 0..30 {
+            let name = format!("user.n{n}");
+            for path in ["f", "twin"] {
+                fs.set_xattr(path, &name, &value(n, 65536), XattrMode::Create).unwrap();
+            }
+            fs.set_xattr("f", &name, &value(n, 50_000), XattrMode::Replace).unwrap();
+        }
+        for n in 0..30 {
+            assert_eq!(fs.xattr("f", format!("user.n{n}")).unwrap(), value(n, 50_000));
+            assert_eq!(fs.xattr("twin", format!("user.n{n}")).unwrap(), value(n, 65536));
+        }
+        fs.remove_xattr("twin", "user.n3").unwrap();
+        let fs = {
+            drop((file, twin));
+            fs.close().unwrap();
+            image.judge();
+            image.open()
+        };
+        fs.remove_file("f").unwrap();
+        fs.remove_file("twin").unwrap();
+        fs.sync().unwrap();
+        assert!(fs.space().free + 8 >= used, "{options}: {} of {used}", fs.space().free);
+        fs.close().unwrap();
+        image.judge();
+    }
+}

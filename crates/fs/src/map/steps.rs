@@ -47,7 +47,7 @@ impl Volume {
         ready: Ready<'_>,
     ) -> Result<()> {
         self.discard_preallocation(ino);
-        let mut end = Some(range.end);
+        let mut end = Some(range.end).filter(|end| *end > range.start);
         while let Some(last) = end {
             let step = self.unmap_credits(body);
             self.next_step(ino, body, handle, step, keep, ready)?;

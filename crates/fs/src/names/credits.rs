@@ -16,7 +16,6 @@ use crate::dir::insert::Spot;
 use crate::inode::Body;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::volume::Volume;
-use extant_base::{Ino, Result};
 use extant_journal::Credits;
 use extant_ondisk::extent::ExtentNode;
 use extant_ondisk::features::Incompat;
@@ -152,11 +151,10 @@ impl Volume {
         }
     }
 
-    /// The release of an orphan whose blocks are freed: attributes, record, slot and number.
-    ///
-    /// Errors: `Corrupt` for malformed attributes; `Device`.
-    pub(crate) fn release_end_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
+    /// The release of an orphan whose blocks and values are freed: attributes, record, slot and
+    /// number.
+    pub(crate) fn release_end_credits(&self) -> Credits {
         let own = self.store_credits() + FREE_INODE + 2 * ORPHAN_CREDITS;
-        Ok(self.xattr_release_credits(ino, body)?.plus(Credits::blocks(own)))
+        self.xattr_release_credits().plus(Credits::blocks(own))
     }
 }

@@ -35,19 +35,9 @@ impl Volume {
         Ok(credits)
     }
 
-    /// Giving back everything the attributes hold outside of the inode.
-    ///
-    /// Errors: as [`Volume::xattr_credits`].
-    pub(crate) fn xattr_release_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
-        let mut credits = Credits { blocks: BLOCK + self.quota_credits(1), revokes: 1 };
-        if self.has_incompat(Incompat::EA_INODE) {
-            for size in self.value_sizes(ino, body)? {
-                let freed = self.value_credits(size);
-                credits.blocks += 1 + freed.blocks;
-                credits.revokes += freed.revokes;
-            }
-        }
-        Ok(credits)
+    /// Giving back everything the attributes hold outside of the inode, values apart.
+    pub(crate) fn xattr_release_credits(&self) -> Credits {
+        Credits { blocks: BLOCK + self.quota_credits(1), revokes: 1 }
     }
 
     /// Making or freeing an inode that holds a value of `len` bytes.

@@ -16,4 +16,5 @@ mod credits;
 pub(crate) mod door;
 pub(crate) mod list;
 pub(crate) mod read;
+mod release;
 pub(crate) mod value_inode;

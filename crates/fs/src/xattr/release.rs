@@ -1,0 +1,54 @@
+//! Giving back the values that lie in inodes of their own, with a journal of any size.
+//!
+//! ```text
+//!   one attribute ─► one value freed ─► … transaction full: restart ─► … ─► none left
+//!   a block that others share keeps its references: nothing to give back
+//! ```
+
+use crate::inode::Body;
+use crate::volume::Volume;
+use crate::xattr::door::XattrMode;
+use crate::xattr::list::{Attribute, Stored};
+use extant_base::{Ino, Result, Site};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::xattr::{BlockHeader, NameIndex};
+
+impl Volume {
+    /// Removes all attributes whose values are inodes, restarting the handle as
+    /// [`Volume::unmap_in_steps`] does: for an inode that is being released.
+    ///
+    /// The caller stores the inode in the end, after an error too. Errors: `Corrupt`, `Device`.
+    /// Locks: the inode's is held; takes `Shared`, `Group`.
+    pub(crate) fn xattr_drop_values(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        keep: Credits,
+    ) -> Result<()> {
+        if !self.has_incompat(Incompat::EA_INODE) {
+            return Ok(());
+        }
+        while let Some((index, name)) = self.any_value(ino, body)? {
+            let step = self.xattr_credits(ino, body, 0)?;
+            self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
+            self.xattr_set(handle, ino, body, index, &name, None, XattrMode::Any)?;
+        }
+        Ok(())
+    }
+
+    /// An attribute of the inode's own whose value is an inode.
+    fn any_value(&self, ino: Ino, body: &Body) -> Result<Option<(NameIndex, Vec<u8>)>> {
+        let mut list = self.xattr_tail_list(ino, body)?;
+        if let Some(nr) = body.disk.file_acl {
+            let block = self.xattr_block(ino, nr)?;
+            let at = Site::of_ino(ino).block(nr);
+            if BlockHeader::read(&block.read(), at)?.refcount <= 1 {
+                list.extend(self.xattr_block_list(ino, body)?);
+            }
+        }
+        let is_value = |a: &Attribute| matches!(a.value, Stored::InInode { .. });
+        Ok(list.into_iter().find(is_value).map(|a| (a.index, a.name)))
+    }
+}
