@@ -1,0 +1,210 @@
+//! Power cuts in the middle of changes that take many transactions: what is left needs no repair
+//! after recovery, and holds the file before, after, or on the way.
+//!
+//! ```text
+//!   prepare ─► sync ─► record: change, sync ─► every few operations: cut, recover, judge
+//! ```
+
+use extant::check::check_device;
+use extant::{
+    BlockDevice, DataMode, FallocateMode, File, Filesystem, InodeFlags, MemoryDevice, NewFile,
+    OpenOptions, SetAttributes,
+};
+use extant_blockdev::Recorder;
+use extant_testkit::e2fsprogs;
+use std::sync::Arc;
+
+fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
+    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+fn open(device: Arc<dyn BlockDevice>, mode: DataMode) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None).data_mode(mode).open_device(device).unwrap()
+}
+
+/// One cut in so many is judged by e2fsck too.
+const JUDGED: usize = 40;
+
+/// Cuts `change`, which takes so many commits at least, short at about `cuts` places and lets `judge` look at the file after recovery.
+fn cut_short(
+    options: &str,
+    mode: DataMode,
+    cuts: usize,
+    commits: u64,
+    prepare: impl FnOnce(&File),
+    change: impl FnOnce(&Filesystem, File),
+    judge: impl Fn(Option<Vec<u8>>),
+) {
+    let base = mke2fs(40, options);
+    {
+        let device = Arc::new(MemoryDevice::copy_of(&base).unwrap());
+        let fs = open(device.clone(), mode);
+        prepare(&fs.create_file("/f", &NewFile::default()).unwrap().open().unwrap());
+        fs.close().unwrap();
+        cut_changed(MemoryDevice::copy_of(&device).unwrap(), mode, cuts, commits, change, judge);
+    }
+}
+
+fn cut_changed(
+    base: MemoryDevice,
+    mode: DataMode,
+    cuts: usize,
+    commits: u64,
+    change: impl FnOnce(&Filesystem, File),
+    judge: impl Fn(Option<Vec<u8>>),
+) {
+    let device = Arc::new(Recorder::new(MemoryDevice::copy_of(&base).unwrap()));
+    let fs = open(device.clone(), mode);
+    let file = fs.open_file("/f").unwrap();
+    change(&fs, file);
+    fs.sync().unwrap();
+    // The superblock, the log's, and the commit blocks.
+    assert!(device.counts_since(0).fua_writes >= 2 + commits, "fewer than {commits} commits");
+    let plan = device.crash_plan(&base).samples(2).torn(1);
+    let every = (device.position() / cuts).max(1);
+    let mut states = plan.states();
+    let mut seen = 0;
+    while let Some(state) = states.next_where(|cut, n| cut % every == 0 && n < 2) {
+        let left = Arc::new(state.image);
+        let fs = open(left.clone(), mode);
+        judge(fs.read("/f").ok());
+        // Whatever is there can be changed on.
+        if let Ok(file) = fs.open_file("/f") {
+            file.write_all_at(3_000, &[9; 5_000]).unwrap();
+            file.set_len(0).unwrap();
+        }
+        fs.close().unwrap();
+        let report = check_device(left.clone(), &Default::default(), &()).unwrap();
+        assert!(report.findings.is_empty(), "cut {}: {:?}", state.cut, report.findings);
+        if seen % JUDGED == 0 {
+            e2fsck(&*left);
+        }
+        seen += 1;
+    }
+    assert!(seen >= 5, "only {seen} cuts");
+}
+
+fn e2fsck(device: &dyn BlockDevice) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+}
+
+/// Gives a file so many blocks of 1 KiB full of ones, each so many blocks behind the one before.
+fn fragmented(file: &File, blocks: u64, stride: u64) {
+    for n in (0..blocks).rev() {
+        file.write_all_at(n * stride * 1024, &[1; 1024]).unwrap();
+    }
+}
+
+/// Volumes with a small journal, and blocks and their distance that make a map too large for one
+/// transaction.
+const SMALL: [(&str, u64, u64); 2] = [
+    ("-b 1024 -J size=1", 30_000, 2),
+    ("-b 1024 -J size=1 -O ^extents,^64bit,^orphan_file", 600, 256),
+];
+
+#[test]
+fn a_truncation_goes_on_where_it_was_cut() {
+    for (options, blocks, stride) in SMALL {
+        let full = ((blocks - 1) * stride + 1) as usize * 1024;
+        let judge = |bytes: Option<Vec<u8>>| {
+            let bytes = bytes.unwrap();
+            assert!([full, 100].contains(&bytes.len()), "{}", bytes.len());
+            assert!(bytes.iter().take(100).all(|byte| *byte == 1));
+        };
+        let prepare = |file: &File| fragmented(file, blocks, stride);
+        let change = |_: &Filesystem, file: File| file.set_len(100).unwrap();
+        cut_short(options, DataMode::Ordered, 12, 2, prepare, change, judge);
+    }
+}
+
+#[test]
+fn a_release_goes_on_where_it_was_cut() {
+    let (options, blocks, stride) = SMALL[1];
+    let full = ((blocks - 1) * stride + 1) as usize * 1024;
+    let judge = |bytes: Option<Vec<u8>>| {
+        assert!(bytes.is_none_or(|bytes| bytes.len() == full));
+    };
+    let prepare = |file: &File| fragmented(file, blocks, stride);
+    let change = |fs: &Filesystem, file: File| {
+        fs.remove_file("/f").unwrap();
+        drop(file);
+    };
+    cut_short(options, DataMode::Ordered, 30, 2, prepare, change, judge);
+}
+
+#[test]
+fn ranges_taken_out_and_put_in_leave_a_whole_volume() {
+    let modes = [
+        FallocateMode::PunchHole,
+        FallocateMode::ZeroRange,
+        FallocateMode::Allocate,
+        FallocateMode::Collapse,
+        FallocateMode::Insert,
+    ];
+    for mode in modes {
+        let judge = |bytes: Option<Vec<u8>>| {
+            // Nothing but what was written, and zeros.
+            assert!(bytes.unwrap().iter().all(|byte| *byte <= 1));
+        };
+        let change = |_: &Filesystem, file: File| file.allocate(mode, 4096, 1 << 20).unwrap();
+        let prepare = |file: &File| fragmented(file, 900, 2);
+        cut_short(SMALL[0].0, DataMode::Ordered, 30, 1, prepare, change, judge);
+    }
+}
+
+#[test]
+fn what_left_the_journal_is_not_brought_back() {
+    let flags = |file: &File, on: bool| {
+        let mut flags = file.metadata().flags();
+        flags.set(InodeFlags::JOURNAL_DATA, on);
+        file.set_attributes(&SetAttributes { flags: Some(flags), ..Default::default() }).unwrap();
+    };
+    let prepare = |file: &File| {
+        flags(file, true);
+        file.write_all_at(0, &[1; 20_000]).unwrap();
+    };
+    let device = Arc::new(mke2fs(12, "-b 1024 -J size=1"));
+    let fs = open(device.clone(), DataMode::Ordered);
+    prepare(&fs.create_file("/f", &NewFile::default()).unwrap().open().unwrap());
+    let file = fs.open_file("/f").unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(0, &[2; 20_000]).unwrap();
+    file.sync_all().unwrap();
+    flags(&file, false);
+    file.write_all_at(0, &[3; 20_000]).unwrap();
+    file.sync_all().unwrap();
+    // The log still holds the older bytes.
+    let left = Arc::new(MemoryDevice::copy_of(&device).unwrap());
+    let again = open(left.clone(), DataMode::Ordered);
+    assert!(again.read("/f").unwrap() == [3; 20_000]);
+    again.close().unwrap();
+    e2fsck(&*left);
+}
+
+#[test]
+fn a_write_through_the_journal_is_whole_or_absent() {
+    let judge = |bytes: Option<Vec<u8>>| {
+        let bytes = bytes.unwrap();
+        assert_eq!(bytes.len(), 30_000);
+        let new = bytes[5_000];
+        assert!(bytes[5_000..25_000].iter().all(|byte| *byte == new), "torn");
+        assert!(bytes[..5_000].iter().chain(&bytes[25_000..]).all(|byte| *byte == 1));
+    };
+    let prepare = |file: &File| file.write_all_at(0, &[1; 30_000]).unwrap();
+    let change = |_: &Filesystem, file: File| {
+        for n in 2..12 {
+            file.write_all_at(5_000, &[n; 20_000]).unwrap();
+            file.sync_data().unwrap();
+        }
+    };
+    cut_short("-b 1024 -J size=1", DataMode::Journal, 60, 10, prepare, change, judge);
+}
