@@ -193,6 +193,26 @@ fn a_volume_gets_another_size() {
 }
 
 #[test]
+fn settings_change() {
+    let dir = built();
+    let at = dir.path();
+    let uuid = "01020304-0506-4708-890a-0b0c0d0e0f10";
+    let said = succeed(at, &["tune", "-L", "new label", "-U", uuid, "-O", "quota", "a.img"]);
+    assert!(
+        said.contains("'new label'") && said.contains(uuid) && said.contains(" quota"),
+        "{said}"
+    );
+    assert_clean(&at.join("a.img"));
+    succeed(at, &["tune", "-q", "-O", "^has_journal", "-m", "1", "-o", "acl,^user_xattr", "a.img"]);
+    assert_clean(&at.join("a.img"));
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/hostname"]), "host\n");
+    let why = fail(at, 1, &["tune", "-O", "^extent", "a.img"]);
+    assert!(why.contains("it stays"), "{why}");
+    let why = fail(at, 1, &["tune", "a.img"]);
+    assert!(why.starts_with("there is nothing to change"), "{why}");
+}
+
+#[test]
 fn killed_at_any_moment_a_change_is_whole_or_absent() {
     let dir = built();
     let at = dir.path();

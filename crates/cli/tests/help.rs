@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "mkfs",
     "build",
     "ls",
@@ -23,6 +23,7 @@ const VERBS: [&str; 20] = [
     "xattr",
     "apply-tar",
     "resize",
+    "tune",
     "info",
     "check",
     "replay",

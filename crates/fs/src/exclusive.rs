@@ -56,6 +56,16 @@ impl Exclusive {
         environment: &Environment,
     ) -> Result<Exclusive> {
         let at_begin = Exclusive::check(device)?;
+        Exclusive::begin_from(device, at_begin, environment)
+    }
+
+    /// As [`Exclusive::begin`], for a volume that `at_begin`, checked before, was the superblock of,
+    /// or that has just lost its journal.
+    pub(crate) fn begin_from(
+        device: &Arc<dyn BlockDevice>,
+        at_begin: Superblock,
+        environment: &Environment,
+    ) -> Result<Exclusive> {
         let log = open_log(device, &at_begin)?;
         let recovery = match &log {
             Some(log) => Some(log.recover(device, limits(&at_begin))?),

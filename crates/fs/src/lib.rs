@@ -61,6 +61,7 @@ mod statfs;
 mod superblock;
 #[cfg(test)]
 mod tests;
+pub mod tune;
 mod verified;
 mod volume;
 mod walk;

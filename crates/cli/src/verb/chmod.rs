@@ -57,13 +57,16 @@ impl Args {
     }
 }
 
+/// Done to one file, by its path and whether it is a directory.
+pub(super) type Work<'a> = &'a mut dyn FnMut(&[u8], bool) -> Result<(), Failure>;
+
 /// Does `work` to the file at `path`, which symlinks may lead to, and, where asked for, to all below
-/// it, symlinks passed over. `work` hears whether it is a directory.
+/// it, symlinks passed over.
 pub(super) fn each(
     change: &Change,
     path: &[u8],
     recursive: bool,
-    work: &mut dyn FnMut(&[u8], bool) -> Result<(), Failure>,
+    work: Work<'_>,
 ) -> Result<(), Failure> {
     let is_dir = change.at(path, |fs| fs.metadata(as_path(path)))?.is_dir();
     work(path, is_dir)?;

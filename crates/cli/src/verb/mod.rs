@@ -19,4 +19,5 @@ pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod tree;
+pub(crate) mod tune;
 pub(crate) mod xattr;

@@ -12,8 +12,8 @@
 pub(crate) mod format;
 mod options;
 pub(crate) mod place;
-mod plan;
-mod reserved;
+pub(crate) mod plan;
+pub(crate) mod reserved;
 
 pub(crate) use format::{Formatted, format_open};
 pub use format::{Made, format, free_blocks};

@@ -187,17 +187,7 @@ impl Plan {
         let blocks = match options.journal {
             JournalSize::Blocks(blocks) => u64::from(blocks),
             JournalSize::Bytes(bytes) => bytes / bs,
-            JournalSize::Auto => match sb.blocks_count {
-                0..2048 => 0,
-                2048..32_768 => 1024,
-                32_768..262_144 => 4096,
-                262_144..524_288 => 8192,
-                524_288..4_194_304 => 16_384,
-                4_194_304..8_388_608 => 32_768,
-                8_388_608..16_777_216 => 65_536,
-                16_777_216..33_554_432 => 131_072,
-                _ => 262_144,
-            },
+            JournalSize::Auto => journal_blocks(sb.blocks_count),
         };
         if blocks == 0 && options.journal == JournalSize::Auto {
             let rest = Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
@@ -222,14 +212,34 @@ impl Plan {
     fn size_orphan_file(&mut self) {
         let sb = &self.superblock;
         if sb.features.compat.contains(Compat::ORPHAN_FILE) {
-            let blocks: u32 = match sb.blocks_count {
-                0..131_072 => 32,
-                131_072..2_097_152 => 128,
-                _ => 512,
-            };
-            self.orphan_blocks = blocks.next_multiple_of(1 << sb.log_cluster_ratio);
+            self.orphan_blocks = orphan_blocks(sb);
         }
     }
+}
+
+/// Blocks of the journal that a volume of so many blocks usually has; 0 is none.
+pub(crate) fn journal_blocks(blocks: u64) -> u64 {
+    match blocks {
+        0..2048 => 0,
+        2048..32_768 => 1024,
+        32_768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16_384,
+        4_194_304..8_388_608 => 32_768,
+        8_388_608..16_777_216 => 65_536,
+        16_777_216..33_554_432 => 131_072,
+        _ => 262_144,
+    }
+}
+
+/// Blocks of the orphan file that such a volume usually has.
+pub(crate) fn orphan_blocks(sb: &Superblock) -> u32 {
+    let blocks: u32 = match sb.blocks_count {
+        0..131_072 => 32,
+        131_072..2_097_152 => 128,
+        _ => 512,
+    };
+    blocks.next_multiple_of(1 << sb.log_cluster_ratio)
 }
 
 /// Refuses what cannot stand together, and drops what another feature replaces.

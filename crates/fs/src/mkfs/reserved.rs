@@ -46,10 +46,10 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
         empty_resize_inode(volume)?;
     }
     if plan.journal_blocks > 0 {
-        journal(volume, plan, options)?;
+        journal(volume, plan.journal_blocks, plan.fast_commit_blocks, options.zeroed)?;
     }
     if volume.has_ro_compat(RoCompat::QUOTA) {
-        quota_files(volume, options)?;
+        first_quota_files(volume, options)?;
     }
     if plan.orphan_blocks > 0 {
         orphan_file(volume, plan.orphan_blocks)?;
@@ -221,18 +221,23 @@ fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
 }
 
 /// Inode 8: one run near the middle of the volume if there is one, holding an empty log.
-fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
+pub(crate) fn journal(
+    volume: &Volume,
+    journal_blocks: u32,
+    fast_commit_blocks: u32,
+    zeroed: bool,
+) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
     let bs = volume.block_size();
     let mut body = fresh(volume, 0o100_600, 1)?;
     let middle = volume.layout.groups_count() / 2;
     let goal = volume.layout.first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
-    let blocks = 0..plan.journal_blocks;
+    let blocks = 0..journal_blocks;
     let found = &mut |run: Run| {
         let Some(physical) = run.target.block() else { return Ok(()) };
         first.get_or_insert(physical);
-        if !options.zeroed {
+        if !zeroed {
             let bytes = u64::from(run.len) << bs.log2();
             volume.device.zero(bs.start_of(physical), bytes)?;
         }
@@ -247,20 +252,20 @@ fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
         ExtentState::Written,
         found,
     )?;
-    body.disk.size = u64::from(plan.journal_blocks) << bs.log2();
+    body.disk.size = u64::from(journal_blocks) << bs.log2();
     body.store(volume, Ino::JOURNAL, &handle)?;
     handle.stop()?;
 
     let log = JournalSuperblock {
         block_size: bs,
-        maxlen: plan.journal_blocks,
+        maxlen: journal_blocks,
         first: 1,
         sequence: Tid(1),
         start: None,
         errno: 0,
         features: JournalFeatures::NONE,
         uuid: volume.at_open.uuid,
-        fast_commit_blocks: plan.fast_commit_blocks,
+        fast_commit_blocks,
         head: 0,
         is_v1: false,
         nr_users: 1,
@@ -282,14 +287,19 @@ fn journal(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
 }
 
 /// The hidden quota files, with what the volume holds so far: lost+found and the root.
-fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
+fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut usage = Usage::default();
     usage.charge(volume, Ino::ROOT, &volume.read_inode(Ino::ROOT)?)?;
     if let Some(ino) = Ino::new(volume.at_open.first_ino).filter(|_| options.lost_and_found) {
         usage.charge(volume, ino, &volume.read_inode(ino)?)?;
     }
+    quota_files(volume, &usage, volume.has_ro_compat(RoCompat::PROJECT))
+}
+
+/// Makes the hidden quota files, which say `usage`.
+pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Result<()> {
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
-        if kind == QuotaKind::Project && !volume.has_ro_compat(RoCompat::PROJECT) {
+        if kind == QuotaKind::Project && !projects {
             continue;
         }
         let handle = volume.journal.start(CREDITS)?;
@@ -315,7 +325,8 @@ fn quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     Ok(())
 }
 
-fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
+/// Makes the orphan file, empty.
+pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
     let handle = volume.journal.start(Credits::blocks(64 + blocks))?;
     let bs = volume.block_size();
     let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, false)?;

@@ -30,7 +30,7 @@ use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
-pub(crate) use quota::recount as recount_quota;
+pub(crate) use quota::{recount as recount_quota, usage as quota_usage};
 use saved_errors::SavedErrors;
 use stage::Stage;
 use std::sync::Arc;

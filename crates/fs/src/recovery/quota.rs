@@ -38,7 +38,7 @@ pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()
 }
 
 /// What is in use by user, group and project.
-fn usage(volume: &Volume) -> Result<Usage> {
+pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
     let mut usage = Usage::default();
     for nr in volume.layout.groups() {
         let used: Vec<u32> = match volume.inode_bitmap(nr) {

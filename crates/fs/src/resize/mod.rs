@@ -29,7 +29,7 @@ mod pointers;
 mod references;
 mod resize_inode;
 mod shrink;
-mod switch;
+pub(crate) mod switch;
 mod tree;
 
 use crate::environment::Environment;

@@ -71,7 +71,7 @@ pub(super) fn to(
 }
 
 /// All descriptors, checked.
-pub(super) fn read_descriptors(
+pub(crate) fn read_descriptors(
     device: &dyn BlockDevice,
     layout: &Layout,
     csum: &Checksums,

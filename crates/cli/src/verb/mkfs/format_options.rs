@@ -135,14 +135,14 @@ fn inode_size(text: &str) -> Result<u16, String> {
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(percent),
         _ => Err(format!("'{text}' is not a percentage from 0 to 50")),
     }
 }
 
-fn journal(text: &str) -> Result<u64, String> {
+pub(crate) fn journal(text: &str) -> Result<u64, String> {
     let size = text.strip_prefix("size=");
     let size = size.ok_or_else(|| format!("'{text}' is not size=SIZE, as in size=64M"))?;
     amount::scaled(size, 1 << 20)

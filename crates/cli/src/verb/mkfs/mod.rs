@@ -8,7 +8,7 @@
 
 pub(crate) mod format_options;
 pub(crate) mod signature;
-mod uuid;
+pub(crate) mod uuid;
 
 use crate::failure::{Failure, explained};
 use crate::image::Image;

@@ -1,0 +1,226 @@
+//! `extant tune`: changes a volume's settings.
+
+use super::mkfs::format_options::{journal, percent};
+use super::mkfs::{of_option, uuid};
+use crate::failure::Failure;
+use crate::image::Image;
+use crate::out::Out;
+use crate::shown::{self, Shown, encoded};
+use extant::tune::{Tune, tune};
+use extant::{BlockSize, Environment, Superblock};
+use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Change label, UUID, limits and features of a volume.
+///
+/// Options are those of tune2fs. A change that would not leave the volume whole is refused with the
+/// reason. All of it is one transaction of the volume's journal; only a journal that is added or
+/// removed is so in a step of its own, which must not be interrupted.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant tune -L root -U random root.img
+  extant tune -O quota,project root.img
+  extant tune -O ^has_journal root.img
+  extant tune -O has_journal -J size=64 old.img         an ext2 volume becomes ext3
+  extant tune -m 1 -e remount-ro -o acl,user_xattr root.img
+
+Exit status: 0 changed, 1 failed: nothing was changed.")]
+pub(crate) struct Args {
+    /// Image file or block device
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// UUID: one, or `random`, `time`, `clear`
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
+    uuid: Option<uuid::Choice>,
+    /// Features to turn on, or off with ^; may be given more than once
+    #[arg(short = 'O', long = "features", value_name = "FEATURE,^FEATURE…")]
+    features: Vec<String>,
+    /// With -O has_journal: size=SIZE (a plain number counts MiB)
+    #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = journal)]
+    journal: Option<u64>,
+    /// Percentage of the blocks that only root may use
+    #[arg(short = 'm', long, value_name = "PERCENT", value_parser = percent)]
+    reserved: Option<f64>,
+    /// The same as a number of blocks
+    #[arg(short = 'r', long, value_name = "BLOCKS", conflicts_with = "reserved")]
+    reserved_blocks: Option<u64>,
+    /// User who may use them, too
+    #[arg(short = 'u', long, value_name = "UID")]
+    reserved_user: Option<u32>,
+    /// Group that may use them, too
+    #[arg(short = 'g', long, value_name = "GID")]
+    reserved_group: Option<u32>,
+    /// What Linux does when it finds an error
+    #[arg(short = 'e', long, value_name = "WHAT", value_parser = ["continue", "remount-ro", "panic"])]
+    errors: Option<String>,
+    /// Default mount options, off with ^: debug bsdgroups user_xattr acl uid16 journal_data
+    /// journal_data_ordered journal_data_writeback nobarrier block_validity discard nodelalloc
+    #[arg(short = 'o', long, value_name = "OPTION,^OPTION…")]
+    mount_options: Option<String>,
+    /// Mount options as text, applied before those of the command line
+    #[arg(long, value_name = "TEXT")]
+    mount_text: Option<String>,
+    /// Check after so many mounts; -1 is never
+    #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
+    max_mounts: Option<i16>,
+    /// Check after so many days; 0 is never
+    #[arg(short = 'i', long, value_name = "DAYS")]
+    interval: Option<u32>,
+    /// Print one JSON object (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    image: String,
+    label: String,
+    uuid: String,
+    features: Vec<String>,
+    reserved_blocks: u64,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        if image.offset != 0 {
+            return Err(Failure::new(format_args!(
+                "{}: a volume inside an image cannot be tuned: use a device for the partition",
+                Shown::path(&image.name)
+            )));
+        }
+        let of_image = |error| Failure::of_image(&image.name, &error);
+        let old = image.open()?.superblock().clone();
+        let wish = self.wish(&old)?;
+        let now = tune(&image.path, &wish).map_err(of_image)?;
+        self.answer(&image, &now)?;
+        Ok(0)
+    }
+
+    fn wish(&self, old: &Superblock) -> Result<Tune, Failure> {
+        let mut wish = Tune {
+            label: self.label.clone(),
+            uuid: self.uuid.map(|choice| choice.bytes(&Environment::default())),
+            reserved_blocks: self.reserved_blocks,
+            reserved_uid: self.reserved_user,
+            reserved_gid: self.reserved_group,
+            mount_text: self.mount_text.clone(),
+            max_mounts: self.max_mounts,
+            check_interval: self.interval.map(|days| days.saturating_mul(86_400)),
+            errors: self.errors.as_deref().map(|what| match what {
+                "panic" => ErrorPolicy::PANIC,
+                "remount-ro" => ErrorPolicy::REMOUNT_RO,
+                _ => ErrorPolicy::CONTINUE,
+            }),
+            ..Tune::default()
+        };
+        if let Some(percent) = self.reserved {
+            wish.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
+        }
+        if let Some(bytes) = self.journal {
+            wish.journal_blocks = Some(blocks(bytes, old.block_size)?);
+        }
+        if let Some(options) = &self.mount_options {
+            (wish.mount_options_on, wish.mount_options_off) = mount_options(options)?;
+        }
+        for features in &self.features {
+            for word in features.split([',', ' ']).filter(|word| !word.is_empty()) {
+                let option = || format!("-O {}", Shown(word.as_bytes()));
+                wish = wish.features(word).map_err(|error| of_option(&option(), &error))?;
+            }
+        }
+        match wish == Tune::default() {
+            true => Err(Failure::new("there is nothing to change: `extant tune --help`")),
+            false => Ok(wish),
+        }
+    }
+
+    fn answer(&self, image: &Image, now: &Superblock) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let label: Vec<u8> =
+            now.volume_name.iter().copied().take_while(|byte| *byte != 0).collect();
+        let features: Vec<String> = now.features.iter().map(|bit| bit.name.to_owned()).collect();
+        let uuid = shown::uuid(&now.uuid);
+        let mut out = Out::new();
+        match self.json {
+            true => out.json(&Answer {
+                image: encoded(image.name.as_os_str().as_bytes()),
+                label: encoded(&label),
+                uuid,
+                features,
+                reserved_blocks: now.reserved_blocks,
+            })?,
+            false => out.text(format_args!(
+                "{}: label '{}', UUID {uuid}\nfeatures {}\n",
+                Shown::path(&image.name),
+                Shown(&label),
+                features.join(" ")
+            ))?,
+        }
+        out.finish()
+    }
+}
+
+fn blocks(bytes: u64, size: BlockSize) -> Result<u32, Failure> {
+    u32::try_from(bytes >> size.log2()).map_err(|_| Failure::new("-J: the journal is too large"))
+}
+
+/// The options that are turned on, and those that are turned off.
+fn mount_options(text: &str) -> Result<(DefaultMountOpts, DefaultMountOpts), Failure> {
+    let data = DefaultMountOpts::JOURNAL_DATA | DefaultMountOpts::JOURNAL_DATA_ORDERED;
+    let (mut on, mut off) = (DefaultMountOpts::empty(), DefaultMountOpts::empty());
+    for word in text.split(',').filter(|word| !word.is_empty()) {
+        let name = word.strip_prefix('^').unwrap_or(word);
+        let option = match name {
+            "debug" => DefaultMountOpts::DEBUG,
+            "bsdgroups" => DefaultMountOpts::BSDGROUPS,
+            "user_xattr" => DefaultMountOpts::XATTR_USER,
+            "acl" => DefaultMountOpts::ACL,
+            "uid16" => DefaultMountOpts::UID16,
+            "journal_data" => DefaultMountOpts::JOURNAL_DATA,
+            "journal_data_ordered" => DefaultMountOpts::JOURNAL_DATA_ORDERED,
+            "journal_data_writeback" => data,
+            "nobarrier" => DefaultMountOpts::NOBARRIER,
+            "block_validity" => DefaultMountOpts::BLOCK_VALIDITY,
+            "discard" => DefaultMountOpts::DISCARD,
+            "nodelalloc" => DefaultMountOpts::NODELALLOC,
+            _ => {
+                let name = Shown(name.as_bytes());
+                return Err(Failure::new(format_args!("-o: there is no mount option '{name}'")));
+            }
+        };
+        match word.starts_with('^') {
+            true => off |= option,
+            false if data.contains(option) => {
+                // One of three values, not bits.
+                off |= data - option;
+                on |= option;
+            }
+            false => on |= option,
+        }
+    }
+    Ok((on, off))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_modes_replace_each_other() {
+        let (on, off) = mount_options("acl,journal_data_ordered,^user_xattr").unwrap();
+        assert_eq!(on, DefaultMountOpts::ACL | DefaultMountOpts::JOURNAL_DATA_ORDERED);
+        assert_eq!(off, DefaultMountOpts::XATTR_USER | DefaultMountOpts::JOURNAL_DATA);
+        assert!(mount_options("none").is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! Other settings for a volume that stands: label, UUID, limits, features.
+//!
+//! ```text
+//!   Tune ─► checked against the volume ─► files made or freed, descriptors resealed, superblock
+//!                                                └───────── one step of the log ─────────┘
+//!                                         ─► backups
+//! ```
+//!
+//! Only what leaves a volume whole is changed; the rest is refused with the reason. The two changes
+//! of the journal itself have no log to lean on: cut in the middle, they leave a volume that is
+//! marked as not closed, with blocks that a checker takes back, and no file touched.
+
+mod features;
+mod files;
+mod seal;
+
+use crate::environment::Environment;
+use crate::exclusive::Exclusive;
+use crate::open::OpenOptions;
+use extant_base::{Error, Result};
+use extant_blockdev::{BlockDevice, FileOptions};
+use extant_crc32c::crc32c;
+use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
+use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, Superblock};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What to change; `None` leaves a setting as it is.
+///
+/// # Examples
+///
+/// ```no_run
+/// use extant::tune::{Tune, tune};
+/// let wish = Tune { label: Some("root".into()), ..Tune::default() }.features("quota,project")?;
+/// tune("disk.img", &wish)?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tune {
+    /// Label, at most 16 bytes.
+    pub label: Option<String>,
+    /// UUID. Where all checksums depend on it, the volume remembers their seed from then on
+    /// (`metadata_csum_seed`).
+    pub uuid: Option<[u8; 16]>,
+    /// Blocks kept for root.
+    pub reserved_blocks: Option<u64>,
+    /// User who may use them.
+    pub reserved_uid: Option<u32>,
+    /// Group that may use them.
+    pub reserved_gid: Option<u32>,
+    /// What Linux does on an error.
+    pub errors: Option<ErrorPolicy>,
+    /// Default mount options that are turned on.
+    pub mount_options_on: DefaultMountOpts,
+    /// Default mount options that are turned off.
+    pub mount_options_off: DefaultMountOpts,
+    /// Mount options as text, at most 63 bytes.
+    pub mount_text: Option<String>,
+    /// Mounts between checks; not above 0 is never.
+    pub max_mounts: Option<i16>,
+    /// Seconds between checks; 0 is never.
+    pub check_interval: Option<u32>,
+    /// RAID stride and stripe width, in blocks.
+    pub stride: Option<(u16, u32)>,
+    /// Blocks of a journal that is made; by the volume's size when `None`.
+    pub journal_blocks: Option<u32>,
+    /// Features to turn on (`true`) or off, in order.
+    pub features: Vec<(FeatureBit, bool)>,
+}
+
+impl Tune {
+    /// Adds features by name, as `-O` takes them: `quota,^orphan_file`.
+    ///
+    /// Errors: `Invalid` for a name that no feature has.
+    pub fn features(mut self, wish: &str) -> Result<Tune> {
+        for word in wish.split(',').filter(|word| !word.is_empty()) {
+            let (name, on) = match word.strip_prefix('^') {
+                Some(name) => (name, false),
+                None => (word, true),
+            };
+            let bit = FeatureBit::by_name(name);
+            let bit = bit.ok_or(Error::Invalid("there is no feature of that name"))?;
+            self.features.push((bit, on));
+        }
+        Ok(self)
+    }
+}
+
+/// Changes the settings of the volume in a file or block device; its superblock from then on.
+///
+/// The volume is recovered first if it must be. Errors: `Busy`; `Invalid` for a value no volume can
+/// have; `NotSupported` with the reason for a change that would not leave it whole; `NoSpace` for a
+/// file that has no room; `Unsupported`, `Corrupt`, `Device`. Nothing has changed then, unless the
+/// journal is added or removed together with something else: that is done in a step of its own.
+pub fn tune(path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
+    let file: Arc<dyn BlockDevice> = Arc::new(FileOptions::new().write(true).open(path)?);
+    tune_device(&file, wish, &Environment::default())
+}
+
+/// As [`tune`], for a volume on any device.
+pub fn tune_device(
+    device: &Arc<dyn BlockDevice>,
+    wish: &Tune,
+    environment: &Environment,
+) -> Result<Superblock> {
+    let mut open = OpenOptions::new();
+    open.environment(environment.clone()).recover_device_in_place(Arc::clone(device))?;
+    let old = Exclusive::check(device)?;
+    let new = changed(&old, wish)?;
+    let journal = FeatureBit::Compat(Compat::HAS_JOURNAL);
+    let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
+    let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
+    if new.features.has(journal) && !old.features.has(journal) {
+        files::add_journal(device, &old, (wish.journal_blocks, gets_fast), environment)?;
+    } else if gets_fast {
+        files::check_fast_commit(device)?;
+    }
+    apply(device, wish, environment)?;
+    if old.features.has(journal) && !new.features.has(journal) {
+        files::remove_journal(device, environment)?;
+    }
+    Exclusive::check(device)
+}
+
+/// All but the journal, as one step.
+fn apply(device: &Arc<dyn BlockDevice>, wish: &Tune, environment: &Environment) -> Result<()> {
+    let old = Exclusive::check(device)?;
+    let mut new = changed(&old, wish)?;
+    let journal = old.features.compat & Compat::HAS_JOURNAL;
+    new.features.compat.remove(Compat::HAS_JOURNAL);
+    new.features.compat.insert(journal);
+    if new == old {
+        return Ok(());
+    }
+    let mut exclusive = Exclusive::begin(device, environment)?;
+    let done = step(&mut exclusive, &old, &new);
+    // What was not settled is dropped: the volume is as it was.
+    let finished = exclusive.finish();
+    done.and(finished)
+}
+
+fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result<()> {
+    let volume = exclusive.volume()?;
+    files::switch(&volume, &old.features, &new.features)?;
+    {
+        let mut sb = volume.superblock.write();
+        let mut new = Superblock {
+            usr_quota_inum: sb.usr_quota_inum,
+            grp_quota_inum: sb.grp_quota_inum,
+            prj_quota_inum: sb.prj_quota_inum,
+            orphan_file_inum: sb.orphan_file_inum,
+            state: sb.state,
+            ..new.clone()
+        };
+        // What marks the volume as being changed stays until the end.
+        new.features.incompat |= sb.features.incompat & Incompat::RECOVER;
+        *sb = new;
+    }
+    volume.settle_superblock()?;
+    volume.journal.sync()?;
+    let layout = volume.layout;
+    drop(volume);
+    let resealed = old.checksums() != new.checksums();
+    if resealed {
+        seal::descriptors(exclusive, &layout, &old.checksums(), &new.checksums())?;
+    }
+    let now = exclusive.now();
+    exclusive.staged.settle_whole(layout.blocks_count(), now)?;
+    seal::backups(exclusive, &layout, resealed)
+}
+
+/// The superblock that `wish` asks for.
+fn changed(old: &Superblock, wish: &Tune) -> Result<Superblock> {
+    let mut new = old.clone();
+    new.features = features::settled(old, &wish.features)?;
+    if let Some(label) = &wish.label {
+        new.volume_name = padded(label, Error::Invalid("a label has at most 16 bytes"), 0)?;
+    }
+    if let Some(text) = &wish.mount_text {
+        let long = Error::Invalid("mount options have at most 63 bytes");
+        new.mount_opts = padded(text, long, 1)?;
+    }
+    if let Some(blocks) = wish.reserved_blocks {
+        if blocks > old.blocks_count / 2 {
+            return Err(Error::Invalid("at most half of the blocks can be kept for root"));
+        }
+        new.reserved_blocks = blocks;
+    }
+    new.def_resuid = wish.reserved_uid.unwrap_or(old.def_resuid);
+    new.def_resgid = wish.reserved_gid.unwrap_or(old.def_resgid);
+    new.errors = wish.errors.unwrap_or(old.errors);
+    new.default_mount_opts.insert(wish.mount_options_on);
+    new.default_mount_opts.remove(wish.mount_options_off);
+    new.max_mnt_count = wish.max_mounts.unwrap_or(old.max_mnt_count);
+    new.checkinterval = wish.check_interval.unwrap_or(old.checkinterval);
+    if let Some((stride, width)) = wish.stride {
+        (new.raid_stride, new.raid_stripe_width) = (stride, width);
+    }
+    if new.features.incompat.contains(Incompat::CASEFOLD) && old.encoding == 0 {
+        new.encoding = 1;
+    }
+    if new.features.compat.contains(Compat::DIR_INDEX) && old.def_hash_version == 0 {
+        new.def_hash_version = 1;
+    }
+    change_uuid(old, &mut new, wish.uuid)?;
+    new.checksum_type = u8::from(new.features.ro_compat.contains(RoCompat::METADATA_CSUM));
+    new.check_fields(extant_base::Site::NOWHERE)?;
+    Ok(new)
+}
+
+/// Sets the UUID, and keeps the seed of the checksums.
+fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -> Result<()> {
+    let had = old.features.incompat.contains(Incompat::CSUM_SEED);
+    let has = new.features.incompat.contains(Incompat::CSUM_SEED);
+    if let Some(uuid) = uuid.filter(|uuid| *uuid != old.uuid) {
+        if old.features.compat.contains(Compat::STABLE_INODES) {
+            return Err(Error::NotSupported("stable_inodes forbids another UUID"));
+        }
+        let summed = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+        if !summed && old.features.incompat.contains(Incompat::EA_INODE) {
+            return Err(Error::NotSupported(
+                "attribute values in inodes of their own depend on the UUID: ea_inode forbids \
+                 another one without metadata_csum",
+            ));
+        }
+        new.uuid = uuid;
+        if summed {
+            new.features.incompat.insert(Incompat::CSUM_SEED);
+            new.checksum_seed = old.csum_seed();
+            return Ok(());
+        }
+    }
+    if has && !had {
+        new.checksum_seed = old.csum_seed();
+    }
+    if had && !has {
+        if old.csum_seed() != crc32c(!0, &new.uuid) {
+            return Err(Error::NotSupported(
+                "the checksums follow from an earlier UUID: metadata_csum_seed must stay",
+            ));
+        }
+        new.checksum_seed = 0;
+    }
+    Ok(())
+}
+
+fn padded<const N: usize>(text: &str, long: Error, spare: usize) -> Result<[u8; N]> {
+    if text.contains('\0') {
+        return Err(Error::Invalid("the text holds NUL"));
+    }
+    let mut bytes = [0; N];
+    if text.len() > N - spare {
+        return Err(long);
+    }
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(bytes)
+}
+
+/// Whether a feature changes between two sets.
+fn turned(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
+    (old.has(bit) != new.has(bit)).then(|| new.has(bit))
+}

@@ -1,0 +1,191 @@
+//! Settings of volumes that stand: e2fsck finds nothing, dumpe2fs shows what was asked for, Linux
+//! mounts them.
+
+use extant::tune::{Tune, tune};
+use extant::{Error, Filesystem};
+use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::report::run_cases;
+use extant_testkit::require;
+use extant_testkit::scratch::Scratch;
+use std::fs;
+use std::path::Path;
+
+const BYTES: u64 = 24 << 20;
+
+fn source(dir: &Path) {
+    fs::create_dir_all(dir.join("a/b")).unwrap();
+    for n in 0..60 {
+        fs::write(dir.join(format!("a/file {n}")), vec![n as u8; n * 700]).unwrap();
+    }
+}
+
+/// What dumpe2fs says of `field`.
+fn shown(img: &Path, field: &str) -> Result<String, String> {
+    let text = dumpe2fs(img)?;
+    let line = text.lines().find(|line| line.starts_with(field));
+    Ok(line.unwrap_or_default()[field.len()..].trim().to_owned())
+}
+
+/// Name, options of mke2fs, features to turn, and whether this machine's Linux can mount it then.
+const SWITCHES: &[(&str, &str, &str, bool)] = &[
+    ("journal-on", "-b 1024 -O ^has_journal", "has_journal", true),
+    ("journal-on-ext2", "-t ext2 -b 1024", "has_journal", true),
+    ("journal-off", "-b 1024", "^has_journal", true),
+    ("journal-off-ext3", "-t ext3 -b 1024", "^has_journal", true),
+    ("journal-off-orphan-file", "-b 1024 -O orphan_file", "^has_journal", true),
+    ("journal-and-more", "-b 1024 -O ^has_journal", "has_journal,orphan_file,fast_commit", true),
+    ("orphan-file-on", "-b 1024", "orphan_file", true),
+    ("orphan-file-off", "-b 1024 -O orphan_file", "^orphan_file", true),
+    ("quota-on", "-b 1024", "quota", false),
+    ("project-and-quota", "-b 1024", "project,quota", false),
+    ("quota-off", "-b 1024 -O quota", "^quota", true),
+    ("quota-project-off", "-b 1024 -O quota,project", "^quota,^project", true),
+    ("fast-commit", "-b 1024 -J size=4", "fast_commit", true),
+    ("seed-on", "-b 1024", "metadata_csum_seed", true),
+    ("seed-off", "-b 1024 -O metadata_csum_seed", "^metadata_csum_seed", true),
+    ("uninit-on", "-b 1024 -O ^metadata_csum,^uninit_bg", "uninit_bg", true),
+    ("casefold", "-b 1024", "casefold", false),
+    (
+        "old-volume",
+        "-t ext2 -b 1024 -O ^dir_index",
+        "dir_index,large_file,dir_nlink,huge_file",
+        true,
+    ),
+    ("large-dir", "-b 1024", "large_dir", true),
+    ("ea-inode", "-b 1024", "ea_inode", true),
+    ("verity", "-b 1024", "verity", false),
+];
+
+fn made(scratch: &Scratch, options: &str) -> Result<std::path::PathBuf, String> {
+    let (from, img) = (scratch.file("from"), scratch.file("a.img"));
+    source(&from);
+    mke2fs(&img, BYTES, options, Some(&from))?;
+    if options.contains("quota") {
+        // mke2fs counts before it fills.
+        let done = std::process::Command::new("e2fsck").arg("-fy").arg(&img).output();
+        done.map_err(|e| e.to_string())?;
+    }
+    Ok(img)
+}
+
+fn holds_all(img: &Path) -> Result<(), String> {
+    let fs = Filesystem::open(img).map_err(|e| e.to_string())?;
+    for n in 0..60 {
+        let content = fs.read(format!("/a/file {n}")).map_err(|e| e.to_string())?;
+        if content != vec![n as u8; n * 700] {
+            return Err(format!("file {n} changed"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn features_turn_and_the_volume_stays_whole() {
+    require!(Root, Loop, E2fsprogs);
+    run_cases(
+        "tune/features",
+        SWITCHES,
+        |row| row.0.to_owned(),
+        |&(_, options, wish, mountable)| {
+            let scratch = Scratch::new();
+            let img = made(&scratch, options)?;
+            let wishes = Tune::default().features(wish).map_err(|e| e.to_string())?;
+            let sb = tune(&img, &wishes).map_err(|e| e.to_string())?;
+            for (bit, on) in &wishes.features {
+                if sb.features.has(*bit) != *on {
+                    return Err(format!("{bit:?} is not {on}"));
+                }
+            }
+            e2fsck(&img, None).expect_clean()?;
+            holds_all(&img)?;
+            if mountable {
+                let mount = LoopMount::rw(&img, "")?;
+                fs::write(mount.path().join("new"), "new").map_err(|e| e.to_string())?;
+                mount.unmount()?;
+                e2fsck(&img, None).expect_clean()?;
+            }
+            Ok(sb.features.compat.to_string())
+        },
+    );
+}
+
+#[test]
+fn label_uuid_and_limits_are_what_was_asked_for() {
+    require!(E2fsprogs);
+    let rows = [
+        ("csum", "-b 1024"),
+        ("seed", "-b 1024 -O metadata_csum_seed"),
+        ("gdt-csum", "-b 1024 -O ^metadata_csum,uninit_bg"),
+        ("none", "-t ext2 -b 1024"),
+    ];
+    run_cases(
+        "tune/uuid",
+        &rows,
+        |row| row.0.to_owned(),
+        |&(name, options)| {
+            let scratch = Scratch::new();
+            let img = made(&scratch, options)?;
+            let uuid = *b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x0e\x0f\x10";
+            let wish = Tune {
+                label: Some("fresh".into()),
+                uuid: Some(uuid),
+                reserved_blocks: Some(77),
+                max_mounts: Some(9),
+                errors: Some(extant_ondisk::superblock::ErrorPolicy::REMOUNT_RO),
+                mount_text: Some("noatime".into()),
+                ..Tune::default()
+            };
+            let sb = tune(&img, &wish).map_err(|e| e.to_string())?;
+            e2fsck(&img, None).expect_clean()?;
+            holds_all(&img)?;
+            for (field, value) in [
+                ("Filesystem volume name:", "fresh"),
+                ("Filesystem UUID:", "01020304-0506-4708-890a-0b0c0d0e0f10"),
+                ("Reserved block count:", "77"),
+                ("Maximum mount count:", "9"),
+                ("Errors behavior:", "Remount read-only"),
+                ("Mount options:", "noatime"),
+            ] {
+                let now = shown(&img, field)?;
+                if now != value {
+                    return Err(format!("{field} {now}"));
+                }
+            }
+            let features = sb.features.to_owned();
+            Ok(format!("{name}: {}", features.incompat))
+        },
+    );
+}
+
+#[test]
+fn what_would_not_leave_a_volume_whole_is_refused() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = made(&scratch, "-b 1024").unwrap();
+    let before = fs::read(&img).unwrap();
+    for wish in [
+        "^metadata_csum",
+        "^extent",
+        "64bit",
+        "^dir_index",
+        "bigalloc",
+        "^flex_bg",
+        "^resize_inode",
+        "^64bit",
+        "inline_data",
+        "uninit_bg",
+        // The journal has 1024 blocks.
+        "fast_commit",
+    ] {
+        let wishes = Tune::default().features(wish).unwrap();
+        let refused = tune(&img, &wishes);
+        // Off already is nothing to refuse.
+        assert!(matches!(refused, Err(Error::NotSupported(_)) | Ok(_)), "{wish}: {refused:?}");
+        assert!(wish == "64bit" || refused.is_err(), "{wish}");
+    }
+    let long = Tune { label: Some("seventeen letters".into()), ..Tune::default() };
+    assert!(matches!(tune(&img, &long), Err(Error::Invalid(_))));
+    assert!(Tune::default().features("no_such").is_err());
+    assert!(fs::read(&img).unwrap() == before);
+}
