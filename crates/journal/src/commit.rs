@@ -27,6 +27,7 @@ use extant_ondisk::jbd2::commit::TransactionCrc;
 use extant_ondisk::jbd2::{Commit, DescriptorWriter, RevokeWriter, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// A closed transaction on its way into the log.
 struct Closing {
@@ -71,16 +72,29 @@ pub(crate) enum Flushed {
     Earlier,
 }
 
+/// What a thread that wants a commit has to do.
+enum Turn {
+    /// Nothing: it is durable.
+    Over(Flushed),
+    /// To commit, and to let go of `State::committing` after it.
+    Lead(Flushed),
+}
+
 /// Clears the leader's mark, and aborts when the leader panics.
-struct Lead<'a>(&'a Transactions);
+struct Lead<'a> {
+    transactions: &'a Transactions,
+    began: Instant,
+}
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.give_up(None);
+            self.transactions.give_up(None);
         }
-        self.0.state.lock().committing = false;
-        self.0.ended.notify_all();
+        let mut state = self.transactions.state.lock();
+        state.committing = false;
+        state.gathering.end(self.began.elapsed());
+        self.transactions.ended.notify_all();
     }
 }
 
@@ -107,28 +121,11 @@ impl Transactions {
     /// far is left alone; with [`Handles::Await`] only if no handle is in it.
     pub(crate) fn commit_seq(&self, seq: Seq, handles: Handles) -> Result<Flushed> {
         let _mark = RankMark::enter(Rank::Handle);
-        let mut state = self.state.lock();
-        // Whoever closes it from now on flushes after that.
-        let flushed = if seq >= state.running.seq { Flushed::Since } else { Flushed::Earlier };
-        loop {
-            if self.durable() >= seq {
-                return Ok(flushed);
-            }
-            self.cache.refuse_if_aborted()?;
-            let running = &state.running;
-            let nothing = running.is_empty() && (handles == Handles::Ignore || running.is_idle());
-            let wanted = if nothing { running.seq - 1 } else { running.seq };
-            if self.durable() >= seq.min(wanted) {
-                return Ok(Flushed::Earlier);
-            }
-            if !state.committing {
-                break;
-            }
-            self.ended.wait(&mut state);
-        }
-        state.committing = true;
-        drop(state);
-        let _lead = Lead(self);
+        let flushed = match self.wait_or_lead(seq, handles)? {
+            Turn::Over(flushed) => return Ok(flushed),
+            Turn::Lead(flushed) => flushed,
+        };
+        let _lead = Lead { transactions: self, began: Instant::now() };
         let Some(running) = self.close_running() else { return Ok(Flushed::Earlier) };
         let tid = self.tid_of(running.seq);
         let closing = Closing::of(running, tid);
@@ -142,6 +139,40 @@ impl Transactions {
                 Err(error)
             }
         }
+    }
+
+    /// Waits until `seq` is durable, or until this thread is the one that commits it.
+    fn wait_or_lead(&self, seq: Seq, handles: Handles) -> Result<Turn> {
+        let mut state = self.state.lock();
+        // Whoever closes it from now on flushes after that.
+        let flushed = if seq >= state.running.seq { Flushed::Since } else { Flushed::Earlier };
+        let mut counted = flushed == Flushed::Earlier;
+        loop {
+            if self.durable() >= seq {
+                return Ok(Turn::Over(flushed));
+            }
+            self.cache.refuse_if_aborted()?;
+            let running = &state.running;
+            let nothing = running.is_empty() && (handles == Handles::Ignore || running.is_idle());
+            let wanted = if nothing { running.seq - 1 } else { running.seq };
+            if self.durable() >= seq.min(wanted) {
+                return Ok(Turn::Over(Flushed::Earlier));
+            }
+            if !std::mem::replace(&mut counted, true) && state.gathering.join() {
+                self.gathered.notify_all();
+            }
+            if !state.committing {
+                break;
+            }
+            self.ended.wait(&mut state);
+        }
+        state.committing = true;
+        if handles == Handles::Ignore
+            && let Some(time) = state.gathering.time_to_wait()
+        {
+            self.gathered.wait_for(&mut state, time);
+        }
+        Ok(Turn::Lead(flushed))
     }
 
     /// Writes `closing` to the log and makes it durable; its first block and how many it has.

@@ -33,6 +33,7 @@ mod commit_test;
 #[cfg(test)]
 mod crash_test;
 mod fast_commit_log;
+mod gathering;
 mod handle;
 mod homeward;
 mod journal;

@@ -15,6 +15,7 @@ use crate::background::Signal;
 use crate::block::{Block, Seq};
 use crate::cache::MetaCache;
 use crate::commit::Handles;
+use crate::gathering::Gathering;
 use crate::handle::{Credits, Done};
 use crate::log::Log;
 use crate::log_space::{Limits, LogSpace};
@@ -112,6 +113,7 @@ pub(crate) struct State {
     /// A thread is committing.
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
+    pub(crate) gathering: Gathering,
     closed: bool,
 }
 
@@ -137,6 +139,8 @@ pub(crate) struct Transactions {
     opened: Condvar,
     /// The last handle of a locked transaction stopped.
     idle: Condvar,
+    /// All threads wait for a commit that are expected to.
+    pub(crate) gathered: Condvar,
     /// A commit ended.
     pub(crate) ended: Condvar,
     /// The last durable transaction.
@@ -165,6 +169,7 @@ impl Transactions {
             locked: false,
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
+            gathering: Gathering::default(),
             closed: false,
         };
         cache.running.store(1, Ordering::Release);
@@ -177,6 +182,7 @@ impl Transactions {
             state: Mutex::new(Rank::JournalState, state),
             opened: Condvar::new(),
             idle: Condvar::new(),
+            gathered: Condvar::new(),
             ended: Condvar::new(),
             durable: AtomicU64::new(0),
             limits,
@@ -328,6 +334,7 @@ impl Transactions {
             self.cache.running.store(state.running.seq, Ordering::Release);
             closed
         });
+        state.gathering.close();
         state.locked = false;
         self.opened.notify_all();
         closed
