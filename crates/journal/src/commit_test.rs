@@ -9,7 +9,7 @@ use crate::test_log::{HOME, KINDS, OLD, SIZE};
 use crate::{CacheOptions, Credits, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Error, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice, OpCounts, Recorder};
-use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
+use extant_ondisk::jbd2::{BlockSum, JournalFeatures, JournalIncompat};
 use std::sync::Arc;
 
 const V3: (BlockSum, bool) = (BlockSum::V3, true);
@@ -283,6 +283,29 @@ fn a_freed_block_is_home_or_in_the_log_until_its_revoke_is_durable() {
     drop(journal);
     recover(&log, &device);
     assert!(home(&*device, 3) == stamp(1) && home(&*device, 4) == stamp(1));
+}
+
+#[test]
+fn a_log_of_the_oldest_kind_is_brought_up_with_its_first_commit() {
+    for checksums in [false, true] {
+        let mut log = empty_log((BlockSum::None, false), 1);
+        log.superblock.features = JournalFeatures::NONE;
+        log.superblock.is_v1 = true;
+        // A v1 superblock says nothing behind its 36th byte.
+        log.block_mut(0)[0x24..].fill(0xEE);
+        log.put_superblock();
+        let device = log.device();
+        assert!(log.open(&device).unwrap().superblock().is_v1);
+        let journal = journal_on(&log, &device, JournalOptions { checksums, ..options() });
+        journal.commit(change(&journal, &[3], 1)).unwrap();
+        drop(journal);
+        let opened = log.open(&device).unwrap();
+        let superblock = opened.superblock();
+        assert!(!superblock.is_v1 && superblock.uuid == [0; 16] && superblock.nr_users == 0);
+        assert_eq!(superblock.features.block_sum() == BlockSum::V3, checksums);
+        recover(&log, &device);
+        assert!(home(&*device, 3) == stamp(1));
+    }
 }
 
 #[test]
