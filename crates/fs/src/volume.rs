@@ -16,6 +16,7 @@
 use crate::alloc::bulk::BulkCursor;
 use crate::alloc::claims::Reserved;
 use crate::alloc::group_index::GroupIndex;
+use crate::alloc::loaded::LoadedTrees;
 use crate::alloc::pending::PendingGroups;
 use crate::alloc::preallocation::Preallocations;
 use crate::data::DataMode;
@@ -112,6 +113,8 @@ pub(crate) struct Volume {
     pub(crate) groups: GroupTable,
     /// The longest free run of each group, by size.
     pub(crate) group_index: GroupIndex,
+    /// Groups whose free extents are in memory.
+    pub(crate) loaded_trees: LoadedTrees,
     /// Groups with freed clusters that wait for a commit.
     pub(crate) pending_groups: PendingGroups,
     /// Where clusters are held for files that grow.
@@ -237,6 +240,7 @@ impl Volume {
             superblock: RwLock::new(Rank::Superblock, at_open.clone()),
             groups: GroupTable::new(layout.groups_count()),
             group_index: GroupIndex::new(layout.groups_count()),
+            loaded_trees: LoadedTrees::new(),
             pending_groups: PendingGroups::new(),
             preallocations: Preallocations::new(),
             reserved: Arc::default(),

@@ -63,6 +63,7 @@ impl Volume {
     /// cure; `Device`. Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
         self.absorb_durable(ABSORB_AT_ONCE);
+        self.drop_excess_trees();
         let ratio = self.layout.cluster_ratio();
         let want = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
         if want == 0 {

@@ -58,7 +58,6 @@ impl FreeExtents {
     }
 
     /// Number of runs.
-    #[cfg(test)]
     pub fn runs(&self) -> usize {
         self.by_place.len()
     }

@@ -205,6 +205,7 @@ impl<'a> GroupEdit<'a> {
             for span in self.state.pending.spans().chain(self.state.held.spans()) {
                 free.take_any(span);
             }
+            self.volume.loaded_trees.note(self.nr, free.runs());
             self.state.free = Some(free);
         }
         Ok(self.state.free.as_mut().expect("just built"))

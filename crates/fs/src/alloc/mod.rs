@@ -22,6 +22,7 @@ pub(crate) mod group_edit;
 pub(crate) mod group_index;
 pub(crate) mod inodes;
 pub(crate) mod ladder;
+pub(crate) mod loaded;
 pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;

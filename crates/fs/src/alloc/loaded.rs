@@ -1,0 +1,74 @@
+//! Which groups have their free extents in memory, so that the oldest can leave.
+//!
+//! ```text
+//!   read from the bitmap ─► [oldest … newest]   more runs than the limit together ─► the oldest leave
+//! ```
+//!
+//! A fragmented volume has more runs than bits would take: a tree is dropped and read again when its
+//! group is next allocated from. The group index keeps what it knew.
+
+use crate::volume::Volume;
+use extant_base::GroupNr;
+use extant_base::lock::{Mutex, Rank};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Runs in memory, counted when they are read: about 50 MB.
+const RUNS_MAX: usize = 2 << 20;
+
+/// See the module's picture.
+pub(crate) struct LoadedTrees {
+    queue: Mutex<VecDeque<(GroupNr, usize)>>,
+    runs: AtomicUsize,
+}
+
+impl LoadedTrees {
+    pub(crate) fn new() -> LoadedTrees {
+        LoadedTrees { queue: Mutex::new(Rank::Leaf, VecDeque::new()), runs: AtomicUsize::new(0) }
+    }
+
+    /// Notes that so many runs of `nr` were read. Locks: takes `Leaf`.
+    pub(crate) fn note(&self, nr: GroupNr, runs: usize) {
+        self.queue.lock().push_back((nr, runs));
+        self.runs.fetch_add(runs, Ordering::Relaxed);
+    }
+
+    /// The group that is to leave, if any.
+    fn pop_excess(&self, most: usize) -> Option<GroupNr> {
+        if self.runs.load(Ordering::Relaxed) <= most {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        // The newest stays, however large.
+        let (nr, runs) = if queue.len() > 1 { queue.pop_front()? } else { return None };
+        self.runs.fetch_sub(runs, Ordering::Relaxed);
+        Some(nr)
+    }
+}
+
+impl Volume {
+    /// Drops the free extents of groups that were read long ago, where there are too many. Locks:
+    /// takes `Group`.
+    pub(super) fn drop_excess_trees(&self) {
+        while let Some(nr) = self.loaded_trees.pop_excess(RUNS_MAX) {
+            self.group(nr).state.lock().free = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_leave_first_and_the_newest_stays() {
+        let trees = LoadedTrees::new();
+        trees.note(GroupNr(4), 60);
+        assert_eq!(trees.pop_excess(50), None, "alone");
+        trees.note(GroupNr(2), 30);
+        trees.note(GroupNr(7), 10);
+        assert_eq!(trees.pop_excess(100), None);
+        assert_eq!(trees.pop_excess(50), Some(GroupNr(4)));
+        assert_eq!(trees.pop_excess(50), None);
+    }
+}
