@@ -13,11 +13,12 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::file::synced::Synced;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
-use extant_base::{Ino, Result, Site, Tid, What};
+use extant_base::{Ino, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
@@ -96,31 +97,6 @@ pub(crate) struct Body {
     pub(crate) synced: Synced,
     /// It is known to have no file capabilities, which a change of its content would take away.
     pub(crate) no_capability: bool,
-}
-
-/// Which transactions hold the last changes of an inode; `None` where nobody knows.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Synced {
-    /// Of anything.
-    pub(crate) all: Option<Tid>,
-    /// Of what is needed to read the content back.
-    pub(crate) content: Option<Tid>,
-    /// The map was changed since the inode was last stored.
-    pub(crate) map_changed: bool,
-}
-
-impl Synced {
-    /// The slot is stored in transaction `tid`: what it was, what it becomes.
-    fn note(&mut self, tid: Tid, before: &[u8], after: &[u8]) {
-        // Times, owner, links and sums are not needed to read a file.
-        const CONTENT: [Range<usize>; 4] = [0x04..0x08, 0x1C..0x24, 0x28..0x64, 0x68..0x78];
-        let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
-        let tail = 0xA0.min(after.len())..after.len();
-        if self.map_changed || CONTENT.into_iter().chain([tail]).any(differs) {
-            self.content = Some(tid);
-        }
-        (self.all, self.map_changed) = (Some(tid), false);
-    }
 }
 
 /// How an inode counts in the quota files.

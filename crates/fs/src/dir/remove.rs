@@ -51,7 +51,7 @@ impl Volume {
         })
     }
 
-    /// As [`Volume::dir_set`], for an entry that was just found.
+    /// Makes an entry that was just found mean `target`; else as [`Volume::dir_remove`].
     pub(crate) fn dir_set_found(
         &self,
         handle: &Handle<'_>,

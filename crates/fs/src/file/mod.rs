@@ -13,9 +13,11 @@ pub(crate) mod content;
 mod inline;
 mod io;
 mod journaled;
+mod pieces;
 pub(crate) mod set_len;
 mod shift;
 mod sync;
+pub(crate) mod synced;
 mod whole;
 pub(crate) mod write;
 

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::file::File;
-use crate::inode::Synced;
+use crate::file::synced::Synced;
 use extant_base::{Result, Tid};
 
 impl File {

@@ -13,17 +13,17 @@
 //! there. A block that is new to the file is written whole, zeros around the caller's bytes: what
 //! it held before is never seen.
 
-use crate::data::{DataPath, zeros};
+use crate::data::DataPath;
 use crate::file::content::Content;
+use crate::file::pieces::Piece;
 use crate::inode::{Body, Inode};
 use crate::map::{LOGICAL_END, Run, Target};
 use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, Result};
+use extant_base::{Error, Ino, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use std::io::IoSlice;
 
 /// Most bytes that are written to the device while a handle waits for it.
 const UNDER_HANDLE: u64 = 256 << 10;
@@ -44,16 +44,6 @@ pub(crate) enum Place {
     At(u64),
     /// Behind its last byte, wherever that is when the write has its turn.
     End,
-}
-
-/// Blocks of the file that a step writes to.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    logical: u32,
-    len: u32,
-    block: BlockNr,
-    /// The blocks hold nothing of the file yet.
-    fresh: bool,
 }
 
 impl Volume {
@@ -406,46 +396,6 @@ impl Volume {
         (body.mtime, body.ctime) = (now, now);
         Ok(())
     }
-
-    /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is what the file had:
-    /// the rest of the block around it is written with zeros.
-    fn write_pieces(
-        &self,
-        path: DataPath<'_, '_>,
-        pieces: &[Piece],
-        size: u64,
-        pos: u64,
-        content: Content<'_>,
-    ) -> Result<()> {
-        let log2 = self.block_size().log2();
-        let end = pos + content.len() as u64;
-        // Bytes that are to be written together: from where, up to where, and they themselves.
-        let mut start = (BlockNr(0), 0);
-        let mut next = (u64::MAX, false);
-        let mut parts: Vec<IoSlice<'_>> = Vec::new();
-        for piece in pieces {
-            let first = u64::from(piece.logical) << log2;
-            let (from, to) = (pos.max(first), end.min(first + (u64::from(piece.len) << log2)));
-            if from >= to {
-                break;
-            }
-            let (lead, trail) = padding(piece.fresh, size, from, to, 1 << log2);
-            let at = (piece.block.0 << log2) + (from - lead as u64 - first);
-            // Only the journal cares for what was in a block before.
-            let fresh = piece.fresh && matches!(path, DataPath::Journal { .. });
-            if (at, fresh) != next {
-                self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)?;
-                parts.clear();
-                start = (BlockNr(at >> log2), (at & ((1 << log2) - 1)) as usize);
-            }
-            parts.extend((lead > 0).then(|| zeros(lead)));
-            let part = content.part((from - pos) as usize, (to - pos) as usize);
-            parts.extend(part.slices().map(IoSlice::new));
-            parts.extend((trail > 0).then(|| zeros(trail)));
-            next = (at + lead as u64 + (to - from) + trail as u64, fresh);
-        }
-        self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)
-    }
 }
 
 /// What a step writes, and where.
@@ -464,30 +414,6 @@ impl Plan<'_> {
         let n = end.checked_sub(self.pos).filter(|n| *n > 0)?;
         Some(usize::try_from(n).unwrap_or(usize::MAX).min(self.content.len()))
     }
-}
-
-impl Piece {
-    fn of(run: &Run) -> Option<Piece> {
-        match run.target {
-            Target::Written(block) => {
-                Some(Piece { logical: run.logical.0, len: run.len, block, fresh: false })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Zeros to write before and behind bytes `from..to` of a piece: to the borders of its blocks where
-/// they are fresh, and around the end of a file of `size` bytes.
-fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, usize) {
-    let before = from % block;
-    let behind = to.next_multiple_of(block) - to;
-    if fresh {
-        return (before as usize, behind as usize);
-    }
-    let gap = if size < from { (from - size).min(before) } else { 0 };
-    let tail = if size < to { behind } else { 0 };
-    (gap as usize, tail as usize)
 }
 
 fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32> {
