@@ -306,9 +306,10 @@ mod tests {
         assert_eq!(known.note(stream(16), GroupNr(1)), None);
         assert_eq!(known.note(stream(16), GroupNr(2)), Some((GroupNr(1), stream(16))));
         let let_go = (2..2000).filter_map(|n| known.note(stream(16 * n), GroupNr(3))).count();
-        assert_eq!(let_go, 1999 - STREAMS_A_SHARD);
+        let kept = SHARDS * STREAMS_A_SHARD;
+        assert_eq!(let_go, 1999 - kept);
         assert_eq!(known.note(Owner::Small(3), GroupNr(7)), None);
-        assert_eq!(known.take_all().len(), STREAMS_A_SHARD + 1);
+        assert_eq!(known.take_all().len(), kept + 1);
         assert_eq!(known.group_of(Owner::Small(3)), None);
     }
 }
