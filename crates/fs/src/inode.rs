@@ -221,12 +221,6 @@ impl Volume {
         self.inode_as(ino, Ask::Name)
     }
 
-    /// The inode of an orphan record: as [`Volume::inode`], with or without links.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
-    pub(crate) fn inode_unlinked_ok(&self, ino: Ino) -> Result<Arc<Inode>> {
-        self.inode_as(ino, Ask::Orphan)
-    }
-
     /// Any inode, for the engine's own use: the journal, quota files, the orphan file.
     pub(crate) fn inode_internal(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.inode_as(ino, Ask::Internal)
