@@ -12,22 +12,28 @@ use extant_testkit::extant::Extant;
 use extant_testkit::kernel_images::{CleanCase, CleanVolume, Maker};
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::manifest::{Look, Manifest};
+use std::path::Path;
 
-/// Changes a clean volume and has it judged.
+/// Changes a volume in every way there is; e2fsck finds nothing wrong with it then.
+pub fn change(img: &Path, journal: Option<&Path>) -> Result<(), String> {
+    let mut options = OpenOptions::new();
+    if let Some(journal) = journal {
+        options.journal_device(journal);
+    }
+    let fs = options.write(true).open(img).map_err(|e| format!("open to write: {e}"))?;
+    Busy::new(&fs, 1).all()?;
+    fs.close().map_err(|e| format!("close: {e}"))?;
+    e2fsck(img, journal).expect_clean().map_err(|e| format!("changed by extant: {e}"))
+}
+
+/// Changes a clean volume and has it judged by Linux, too.
 pub fn change_and_judge(
     extant: &Extant,
     case: &CleanCase,
     volume: &CleanVolume,
 ) -> Result<(), String> {
     let journal = volume.journal.as_deref();
-    let mut options = OpenOptions::new();
-    if let Some(journal) = journal {
-        options.journal_device(journal);
-    }
-    let fs = options.write(true).open(&volume.img).map_err(|e| format!("open to write: {e}"))?;
-    Busy::new(&fs, 1).all()?;
-    fs.close().map_err(|e| format!("close: {e}"))?;
-    e2fsck(&volume.img, journal).expect_clean()?;
+    change(&volume.img, journal)?;
     extant.expect_clean(&volume.img)?;
     let shown = match case.profiles.contains("encrypt") {
         true => extant.manifest_in_part(&volume.img)?,
