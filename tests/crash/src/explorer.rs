@@ -17,7 +17,7 @@ use crate::history::{History, Step};
 use crate::judges;
 use crate::make::Make;
 use crate::op::Op;
-use crate::record::record;
+use crate::record::{record, record_on};
 use crate::recovered::{Recovered, look, recover, recover_on};
 use crate::workload::Workload;
 use extant_blockdev::{CrashPlan, CrashState, MemoryDevice, Recorder};
@@ -199,6 +199,32 @@ impl Explorer {
     pub fn linux_agrees(&self, group: &str) -> Vec<String> {
         let kept = std::mem::take(&mut *self.linux.lock().unwrap_or_else(|e| e.into_inner()));
         judges::linux_agrees(group, &kept)
+    }
+
+    /// Crashes a run, lets another one begin on what that left, and explores what a cut could leave
+    /// of the second; `times` times, each from another state.
+    pub fn explore_next(
+        &self,
+        make: &Make,
+        (first, second): (&Workload, &Workload),
+        times: usize,
+    ) -> Result<Tally, Box<Failure>> {
+        let fail = |what| self.failure(make, first, None, what);
+        let history = catch(|| record(make, first)).map_err(fail)?;
+        let mut tally = Tally::default();
+        let mut draw = Rng::new(self.seed);
+        for _ in 0..times {
+            let cut = draw.below(history.log.len() + 1);
+            let Some(state) = self.plan(&history).cuts(cut..=cut).states().last() else { continue };
+            let again = catch(|| record_on(make, state.image.clone(), second));
+            let again = again.map_err(|what| self.failure(make, first, Some(&state), what))?;
+            let next = Workload {
+                name: format!("{} after {first}, {state}", second.name),
+                ops: second.ops.clone(),
+            };
+            tally += self.explore_history(make, &next, &again)?;
+        }
+        Ok(tally)
     }
 
     fn plan(&self, history: &History) -> CrashPlan {

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Longer than any run: nothing is committed because of the time.
-const NEVER: Duration = Duration::from_secs(86_400);
+/// How long the timer waits where threads run side by side: so short that its commits meet theirs.
+const SOON: Duration = Duration::from_millis(2);
 
 /// A clock that the run moves.
 #[derive(Debug, Default)]
@@ -48,24 +48,23 @@ pub fn record_over(
     workload: &Workload,
     over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
 ) -> Result<History, String> {
-    let run = Run::open(make, make.base(), over)?;
-    let mut track = Track::begin(&run, "/")?;
-    for (n, op) in workload.ops.iter().enumerate() {
-        run.clock.0.store(n + 1, Ordering::Relaxed);
-        track.step(n, op)?;
-    }
-    run.clock.0.store(workload.ops.len() + 1, Ordering::Relaxed);
-    let steps_and_views = track.end();
-    Ok(run.close(make, vec![steps_and_views])?.remove(0))
+    let run = Run::open(make, make.base(), None, over)?;
+    run.alone(make, workload)
+}
+
+/// As [`record()`], on what an earlier run left, crashed or not.
+pub fn record_on(make: &Make, base: MemoryDevice, workload: &Workload) -> Result<History, String> {
+    Run::open(make, base, None, |volume| volume)?.alone(make, workload)
 }
 
 /// Runs workloads side by side on one volume, a thread each, the `n`th in the directory `/tN` that is
-/// made for it before: all paths are below that. Afterwards the volume is closed.
+/// made for it before: all paths are below that. Commits come by the timer, too. Afterwards the volume
+/// is closed.
 ///
 /// `Err` as for [`record()`]. The log differs from run to run.
 pub fn record_parallel(make: &Make, workloads: &[Workload]) -> Result<Vec<History>, String> {
     let roots: Vec<String> = (0..workloads.len()).map(|n| format!("/t{n}")).collect();
-    let run = Run::open(make, with_directories(make, &roots)?, |volume| volume)?;
+    let run = Run::open(make, with_directories(make, &roots)?, Some(SOON), |volume| volume)?;
     let tracks = std::thread::scope(|scope| {
         let one = |(workload, root): (&Workload, &String)| {
             let (run, root, ops) = (&run, root.clone(), workload.ops.clone());
@@ -89,7 +88,7 @@ pub fn record_parallel(make: &Make, workloads: &[Workload]) -> Result<Vec<Histor
 
 /// A volume with these directories.
 fn with_directories(make: &Make, paths: &[String]) -> Result<MemoryDevice, String> {
-    let run = Run::open(make, make.base(), |volume| volume)?;
+    let run = Run::open(make, make.base(), None, |volume| volume)?;
     let mut setup = Applier::new(run.fs.clone());
     for path in paths {
         let made = setup.apply(0, &Op::Mkdir { path: path.clone(), mode: 0o755 });
@@ -112,6 +111,7 @@ impl Run {
     fn open(
         make: &Make,
         base: MemoryDevice,
+        interval: Option<Duration>,
         over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
     ) -> Result<Run, String> {
         let recorder = Arc::new(Recorder::new(base.clone()));
@@ -120,9 +120,21 @@ impl Run {
         let parts = make.parts(&recorder);
         let mut options = make.open_options(&parts);
         options.environment(Environment { clock: clock.clone(), chance });
-        options.write(true).one_transaction(make.one_transaction).commit_interval(NEVER);
+        options.write(true).one_transaction(make.one_transaction).commit_interval(interval);
         let fs = options.open_device(over(parts.volume)).map_err(|e| format!("open: {e}"))?;
         Ok(Run { base, recorder, clock, fs })
+    }
+
+    /// Does the workload and closes the volume.
+    fn alone(self, make: &Make, workload: &Workload) -> Result<History, String> {
+        let mut track = Track::begin(&self, "/")?;
+        for (n, op) in workload.ops.iter().enumerate() {
+            self.clock.0.store(n + 1, Ordering::Relaxed);
+            track.step(n, op)?;
+        }
+        self.clock.0.store(workload.ops.len() + 1, Ordering::Relaxed);
+        let recorded = track.end();
+        Ok(self.close(make, vec![recorded])?.remove(0))
     }
 
     /// Closes the volume; the closing is the last step of every track.

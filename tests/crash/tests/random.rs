@@ -1,6 +1,8 @@
 //! Random sequences on every kind of volume; e2fsck and Linux recover some of the states too.
 
-use extant_crash_tests::explorer::{Budget, Depth, Explorer};
+use std::io::Write;
+
+use extant_crash_tests::explorer::{Budget, Depth, Explorer, Tally};
 use extant_crash_tests::group::{effort, explore_all, seed};
 use extant_crash_tests::make::MAKES;
 use extant_crash_tests::random::workload;
@@ -17,6 +19,21 @@ fn sequences_of_operations_are_a_prefix_after_recovery() {
     let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50, 10)));
     let cases: Vec<_> = MAKES.iter().copied().flat_map(on).collect();
     explore_all("random", &explorer, &cases);
+}
+
+#[test]
+fn a_volume_that_crashed_is_used_and_crashes_again() {
+    require!(E2fsprogs);
+    let budget = Budget { depth: DEPTH, states: 60, cut_recoveries: (1, 4), e2fsck: 1, linux: 0 };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let mut tally = Tally::default();
+    for make in MAKES {
+        let (first, second) = (workload(seed() + 501, 40, 6), workload(seed() + 502, 25, 6));
+        let explored = explorer.explore_next(make, (&first, &second), 3 * effort());
+        tally += explored.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    // Past the capture of cargo test.
+    let _ = writeln!(std::io::stderr(), "next: {tally}");
 }
 
 #[test]
