@@ -108,6 +108,8 @@ pub(crate) enum Counted {
     Kept,
     /// No more, once it is stored: it is being released.
     Gone,
+    /// Not at all: it is being released before it was ever stored.
+    Never,
 }
 
 impl Deref for Body {

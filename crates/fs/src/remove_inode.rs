@@ -92,7 +92,11 @@ impl Volume {
         body.disk.size = 0;
         body.disk.dtime = now.max(1);
         (body.disk.uid, body.disk.gid) = (body.disk.uid & 0xFFFF, body.disk.gid & 0xFFFF);
-        body.counted = Counted::Gone;
+        body.counted = match body.counted {
+            // What its slot holds is of an inode before it.
+            Counted::New | Counted::Never => Counted::Never,
+            Counted::Kept | Counted::Gone => Counted::Gone,
+        };
         body.store(self, ino, handle)?;
         self.inodes.forget(ino);
         match self.free_inode(handle, ino, kind == FileKind::Directory) {

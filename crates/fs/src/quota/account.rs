@@ -149,8 +149,9 @@ impl Volume {
         let Some(quota) = self.quota.as_ref().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
-        let from = held.filter(|_| body.counted != Counted::New);
-        let to = (body.counted != Counted::Gone).then(|| Holding::of(&body.disk));
+        let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Gone));
+        let is_kept = matches!(body.counted, Counted::New | Counted::Kept);
+        let to = is_kept.then(|| Holding::of(&body.disk));
         if body.counted == Counted::New {
             body.counted = Counted::Kept;
         }
@@ -195,7 +196,7 @@ impl Volume {
         }
         // What was given to the body since it was last stored is not in the files yet.
         let stored = match body.counted {
-            Counted::New => 0,
+            Counted::New | Counted::Never => 0,
             _ => {
                 let (block, place) = self.inode_slot(ino)?;
                 let held = Holding::of_slot(&block.read()[place], ino, &self.inode_format);
