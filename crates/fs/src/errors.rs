@@ -99,6 +99,19 @@ impl Volume {
         }
     }
 
+    /// Notes the damage that stopped a step which can be left half done; other errors are passed on.
+    ///
+    /// Locks: takes `Leaf`.
+    pub(crate) fn pass_over(&self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error @ Error::Corrupt { .. }) => {
+                self.note_error(&error);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Runs what a caller asked for. Damage that it answers with is noted and written down: every
     /// public call goes through here, or through one that does.
     ///

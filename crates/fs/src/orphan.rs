@@ -298,9 +298,20 @@ impl Volume {
         let end = self.release_end_credits();
         let mut handle = self.journal.start(end)?;
         let range = if self.has_map(body) { 0..LOGICAL_END } else { 0..0 };
-        let done = self
-            .unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()))
-            .and_then(|()| self.xattr_drop_values(ino, body, &mut handle, end));
+        let mut done = self.unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()));
+        if let Err(error @ Error::Corrupt { .. }) = &done {
+            // What is left of the map stays allocated until a checker gives it back.
+            self.note_error(error);
+            self.init_map(&mut body.disk);
+            done = Ok(());
+        }
+        let mut done = done.and_then(|()| self.xattr_drop_values(ino, body, &mut handle, end));
+        if let Err(error @ Error::Corrupt { .. }) = &done {
+            self.note_error(error);
+            body.disk.file_acl = None;
+            body.xattr_tail_mut(self).fill(0);
+            done = Ok(());
+        }
         if let Err(error) = done {
             body.store(self, ino, &handle)?;
             return Err(error);

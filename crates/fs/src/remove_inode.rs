@@ -67,9 +67,10 @@ impl Volume {
     /// Frees everything an inode holds, and its number: the last step of an unlink, or of orphan
     /// processing.
     ///
-    /// The slot is stored here. The caller has taken the inode off every orphan record. Errors:
-    /// `Corrupt` (what was freed so far stays freed), `Device`. Locks: the inode's is held; takes
-    /// those of value inodes, and `Group`.
+    /// The slot is stored here. The caller has taken the inode off every orphan record. What cannot be
+    /// freed because something is damaged is noted and stays allocated until a checker gives it back:
+    /// a record would lead whoever opens the volume next to the same damage. Errors: `Device`. Locks:
+    /// the inode's is held; takes those of value inodes, and `Group`.
     pub(crate) fn release_inode(
         &self,
         handle: &Handle<'_>,
@@ -78,14 +79,14 @@ impl Volume {
     ) -> Result<()> {
         let kind = body.file_kind();
         if self.has_map(body) {
-            match self.content_is_metadata(body) {
-                false => self.unmap(ino, body, handle, 0..LOGICAL_END)?,
-                true => self.unmap_content(handle, ino, body, 0)?,
-            }
+            self.pass_over(match self.content_is_metadata(body) {
+                false => self.unmap(ino, body, handle, 0..LOGICAL_END),
+                true => self.unmap_content(handle, ino, body, 0),
+            })?;
         }
         // A value has no attributes, whatever its slot says.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
-            self.xattr_release_all(handle, ino, body)?;
+            self.pass_over(self.xattr_release_all(handle, ino, body))?;
         }
         let now = u32::try_from(self.environment.now().sec).unwrap_or(u32::MAX);
         body.disk.links = 0;
@@ -99,15 +100,7 @@ impl Volume {
         };
         body.store(self, ino, handle)?;
         self.inodes.forget(ino);
-        match self.free_inode(handle, ino, kind == FileKind::Directory) {
-            // The slot says that it is deleted; a checker gives the number back. An orphan record
-            // would lead whoever opens the volume next to the same damage.
-            Err(error @ Error::Corrupt { .. }) => {
-                self.note_error(&error);
-                Ok(())
-            }
-            done => done,
-        }
+        self.pass_over(self.free_inode(handle, ino, kind == FileKind::Directory))
     }
 
     /// Cuts a regular file to `new_size` bytes, or lengthens it with a hole.

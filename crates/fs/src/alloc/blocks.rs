@@ -140,10 +140,7 @@ impl Volume {
             if self.group(nr).is_bad(Map::Blocks) {
                 continue;
             }
-            match self.free_in(handle, nr, span) {
-                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
-                done => done?,
-            }
+            self.pass_over(self.free_in(handle, nr, span))?;
         }
         Ok(())
     }

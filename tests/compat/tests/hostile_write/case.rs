@@ -3,7 +3,7 @@
 use crate::bounded::Bounded;
 use crate::damage::damage;
 use crate::script;
-use crate::volume::{Kind, Rich};
+use crate::volume::Rich;
 use extant::{Error, Filesystem, OpenOptions, Site, What};
 use extant_testkit::command::run;
 use extant_testkit::damaged::DamagedImage;
@@ -28,13 +28,13 @@ const READ_MAX: u64 = 4 << 20;
 pub fn generated(rich: &Rich, seed: u64) {
     let mut rng = Rng::new(seed ^ rich.name.len() as u64);
     let mut bytes = rich.bytes.clone();
-    let (kind, what) = damage(rich, &mut bytes, &mut rng);
+    let what = damage(rich, &mut bytes, &mut rng);
     println!("\ncase {}:{seed}: {what}", rich.name);
     if bytes == rich.bytes {
         return;
     }
     let right = read_all(&open_memory(&rich.bytes).expect("the volume before"), "/keep");
-    judge(&bytes, seed, &right, rich.checksummed, kind);
+    judge(&bytes, seed, &right, rich.checksummed);
 }
 
 /// An image that came damaged: nothing is known of what it should hold.
@@ -44,10 +44,10 @@ pub fn image(image: &DamagedImage) {
     let path = scratch.file("image");
     image.unpack(&path).expect("it unpacks");
     let bytes = std::fs::read(&path).expect("it is there");
-    judge(&bytes, 1, &Content::new(), false, Kind::Superblock);
+    judge(&bytes, 1, &Content::new(), false);
 }
 
-fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool, kind: Kind) {
+fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool) {
     keep_as("before", bytes);
     let scratch = Scratch::new();
     let path = scratch.file("image");
@@ -73,7 +73,7 @@ fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool, kind: Kind
     let fs = Filesystem::open(&path).expect("it is mended");
     let left = same(&survives, &read_all(&fs, "/keep"));
     let lost: Vec<&String> = survives.keys().filter(|path| !left.contains_key(*path)).collect();
-    assert!(lost.is_empty(), "spread: {kind:?} damaged, {lost:?} lost");
+    assert!(lost.is_empty(), "spread: {lost:?} lost");
 }
 
 /// Opens the volume to write and runs the script; what is on the device then, or `None` where it

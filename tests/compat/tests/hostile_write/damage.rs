@@ -1,10 +1,16 @@
-//! One damage of one structure, decided by a seed.
+//! Damage of one structure, or of a few, decided by a seed.
 
 use crate::volume::{Kind, Place, Rich};
 use extant_testkit::rng::Rng;
 
-/// Damages one structure of `bytes`; what was done to which.
-pub fn damage(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> (Kind, String) {
+/// Damages one structure of `bytes`, sometimes two or three; what was done to which.
+pub fn damage(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
+    let times = [1, 1, 1, 2, 3][rng.below(5)];
+    let all: Vec<String> = (0..times).map(|_| damage_one(rich, bytes, rng)).collect();
+    all.join("; ")
+}
+
+fn damage_one(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
     let place = pick(rich, rng);
     let other = rich.places[rng.below(rich.places.len())];
     let at = place.at + rng.below(place.len);
@@ -48,7 +54,7 @@ pub fn damage(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> (Kind, String) {
             format!("{len} bytes at {} as at {} ({:?})", place.at, other.at, other.kind)
         }
     };
-    (place.kind, format!("{}: {:?}: {what}", rich.name, place.kind))
+    format!("{:?}: {what}", place.kind)
 }
 
 /// A kind first, then one of it: there are many more directories than superblocks.
