@@ -72,6 +72,12 @@ mod held {
             });
             Mark(rank)
         }
+
+        /// Of a lock that was free for certain, so that taking it could not wait.
+        pub fn note(rank: Rank, at: &'static Location<'static>) -> Mark {
+            HELD.with_borrow_mut(|held| held.push((rank, at)));
+            Mark(rank)
+        }
     }
 
     impl Drop for Mark {
@@ -94,6 +100,11 @@ mod held {
     impl Mark {
         #[inline(always)]
         pub fn take(_: Rank, _: bool, _: &'static Location<'static>) -> Mark {
+            Mark
+        }
+
+        #[inline(always)]
+        pub fn note(_: Rank, _: &'static Location<'static>) -> Mark {
             Mark
         }
     }
@@ -250,6 +261,15 @@ impl<T: ?Sized> RwLock<T> {
     pub fn try_write_second(&self) -> Option<WriteGuard<'_, T>> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
         Some(WriteGuard { inner: self.inner.try_write()?, _mark: mark })
+    }
+
+    /// Exclusive access to what no other thread knows yet, whatever the caller holds: nothing is
+    /// waited for. Panics when somebody does know it.
+    #[track_caller]
+    pub fn write_unshared(&self) -> WriteGuard<'_, T> {
+        let mark = held::Mark::note(self.rank, Location::caller());
+        let inner = self.inner.try_write().expect("a lock that nobody knows is free");
+        WriteGuard { inner, _mark: mark }
     }
 
     /// Waits for exclusive access while holding another lock of the same rank. The caller keeps

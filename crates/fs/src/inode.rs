@@ -18,7 +18,7 @@ use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
-use extant_base::{Ino, Result, Site, What};
+use extant_base::{Error, Ino, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
@@ -263,6 +263,24 @@ impl Volume {
         }
     }
 
+    /// What is told of an inode number that a caller kept: while others change the volume, one
+    /// without links is no damage.
+    pub(crate) fn stale(&self, error: Error) -> Error {
+        match error {
+            Error::Corrupt { what: What::InodeUnlinked, .. } if self.mode.is_open_to_write() => {
+                Error::NotFound
+            }
+            error => error,
+        }
+    }
+
+    /// The inode that a listing named, for one look.
+    ///
+    /// Errors: `NotFound` where its name went away since; those of [`Volume::peek_inode`].
+    pub(crate) fn peek_listed(&self, ino: Ino) -> Result<Body> {
+        self.peek_inode(ino, Ask::Name).map_err(|error| self.stale(error))
+    }
+
     /// The inode's fields for one look, without keeping it in the table: for scans of many.
     ///
     /// Checks as [`Volume::inode_as`] does. Locks: takes `Inode` (shared): the caller holds none.
@@ -424,10 +442,16 @@ impl InodeTable {
     /// Puts in an inode that was just made, in place of whatever bore its number before.
     pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(ino, body));
-        let mut shard = self.shard(ino).lock();
-        shard.inodes.insert(ino.get(), Arc::clone(&inode));
-        self.sweep(&mut shard);
+        self.put(ino, &inode);
         inode
+    }
+
+    /// Puts in an inode that is being made, in place of whatever bore its number before. Its maker
+    /// has it locked: who finds it by a stale number waits.
+    pub(crate) fn put(&self, ino: Ino, inode: &Arc<Inode>) {
+        let mut shard = self.shard(ino).lock();
+        shard.inodes.insert(ino.get(), Arc::clone(inode));
+        self.sweep(&mut shard);
     }
 
     /// Takes an inode out that was freed: whoever asks next reads it anew.

@@ -7,7 +7,6 @@
 
 use crate::dir::read::{Entry, Position};
 use crate::filesystem::Filesystem;
-use crate::inode::Ask;
 use crate::metadata::Metadata;
 use crate::names::hold::InodeHold;
 use extant_base::{Error, Ino, Result};
@@ -136,7 +135,7 @@ impl DirEntry {
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().noting(|| {
-            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })
     }

@@ -24,6 +24,8 @@ pub(crate) struct Staged {
     over: Arc<Overlay<Arc<dyn BlockDevice>>>,
     log: Option<(Log, Recovery)>,
     block_size: BlockSize,
+    /// A step stopped half-way home.
+    failed: bool,
 }
 
 impl Staged {
@@ -34,7 +36,7 @@ impl Staged {
         block_size: BlockSize,
     ) -> Staged {
         let over = Arc::new(Overlay::new(Arc::clone(&home)));
-        Staged { home, over, log, block_size }
+        Staged { home, over, log, block_size, failed: false }
     }
 
     /// The device below.
@@ -109,10 +111,12 @@ impl Staged {
     }
 
     fn append(&mut self, blocks: &[BlockNr], now: (u64, u32)) -> Result<bool> {
-        match &mut self.log {
+        let done = match &mut self.log {
             Some((log, recovery)) => log.append(&self.home, recovery, &self.over, blocks, now),
             None => Ok(false),
-        }
+        };
+        self.failed |= done.is_err();
+        done
     }
 
     /// Settles what waits and makes `log`, which is empty, the volume's log from then on.
@@ -130,7 +134,9 @@ impl Staged {
     ) -> Result<()> {
         let blocks = self.changed_blocks(block_count)?;
         let (home, over) = (&self.home, &self.over);
-        if !log.append_after(home, &mut recovery, over, &blocks, now, switch)? {
+        let done = log.append_after(home, &mut recovery, over, &blocks, now, switch);
+        self.failed |= done.is_err();
+        if !done? {
             return Err(Error::NotSupported(
                 "the change is larger than the journal: give the volume a larger one first",
             ));
@@ -140,7 +146,13 @@ impl Staged {
         Ok(())
     }
 
-    fn write_home(&self, blocks: &[BlockNr]) -> Result<()> {
+    fn write_home(&mut self, blocks: &[BlockNr]) -> Result<()> {
+        let done = self.copy_home(blocks);
+        self.failed |= done.is_err();
+        done
+    }
+
+    fn copy_home(&self, blocks: &[BlockNr]) -> Result<()> {
         for block in blocks {
             let mut bytes = vec![0; self.block_size.bytes()];
             let at = self.block_size.start_of(*block);
@@ -173,7 +185,12 @@ impl Staged {
     }
 
     /// Marks the log empty; everything is durable at home. What waits is not settled.
+    ///
+    /// Errors: `NotSupported` where a step stopped half-way home: the log is what mends that.
     pub(crate) fn empty_log(&mut self) -> Result<()> {
+        if self.failed {
+            return Err(Error::NotSupported("a change did not come home: recover the volume"));
+        }
         match &mut self.log {
             Some((log, recovery)) => log.finish(&self.home, recovery),
             None => self.home.flush(),

@@ -9,7 +9,6 @@
 //! damaged volume cannot lead round in circles or multiply its tree.
 
 use crate::filesystem::Filesystem;
-use crate::inode::Ask;
 use crate::metadata::Metadata;
 use crate::read_dir::{DirEntry, ReadDir};
 use extant_base::{Error, Ino, Result, Site, What};
@@ -88,7 +87,7 @@ impl WalkEntry {
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().noting(|| {
-            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })
     }
@@ -102,7 +101,7 @@ impl WalkEntry {
     pub fn read_link(&self) -> Result<PathBuf> {
         self.fs.volume().noting(|| {
             use std::os::unix::ffi::OsStringExt;
-            let body = self.fs.volume().peek_inode(self.ino, Ask::Name)?;
+            let body = self.fs.volume().peek_listed(self.ino)?;
             let target = self.fs.volume().symlink_target(self.ino, &body)?;
             Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
         })

@@ -413,3 +413,30 @@ fn a_panic_inside_a_handle_aborts() {
     assert!(matches!(journal.sync(), Err(Error::Aborted { .. })));
     assert!(device.content() == log.image);
 }
+
+#[test]
+fn a_commit_covers_a_block_that_a_running_handle_was_first_to_change() {
+    let log = empty_log(V3, 1);
+    let device = log.device();
+    let journal = journal_on(&log, &device, options());
+    let (changed, stopped) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let first = journal.start(Credits::blocks(1)).unwrap();
+            put(&first, 3, 1);
+            changed.wait();
+            // The other handle changes the same block and stops, and its thread asks for a commit.
+            stopped.wait();
+            std::thread::yield_now();
+            first.stop().unwrap();
+        });
+        changed.wait();
+        let tid = change(&journal, &[3], 2);
+        stopped.wait();
+        journal.commit(tid).unwrap();
+        assert!(journal.is_durable(tid));
+    });
+    drop(journal);
+    recover(&log, &device);
+    assert!(home(&*device, 3) == stamp(2));
+}

@@ -12,7 +12,7 @@
 use crate::block::{Block, Content, Join, Seq};
 use crate::journal::Journal;
 use extant_base::lock::{Rank, RankMark};
-use extant_base::{BlockNr, Result, Tid};
+use extant_base::{BlockNr, Error, Result, Tid};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub(crate) struct Done {
     pub(crate) revoked: Vec<BlockNr>,
     /// Of those, what was cached: their older copies count until the transaction is durable.
     pub(crate) forgotten: Vec<Arc<Block>>,
+    /// It changed a block that another handle of the transaction had changed before.
+    pub(crate) again: bool,
 }
 
 /// Permission to change a block. Dropping it stops it; a panic that drops it aborts the journal,
@@ -256,6 +258,12 @@ impl<'j> Handle<'j> {
         !self.journal.is_off()
     }
 
+    /// `ReadOnly` after a restart that found the journal closed: the handle is in no transaction.
+    #[inline]
+    pub(crate) fn refuse_if_stopped(&self) -> Result<()> {
+        if self.stopped.get() && self.has_log() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
     /// Makes a block part of this handle's transaction. The caller holds its byte lock
     /// exclusively.
     #[inline]
@@ -265,11 +273,15 @@ impl<'j> Handle<'j> {
         if join != Join::Gone {
             self.audit.count(block.nr, self.credits.get().blocks);
         }
-        if let Join::New { was_dirty } = join {
-            if was_dirty {
-                self.journal.cache().sub_dirty_bytes();
+        match join {
+            Join::New { was_dirty } => {
+                if was_dirty {
+                    self.journal.cache().sub_dirty_bytes();
+                }
+                self.done.borrow_mut().joined.push(Arc::clone(block));
             }
-            self.done.borrow_mut().joined.push(Arc::clone(block));
+            Join::Again => self.done.borrow_mut().again = true,
+            Join::Gone => {}
         }
     }
 }

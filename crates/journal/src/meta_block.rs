@@ -47,6 +47,7 @@ impl MetaBlock {
     /// change spends one of the handle's credits. Errors: `Aborted`.
     pub fn write<'m>(&'m self, handle: &'m Handle<'_>) -> Result<MetaMut<'m>> {
         handle.journal().cache().refuse_if_aborted()?;
+        handle.refuse_if_stopped()?;
         Ok(MetaMut { block: &self.block, handle })
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Running {
     pub(crate) blocks: Vec<Arc<Block>>,
     pub(crate) revoked: Vec<BlockNr>,
     pub(crate) forgotten: Vec<Arc<Block>>,
+    /// A stopped handle has changed a block, maybe one that a running handle was first to change.
+    changed: bool,
     /// When the first change came.
     since: Option<Instant>,
     /// The background has been told that it is large.
@@ -72,6 +74,7 @@ impl Running {
             blocks: Vec::new(),
             revoked: Vec::new(),
             forgotten: Vec::new(),
+            changed: false,
             since: None,
             told: false,
         }
@@ -79,7 +82,7 @@ impl Running {
 
     /// Whether no stopped handle has changed anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.revoked.is_empty()
+        !self.changed && self.blocks.is_empty() && self.revoked.is_empty()
     }
 
     /// Whether nobody can change anything in it without starting.
@@ -310,6 +313,7 @@ impl Transactions {
         running.blocks.append(&mut done.joined);
         running.revoked.append(&mut done.revoked);
         running.forgotten.append(&mut done.forgotten);
+        running.changed |= std::mem::take(&mut done.again);
         if running.since.is_none() && !running.is_empty() {
             running.since = Some(Instant::now());
         }

@@ -241,6 +241,7 @@ impl Volume {
         let now = self.environment.now();
         let done = change(body, &mut handle);
         (body.mtime, body.ctime) = (now, now);
+        body.synced.map_changed = true;
         body.store(self, ino, &handle)?;
         handle.stop()?;
         done

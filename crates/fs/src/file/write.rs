@@ -19,7 +19,7 @@ use crate::file::pieces::Piece;
 use crate::inode::{Body, Inode};
 use crate::map::{LOGICAL_END, Run, Target};
 use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use extant_base::{BlockNr, Error, Ino, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -369,6 +369,12 @@ impl Volume {
             let range = piece.logical..piece.logical + piece.len;
             if self.more_credits(handle, self.unmap_credits(body)).is_err() {
                 return;
+            }
+            if self.journals_data(body) {
+                // What was joined before the failure must not go home to a later owner.
+                for n in 0..u64::from(piece.len) {
+                    handle.forget(BlockNr(piece.block.0 + n));
+                }
             }
             let _ = match body.disk.has_extents() {
                 true => self.convert(ino, body, handle, range, ExtentState::Unwritten),

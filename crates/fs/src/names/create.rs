@@ -137,9 +137,13 @@ impl Volume {
         }
         let now = new.time.unwrap_or_else(|| self.environment.now());
         let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
+        self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle =
             self.journal.start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
-        let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        let inode = Arc::new(Inode::new(ino, made));
+        let mut made = inode.body.write_unshared();
+        self.inodes.put(ino, &inode);
         let done = made
             .store(self, ino, &handle)
             .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, spot, name, ino, content));
@@ -154,7 +158,8 @@ impl Volume {
         }
         body.store(self, dir.ino, &handle)?;
         handle.stop()?;
-        Ok(Held::new(self, self.inodes.insert_new(ino, made)))
+        drop(made);
+        Ok(Held::new(self, inode))
     }
 
     /// Makes a file without a name in the neighbourhood of directory `dir`; it is released when
@@ -171,8 +176,13 @@ impl Volume {
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, None))?;
-        let (ino, mut made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
+        let inode = Arc::new(Inode::new(ino, made));
+        inode.unlinked.store(true, Ordering::Release);
+        inode.nameable.store(true, Ordering::Release);
+        let mut made = inode.body.write_unshared();
         made.disk.links = 0;
+        self.inodes.put(ino, &inode);
         let done =
             self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, ino, &handle));
         if let Err(error) = done {
@@ -181,10 +191,8 @@ impl Volume {
             return Err(error);
         }
         handle.stop()?;
-        let inode = self.inodes.insert_new(ino, made);
-        inode.unlinked.store(true, Ordering::Release);
-        inode.nameable.store(true, Ordering::Release);
-        Ok(Held::new(self, Arc::clone(&inode)))
+        drop(made);
+        Ok(Held::new(self, inode))
     }
 
     /// Where `name` can stand in directory `dir`.

@@ -133,6 +133,7 @@ impl Volume {
     pub(super) fn is_quick_to_release(&self, body: &Body) -> bool {
         if body.disk.file_acl.is_some()
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA)
+            || self.journals_data(body)
             || (self.has_incompat(Incompat::EA_INODE) && self.may_have_xattrs(body))
         {
             return false;

@@ -61,7 +61,8 @@ impl Deref for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.inode.let_go() {
+        // A thread that panics may hold any lock; the orphan's record stays.
+        if self.inode.let_go() && !std::thread::panicking() {
             self.volume.orphan_finish(&self.inode);
         }
     }
@@ -102,7 +103,8 @@ impl Drop for InodeHold {
             // Nobody is left to grow the file; who comes meanwhile only loses room that was kept.
             self.fs.volume().discard_preallocation(self.inode.ino);
         }
-        if self.inode.let_go() {
+        // A thread that panics may hold any lock; the orphan's record stays.
+        if self.inode.let_go() && !std::thread::panicking() {
             self.fs.volume().orphan_finish(&self.inode);
         }
     }
@@ -115,7 +117,7 @@ impl Volume {
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Held<'_>> {
         let body = dir.read();
         let view = self.dir(dir.ino, &body)?;
-        if body.disk.links == 0 && !matches!(name, b"." | b"..") {
+        if body.disk.links == 0 && name != b"." {
             return Err(Error::NotFound);
         }
         let found = view.lookup(name)?;
@@ -127,7 +129,7 @@ impl Volume {
     /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
     /// name. Locks: takes `Inode` (shared).
     pub(crate) fn hold_ino(&self, ino: Ino) -> Result<Held<'_>> {
-        let inode = self.inode(ino)?;
+        let inode = self.inode(ino).map_err(|error| self.stale(error))?;
         let body = inode.read();
         if body.disk.links == 0 {
             return Err(Error::NotFound);

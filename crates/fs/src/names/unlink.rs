@@ -101,8 +101,7 @@ impl Volume {
             match self.release_inode(handle, target.ino, body) {
                 Ok(()) => return Ok(()),
                 // What is left of it is an orphan.
-                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
-                Err(error) => return Err(error),
+                Err(error) => self.note_error(&error),
             }
         }
         target.unlinked.store(true, Ordering::Release);

@@ -152,9 +152,12 @@ impl Volume {
         let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Gone));
         let is_kept = matches!(body.counted, Counted::New | Counted::Kept);
         let to = is_kept.then(|| Holding::of(&body.disk));
-        if body.counted == Counted::New {
-            body.counted = Counted::Kept;
-        }
+        // What is stored again is not counted again.
+        body.counted = match body.counted {
+            Counted::New => Counted::Kept,
+            Counted::Gone => Counted::Never,
+            counted => counted,
+        };
         if from == to {
             return Ok(());
         }

@@ -100,8 +100,14 @@ pub fn resize(path: impl AsRef<Path>, size: Size, progress: Progress<'_>) -> Res
     let done = run(&device, size, &Environment::default(), lengthen, progress);
     let bytes = match &done {
         Ok(done) => done.to_blocks * done.block_bytes as u64,
-        // What was made longer in vain.
-        Err(_) => before,
+        // What was made longer in vain; a volume that has its new size already needs it, and one
+        // that needs recovery may get it.
+        Err(_) => match crate::volume::read_superblock(&*device, None) {
+            Ok(sb) if !sb.needs_recovery() && sb.blocks_count << sb.block_size.log2() <= before => {
+                before
+            }
+            _ => u64::MAX,
+        },
     };
     let asked_for_device = size == Size::Device;
     if !file.is_block_device() && file.len() > bytes && !asked_for_device {
