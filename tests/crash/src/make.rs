@@ -93,6 +93,12 @@ impl Make {
         self.block_bytes
     }
 
+    /// Whether values of attributes may lie in inodes of their own. e2fsck 1.47 frees an orphan and
+    /// leaves such values behind.
+    pub fn has_value_inodes(&self) -> bool {
+        self.features.contains("ea_inode")
+    }
+
     /// Whether its journal is on a device of its own.
     pub fn has_external_journal(&self) -> bool {
         self.journal_mib > 0

@@ -14,6 +14,8 @@ pub struct Recovered {
     pub device: Arc<MemoryDevice>,
     /// What it shows.
     pub view: View,
+    /// Inodes without a name that the recovery freed.
+    pub orphans_freed: u64,
 }
 
 /// Recovers `image` for good, reads all of it and checks it.
@@ -22,23 +24,23 @@ pub struct Recovered {
 /// checker finds damage, or when a file ends in a block that was taken as it was found.
 pub fn recover(make: &Make, image: MemoryDevice) -> Result<Recovered, String> {
     let device = Arc::new(image);
-    recover_on(make, &device)?;
+    let orphans_freed = recover_on(make, &device)?;
     let view = look(make, &device)?;
     if let Some(ino) = view.stale_tail(&*device, make.block_bytes()).map_err(|e| e.to_string())? {
         return Err(format!("inode {ino}: stale bytes behind its end"));
     }
-    Ok(Recovered { device, view })
+    Ok(Recovered { device, view, orphans_freed })
 }
 
-/// Recovers the volume on a device.
-pub fn recover_on<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<(), String> {
+/// Recovers the volume on a device. Returns how many inodes without a name it freed.
+pub fn recover_on<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<u64, String> {
     let parts = make.parts(device);
     let mut options = make.open_options(&parts);
     let report = options.write(true).recover_device_in_place(parts.volume);
     let report = report.map_err(|e| format!("recovery: {e}"))?;
     match report.problems.first() {
         Some(problem) => Err(format!("recovery passed over: {problem}")),
-        None => Ok(()),
+        None => Ok(report.orphans_freed),
     }
 }
 
