@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(decoded(b"0sAQI=").unwrap(), [1, 2]);
         assert!(decoded(b"0x0").is_err() && decoded(b"0s!").is_err());
         for len in 0..20 {
-            let bytes: Vec<u8> = (0..len).map(|n| n * 37).collect();
+            let bytes: Vec<u8> = (0..len).map(|n: u8| n.wrapping_mul(37)).collect();
             assert_eq!(unbase64(base64(&bytes).as_bytes()).unwrap(), bytes);
         }
     }
