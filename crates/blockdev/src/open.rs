@@ -13,9 +13,11 @@
 use crate::direct::DirectFile;
 use crate::file::FileDevice;
 use extant_base::{ByteOffset, Error, IoOp, Result};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,8 +63,8 @@ impl FileOptions {
 
     /// Opens a regular file or block device that exists.
     ///
-    /// Errors: [`Error::Busy`] when somebody else uses it, which includes a mounted block device
-    /// opened for writing; [`Error::Invalid`] when it is neither a file nor a block device;
+    /// Errors: [`Error::Busy`] when somebody else uses it, which includes a mounted block device,
+    /// and a file mounted through a loop device, opened for writing; [`Error::Invalid`] when it is neither a file nor a block device;
     /// [`Error::Device`] for what the system says.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
@@ -76,6 +78,9 @@ impl FileOptions {
         let file = options.open(path).map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
         self.take_lock(&file)?;
+        if self.write && self.lock && kind == Kind::File && is_loop_mounted(&file) {
+            return Err(Error::Busy);
+        }
         self.finish(file, kind)
     }
 
@@ -158,6 +163,22 @@ const OWN_LEN: &str = "a block device has a length of its own: open it for writi
 enum Kind {
     File,
     BlockDevice,
+}
+
+/// Whether the kernel has the file mounted through a loop device, or a partition of one. What the
+/// system does not tell counts as no.
+fn is_loop_mounted(file: &File) -> bool {
+    let Ok(own) = file.metadata() else { return false };
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
+    mounts.lines().filter_map(|line| line.split(' ').nth(2)).any(|numbers| {
+        let device = Path::new("/sys/dev/block").join(numbers);
+        ["loop/backing_file", "../loop/backing_file"].iter().any(|place| {
+            let Ok(backing) = fs::read(device.join(place)) else { return false };
+            let path = Path::new(OsStr::from_bytes(backing.trim_ascii_end()));
+            fs::metadata(path)
+                .is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
+        })
+    })
 }
 
 fn kind_of(metadata: &fs::Metadata) -> Result<Kind> {

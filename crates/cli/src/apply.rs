@@ -89,20 +89,25 @@ impl<'a> Apply<'a> {
         self.entries += 1;
         let there = self.change.look(path)?;
         if node.kind.is_directory() {
+            let is_link = there.as_ref().is_some_and(|there| there.is_symlink());
             let stays = match &there {
                 Some(there) if there.is_dir() => true,
-                // What only a path implies is no wish to replace a link to a directory.
-                Some(there) if there.is_symlink() && node.is_implied() => {
+                // What only a path implies is no wish to replace a link to a directory; nor is a
+                // copy of directories, which would lose all that is behind /lib.
+                Some(_) if is_link && (node.is_implied() || !self.over_directories) => {
                     self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir())
                 }
                 _ => false,
             };
             if !stays {
+                if there.is_some() && !self.over_directories {
+                    return Err(self.change.refuse(path, "is no directory: remove it first"));
+                }
                 self.remove(path)?;
                 self.change.at(path, |fs| fs.create_dir(as_path(path), &new_file(&node.meta)))?;
             }
             self.names(id, path)?;
-            return match stays && node.is_implied() {
+            return match stays && (node.is_implied() || is_link) {
                 true => Ok(()),
                 false => self.attributes(id, path),
             };

@@ -54,6 +54,18 @@ fn put_copies_files_directories_and_standard_input() {
     assert_eq!(succeed(at, &["cat", "a.img", "/copy/inner/link"]), "host\n");
     assert_clean(&at.join("a.img"));
 
+    // A copied directory goes behind a link to one, and not over a file.
+    succeed(at, &["mkdir", "-p", "a.img", "/usr/lib"]);
+    succeed(at, &["ln", "-s", "a.img", "usr/lib", "/lib"]);
+    fs::create_dir_all(at.join("over/lib")).unwrap();
+    fs::write(at.join("over/lib/new"), "n").unwrap();
+    succeed(at, &["put", "-r", "a.img", "over/.", "/"]);
+    assert_eq!(succeed(at, &["cat", "a.img", "/usr/lib/new"]), "n");
+    fs::create_dir_all(at.join("wrong/piped")).unwrap();
+    let why = fail(at, 1, &["put", "-r", "a.img", "wrong/.", "/"]);
+    assert_eq!(why, "a.img: /piped: is no directory: remove it first");
+    assert_clean(&at.join("a.img"));
+
     let why = fail(at, 1, &["put", "a.img", "src", "/copy"]);
     assert_eq!(why, "src: is a directory: use -r");
     let why = fail(at, 1, &["put", "a.img", "new", "host", "/etc/hostname"]);

@@ -142,9 +142,12 @@ impl Shrink<'_> {
                 let handle = self.volume.journal.start(CREDITS)?;
                 let held = cache.get(block)?;
                 let held = held.write(&handle)?;
+                // Looked up before: with a block's bytes in hand no other block can be had.
+                let first = self.volume.map(dir, &body, extant_base::LogicalBlock(0), 1)?;
+                let is_first = first.target.block() == Some(block);
                 let mut bytes = held.bytes_mut();
                 bytes[offset..offset + 4].copy_from_slice(&word);
-                self.seal_directory_block(dir, &body, block, offset, &mut bytes)?;
+                self.seal_directory_block(dir, &body, (block, is_first), offset, &mut bytes)?;
             }
         }
         Ok(())
@@ -159,7 +162,7 @@ impl Shrink<'_> {
         &self,
         dir: Ino,
         body: &Body,
-        block: extant_base::BlockNr,
+        (block, is_first): (extant_base::BlockNr, bool),
         offset: usize,
         bytes: &mut [u8],
     ) -> Result<()> {
@@ -169,8 +172,7 @@ impl Shrink<'_> {
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
         // An index root names "." and ".." only, and stands in the first block, which a leaf of an
         // indexed directory never does.
-        let first = self.volume.map(dir, body, extant_base::LogicalBlock(0), 1)?;
-        if indexed && first.target.block() == Some(block) {
+        if indexed && is_first {
             let large = self.volume.has_incompat(extant_ondisk::features::Incompat::LARGEDIR);
             IndexMut::root(bytes, &format, levels_max(large), seed, at)?.set_checksum();
             return Ok(());
