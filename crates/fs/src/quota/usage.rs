@@ -81,7 +81,8 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, `Corrupt`, `Device`.
     pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {
-        for (kind, ino) in quota_inodes(&self.superblock.read().clone()) {
+        let superblock = self.superblock.read().clone();
+        for (kind, ino) in quota_inodes(&superblock) {
             let content = usage.file(kind);
             let blocks = self.block_size().blocks_for(content.len() as u64);
             let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
