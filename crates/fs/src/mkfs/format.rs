@@ -191,48 +191,10 @@ fn lay_down(
     let mut table = vec![0u8; layout.desc_blocks() as usize * bs.bytes()];
     let mut free_blocks = 0u64;
     let groups = layout.groups_count();
-    let mut from = 0;
     for nr in layout.groups() {
-        let blocks = layout.blocks_of_group(nr).unwrap_or(0..0);
-        // Runs may reach into the next group: step back to the first that touches this one.
-        while from > 0 && fixed[from - 1].end > blocks.start {
-            from -= 1;
-        }
-        while fixed.get(from).is_some_and(|run| run.end <= blocks.start) {
-            from += 1;
-        }
-        let here: Vec<Range<u64>> = fixed[from..]
-            .iter()
-            .take_while(|run| run.start < blocks.end)
-            .map(|run| run.start.max(blocks.start)..run.end.min(blocks.end))
-            .collect();
-        let (bitmap, free) = block_bitmap(layout, nr, &blocks, &here);
-        free_blocks += u64::from(free) << layout.log_cluster_ratio();
-        let place = &places[nr.0 as usize];
-        let flags = group_flags(&csum, layout, nr, groups, place, &here);
-        let ipg = layout.inodes_per_group();
-        let mut desc = GroupDesc {
-            block_bitmap: place.block_bitmap,
-            inode_bitmap: place.inode_bitmap,
-            inode_table: place.inode_table,
-            free_clusters: free,
-            free_inodes: ipg,
-            flags,
-            itable_unused: if csum.groups_may_be_uninit() { ipg } else { 0 },
-            ..GroupDesc::default()
-        };
-        if !flags.contains(GroupFlags::BLOCK_UNINIT) {
-            let covered = layout.clusters_per_group() as usize / 8;
-            desc.block_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
-            device.write_at(bs.start_of(place.block_bitmap), &bitmap)?;
-        }
-        if !flags.contains(GroupFlags::INODE_UNINIT) {
-            let mut bitmap = vec![0u8; bs.bytes()];
-            bitmap::fill_padding(&mut bitmap, ipg);
-            let covered = ipg as usize / 8;
-            desc.inode_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
-            device.write_at(bs.start_of(place.inode_bitmap), &bitmap)?;
-        }
+        let desc =
+            lay_down_group(device, layout, &csum, (nr, groups), &places[nr.0 as usize], fixed)?;
+        free_blocks += u64::from(desc.free_clusters) << layout.log_cluster_ratio();
         if let Some((k, offset)) = layout.desc_place(nr) {
             let start = k as usize * bs.bytes() + offset;
             desc.write(&mut table[start..start + layout.desc_size()], nr, &csum);
@@ -253,8 +215,56 @@ fn lay_down(
     device.write_at(ByteOffset(SUPERBLOCK_OFFSET), superblock_bytes(sb).as_slice())
 }
 
+/// Writes the bitmaps of group `nr` of so many, which holds nothing but those of the runs `fixed`
+/// (ascending, apart) that lie in it; its descriptor.
+///
+/// Errors: `Device`.
+pub(crate) fn lay_down_group(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    csum: &Checksums,
+    (nr, groups): (GroupNr, u32),
+    place: &Places,
+    fixed: &[Range<u64>],
+) -> Result<GroupDesc> {
+    let bs = layout.block_size();
+    let blocks = layout.blocks_of_group(nr).unwrap_or(0..0);
+    // Runs may reach into the next group.
+    let here: Vec<Range<u64>> = fixed[fixed.partition_point(|run| run.end <= blocks.start)..]
+        .iter()
+        .take_while(|run| run.start < blocks.end)
+        .map(|run| run.start.max(blocks.start)..run.end.min(blocks.end))
+        .collect();
+    let (bitmap, free) = block_bitmap(layout, nr, &blocks, &here);
+    let flags = group_flags(csum, layout, nr, groups, place, &here);
+    let ipg = layout.inodes_per_group();
+    let mut desc = GroupDesc {
+        block_bitmap: place.block_bitmap,
+        inode_bitmap: place.inode_bitmap,
+        inode_table: place.inode_table,
+        free_clusters: free,
+        free_inodes: ipg,
+        flags,
+        itable_unused: if csum.groups_may_be_uninit() { ipg } else { 0 },
+        ..GroupDesc::default()
+    };
+    if !flags.contains(GroupFlags::BLOCK_UNINIT) {
+        let covered = layout.clusters_per_group() as usize / 8;
+        desc.block_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
+        device.write_at(bs.start_of(place.block_bitmap), &bitmap)?;
+    }
+    if !flags.contains(GroupFlags::INODE_UNINIT) {
+        let mut bitmap = vec![0u8; bs.bytes()];
+        bitmap::fill_padding(&mut bitmap, ipg);
+        let covered = ipg as usize / 8;
+        desc.inode_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
+        device.write_at(bs.start_of(place.inode_bitmap), &bitmap)?;
+    }
+    Ok(desc)
+}
+
 /// The block bitmap of a group that holds the runs `here`, and its free clusters.
-pub(crate) fn block_bitmap(
+fn block_bitmap(
     layout: &Layout,
     nr: GroupNr,
     blocks: &Range<u64>,
@@ -275,7 +285,7 @@ pub(crate) fn block_bitmap(
 
 /// As mke2fs: the first group is real, groups that hold others' metadata and the last one have a
 /// real block bitmap, all others are left to be made when first used.
-pub(crate) fn group_flags(
+fn group_flags(
     csum: &Checksums,
     layout: &Layout,
     nr: GroupNr,
