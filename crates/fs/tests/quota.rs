@@ -2,7 +2,7 @@
 //! the writer is killed, the quota files say what a count of all inodes gives.
 
 use extant::{
-    Error, FallocateMode, FileKind, Filesystem, NewFile, OpenOptions, SetAttributes, XattrMode,
+    Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes, XattrMode,
 };
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -140,7 +140,78 @@ fn limits_hold_for_who_asks() {
     e2fsck(&path, None).expect_clean().unwrap();
 }
 
-/// Sets the hard limit of space of a user who has an entry, in KiB, in the file's own bytes.
+/// One long change as a copy of a tree makes it, until something fails: names, content, owners,
+/// attributes. Ids are far apart, so that their entries need blocks of their own.
+fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
+    fs.create_dir_all("top", &NewFile::directory())?;
+    for n in 0..200u64 {
+        let id = |rng: &mut Rng| 77_777 * rng.below(40) as u32;
+        let new = NewFile { uid: id(rng), gid: id(rng), projid: id(rng), ..NewFile::default() };
+        let dir = format!("top/{}", rng.below(12));
+        let path = format!("{dir}/file {n} {}", "x".repeat(rng.below(200)));
+        if !fs.exists(&dir)? {
+            let flags = (rng.below(2) == 0).then_some(InodeFlags::EXTENTS | InodeFlags::PROJINHERIT);
+            fs.create_dir(&dir, &NewFile { mode: 0o755, ..new })?;
+            fs.set_attributes(&dir, &SetAttributes { flags, ..SetAttributes::default() })?;
+        }
+        if fs.symlink_metadata(&path).is_ok() {
+            fs.remove_file(&path).or_else(|_| fs.remove_dir_all(&path))?;
+        }
+        match rng.below(8) {
+            0 => drop(fs.symlink("x".repeat(1 + rng.below(900)), &path, &new)?),
+            1 => drop(fs.create_dir(&path, &NewFile { mode: 0o755, ..new })?),
+            2 => fs.remove_dir_all(format!("top/{}", rng.below(12))).or_else(|error| match error {
+                Error::NotFound => Ok(()),
+                error => Err(error),
+            })?,
+            _ => {
+                let file = fs.create_file(&path, &new)?.open()?;
+                let most = 8 + rng.below(12);
+                let len = rng.below(1 << most);
+                file.write_all_at(rng.below(5000) as u64, &rng::bytes(n, len))?;
+                let owner = SetAttributes {
+                    uid: Some(id(rng)),
+                    gid: Some(id(rng)),
+                    projid: Some(id(rng)),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(&path, &owner)?;
+                if rng.below(4) == 0 {
+                    fs.set_xattr(&path, "user.a", &vec![7; rng.below(900)], XattrMode::Any)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn usage_is_right_after_changes_that_fail_on_a_full_volume() {
+    extant_testkit::require!(E2fsprogs);
+    let soak = std::env::var("EXTANT_SOAK").ok().and_then(|n| n.parse::<u64>().ok());
+    for seed in 0..4 * soak.unwrap_or(1) {
+        let features = match seed % 4 {
+            3 => "quota,project,^has_journal",
+            _ => "quota,project,orphan_file,fast_commit",
+        };
+        let options = format!("-b 1024 -I 256 -N 400 -O {features}");
+        let scratch = Scratch::new();
+        let path = scratch.file("image");
+        mke2fs(&path, 6 << 20, &options, None).unwrap();
+        let mut rng = Rng::new(seed);
+        for round in 0..6 {
+            let fs = open(&path);
+            match copy_until_full(&fs, &mut rng) {
+                Ok(()) | Err(Error::NoSpace | Error::LinkLimit) => {}
+                Err(error) => panic!("seed {seed}, round {round}: {error}"),
+            }
+            drop(fs);
+            let report = e2fsck(&path, None);
+            report.expect_clean().unwrap_or_else(|why| panic!("seed {seed}, round {round}: {why}"));
+        }
+    }
+}
+
 /// Found by a power cut on a full volume: the inode that was taken back had never been charged.
 #[test]
 fn what_cannot_be_made_takes_nothing_off_its_owner() {
@@ -161,6 +232,7 @@ fn what_cannot_be_made_takes_nothing_off_its_owner() {
     e2fsck(&path, None).expect_clean().unwrap();
 }
 
+/// Sets the hard limit of space of a user who has an entry, in KiB, in the file's own bytes.
 fn set_limit(path: &Path, id: u32, kib: u64) {
     let mut image = std::fs::read(path).unwrap();
     let id = u64::from(id).to_le_bytes();
