@@ -2,7 +2,8 @@
 //! the writer is killed, the quota files say what a count of all inodes gives.
 
 use extant::{
-    Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes, XattrMode,
+    Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes,
+    XattrMode,
 };
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -150,7 +151,8 @@ fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
         let dir = format!("top/{}", rng.below(12));
         let path = format!("{dir}/file {n} {}", "x".repeat(rng.below(200)));
         if !fs.exists(&dir)? {
-            let flags = (rng.below(2) == 0).then_some(InodeFlags::EXTENTS | InodeFlags::PROJINHERIT);
+            let flags =
+                (rng.below(2) == 0).then_some(InodeFlags::EXTENTS | InodeFlags::PROJINHERIT);
             fs.create_dir(&dir, &NewFile { mode: 0o755, ..new })?;
             fs.set_attributes(&dir, &SetAttributes { flags, ..SetAttributes::default() })?;
         }
@@ -160,10 +162,12 @@ fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
         match rng.below(8) {
             0 => drop(fs.symlink("x".repeat(1 + rng.below(900)), &path, &new)?),
             1 => drop(fs.create_dir(&path, &NewFile { mode: 0o755, ..new })?),
-            2 => fs.remove_dir_all(format!("top/{}", rng.below(12))).or_else(|error| match error {
-                Error::NotFound => Ok(()),
-                error => Err(error),
-            })?,
+            2 => fs.remove_dir_all(format!("top/{}", rng.below(12))).or_else(
+                |error| match error {
+                    Error::NotFound => Ok(()),
+                    error => Err(error),
+                },
+            )?,
             _ => {
                 let file = fs.create_file(&path, &new)?.open()?;
                 let most = 8 + rng.below(12);

@@ -25,6 +25,7 @@ use extant_journal::Handle;
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// What a rename does with a name that is there already, and with the old one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -268,16 +269,22 @@ impl Volume {
             victim.as_ref().map(|victim| &*victim.body),
         );
         let handle = self.journal.start(credits)?;
-        let made = plan.map(|plan| self.make_whiteout(&handle, &plan.inode)).transpose()?;
-        let done = self.enter_new(
-            &handle,
-            new,
-            new_body.as_mut().unwrap_or(&mut old_body),
-            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), spot },
-        );
+        let whiteout = plan.map(|plan| self.new_whiteout(&handle, plan.inode)).transpose()?;
+        let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
+        if let Some(inode) = &whiteout {
+            self.inodes.put(inode.ino, inode);
+        }
+        let stored = match &mut made {
+            Some((ino, body)) => body.store(self, *ino, &handle),
+            None => Ok(()),
+        };
+        let entered =
+            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), spot };
+        let in_new = new_body.as_mut().unwrap_or(&mut old_body);
+        let done = stored.and_then(|()| self.enter_new(&handle, new, in_new, entered));
         if let Err(error) = done {
-            if let Some((ino, mut body)) = made
-                && let Err(second) = self.release_inode(&handle, ino, &mut body)
+            if let Some((ino, body)) = &mut made
+                && let Err(second) = self.release_inode(&handle, *ino, body)
             {
                 self.note_error(&second);
             }
@@ -318,11 +325,7 @@ impl Volume {
         if let (Some(victim), Some(slot)) = (&mut victim, &slots.1) {
             self.lose_link(&handle, victim.inode, &mut victim.body, slot, now)?;
         }
-        handle.stop()?;
-        if let Some((ino, body)) = made {
-            self.inodes.insert_new(ino, body);
-        }
-        Ok(())
+        handle.stop()
     }
 
     /// Makes the new name mean the source: in place of the victim, or where there was room.
@@ -349,15 +352,9 @@ impl Volume {
         self.inherit(dir, body, FileKind::CharDevice, &new, now)
     }
 
-    fn make_whiteout(&self, handle: &Handle<'_>, new: &NewInode) -> Result<(Ino, Body)> {
-        let (ino, mut body) = self.new_inode(handle, *new)?;
-        match body.store(self, ino, handle) {
-            Ok(()) => Ok((ino, body)),
-            Err(error) => {
-                self.free_inode(handle, ino, false)?;
-                Err(error)
-            }
-        }
+    fn new_whiteout(&self, handle: &Handle<'_>, new: NewInode) -> Result<Arc<Inode>> {
+        let (ino, body) = self.new_inode(handle, new)?;
+        Ok(Arc::new(Inode::new(ino, body)))
     }
 
     fn exchange(&self, locked: Locked<'_>) -> Result<()> {

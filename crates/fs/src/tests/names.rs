@@ -2,11 +2,16 @@
 
 use super::{Bench, Random, features};
 use crate::dir::pack::PackEntry;
+use crate::inode::Inode;
 use crate::mkfs::MkfsOptions;
+use crate::names::create::{Content, NewFile};
+use crate::names::rename::RenameFlags;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
-use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A name of some length, short or long by turns; few enough for repeats.
 fn name(random: &mut Random, range: usize) -> Vec<u8> {
@@ -376,4 +381,46 @@ fn names_that_may_not_stand_there_are_refused() {
     assert!(matches!(put(&[b'x'; 256]), Err(Error::NameTooLong)));
     let gone = bench.with(|v, h| v.dir_remove(h, dir, &mut body, b".."));
     assert!(matches!(gone, Err(Error::Invalid(_))));
+}
+
+/// Whoever kept the number of a file that is gone finds the whiteout that bears it now: one object,
+/// whenever it is asked for.
+#[test]
+fn a_whiteout_is_found_once_by_a_stale_number() {
+    let bench = Bench::made(16, MkfsOptions::new());
+    let volume = &bench.volume;
+    let root = volume.inode(Ino::ROOT).unwrap();
+    let regular = Content::Empty(FileKind::Regular);
+    drop(volume.create(&root, b"a", regular, &NewFile::default()).unwrap());
+    let gone = volume.create(&root, b"b", regular, &NewFile::default()).unwrap();
+    let number = gone.ino;
+    drop(gone);
+    volume.unlink(&root, b"b").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let mut last: Option<(u32, Arc<Inode>)> = None;
+                while !done.load(Ordering::Relaxed) {
+                    let Ok(inode) = volume.inode(number) else { continue };
+                    let body = inode.read();
+                    let (generation, links) = (body.disk.generation, body.disk.links);
+                    drop(body);
+                    match &last {
+                        Some((before, first)) if *before == generation && links > 0 => {
+                            assert!(Arc::ptr_eq(first, &inode), "two objects of one inode");
+                        }
+                        _ => last = Some((generation, inode)),
+                    }
+                }
+            });
+        }
+        for n in 0..3000 {
+            let (from, to) = if n % 2 == 0 { (b"a", b"c") } else { (b"c", b"a") };
+            volume.rename(&root, from, &root, to, RenameFlags::WHITEOUT).unwrap();
+            volume.unlink(&root, from).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    bench.judge();
 }
