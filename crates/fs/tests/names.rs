@@ -184,3 +184,38 @@ fn renames_move_replace_and_exchange() {
         });
     }
 }
+
+/// Debug builds count the blocks of each handle: the splits at every level have to keep what they
+/// promised.
+#[test]
+fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles() {
+    const NAMES: usize = 36_000;
+    let small = BlockSize::from_bytes(1024).unwrap();
+    let scratch = Scratch::made(64, features("large_dir").block_size(small));
+    let name = |n: usize| format!("{n:-<240}");
+    scratch.with(|fs| {
+        let root = fs.root().unwrap();
+        let dir = root.create_dir("d", &NewFile::directory()).unwrap();
+        let file = root.create("f", &NewFile::default()).unwrap();
+        for n in 0..NAMES {
+            // Every way to a new name has promises of its own.
+            match n % 50 {
+                0 => drop(dir.create(name(n), &NewFile::default()).unwrap()),
+                1 => {
+                    root.create("g", &NewFile::default()).unwrap();
+                    root.rename("g", &dir, name(n), RenameFlags::NOREPLACE).unwrap();
+                }
+                _ => dir.link(name(n), &file).unwrap(),
+            }
+        }
+    });
+    let dump = extant_testkit::e2fsprogs::debugfs(&scratch.path, "htree_dump /d").unwrap();
+    assert!(dump.contains("Indirect levels: 2"), "36,000 names of 240 bytes need a third level");
+    scratch.with(|fs| {
+        let dir = fs.node("/d").unwrap();
+        (0..NAMES).for_each(|n| dir.unlink(name(n)).unwrap());
+        fs.remove_dir("/d").unwrap();
+        assert_eq!(fs.metadata("/f").unwrap().links(), 1);
+        assert_eq!(names(&fs.root().unwrap()), ["f", "lost+found"]);
+    });
+}

@@ -458,6 +458,9 @@ impl<'a> IndexMut<'a> {
 
     /// Moves the upper half of the entries into `new`, which becomes an inner node, and gives the
     /// key under which the parent lists it (behind this block). Needs at least 2 entries.
+    ///
+    /// Both are summed anew, the cheapest way there is: a sum ends with the entries, so each reads
+    /// half a block, and the halves have no right sum of their own to begin from.
     pub fn split_into(&mut self, new: &mut [u8], format: &DirFormat) -> u32 {
         assert!(self.count >= 2, "one entry cannot be split");
         let keep = self.count - self.count / 2;
@@ -474,6 +477,8 @@ impl<'a> IndexMut<'a> {
 
     /// Moves all entries of this root into `new`, which becomes an inner node in logical block
     /// `new_block`; the root keeps one entry that leads there and counts one level more.
+    ///
+    /// Both are summed anew: the node is new, and of the root 40 bytes are left to read.
     pub fn push_down(&mut self, new: &mut [u8], format: &DirFormat, new_block: LogicalBlock) {
         assert!(self.base == ROOT_ENTRIES, "only a root grows a level");
         let first = self.view().entry(0).expect("count >= 1");
@@ -573,7 +578,9 @@ impl<'a> IndexMut<'a> {
 /// which the index lists `new` comes back (with the collision bit when a hash stands in both).
 ///
 /// `hash` is asked once for each name. The parts come as near to half the bytes as the order
-/// allows; both get at least one name, so that a split always makes progress.
+/// allows; both get at least one name, so that a split always makes progress. Nearly every byte of
+/// both changes, for the names are packed in the order of their hashes: both are summed whole.
+///
 /// Errors: `Corrupt` when the leaf is malformed or holds "." or ".."; `NoSpace` when it holds fewer than two names.
 /// On an error nothing was changed.
 pub fn split_leaf(

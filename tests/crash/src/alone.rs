@@ -5,9 +5,12 @@
 //!   setup ; sync ; OPERATION ; fsync    there, once the fsync has returned
 //! ```
 
+use crate::make::Make;
 use crate::op::Op;
 use crate::parse;
 use crate::workload::Workload;
+use extant::FileKind;
+use std::sync::Arc;
 
 /// Name, setup, the operation, and what to fsync after it (empty: sync).
 type Row = (&'static str, &'static str, &'static str, &'static str);
@@ -111,6 +114,58 @@ const ROWS: &[Row] = &[
     ("chown", FILE, "chown /f 100 200", "/f"),
     ("utimes", FILE, "utimes /f", "/f"),
     ("chattr", FILE, "chattr /f +A", "/f"),
+    ("chattr_immutable", FILE, "chattr /f +i", "/f"),
+    ("journaled_file_begins", FILE, "chattr /f +j", "/f"),
+    (
+        "journaled_file_ends",
+        "creat /f 0644 ; chattr /f +j ; write /f 0 9000 ; fsync /f ; write /f 0 9000",
+        "chattr /f -j",
+        "/f",
+    ),
+    ("journaled_file_write", "creat /f 0644 ; chattr /f +j", "write /f 0 20000", "/f"),
+    (
+        "journaled_file_write_over",
+        "creat /f 0644 ; chattr /f +j ; write /f 0 9000",
+        "write /f 1000 6000",
+        "/f",
+    ),
+    (
+        "journaled_file_truncate",
+        "creat /f 0644 ; chattr /f +j ; write /f 0 30000",
+        "truncate /f 5000",
+        "/f",
+    ),
+    ("journaled_file_unlink", "creat /f 0644 ; chattr /f +j ; write /f 0 30000", "unlink /f", "/"),
+    ("project", FILE, "chproj /f 7", "/f"),
+    ("project_inherited", "mkdir /d 0755 ; chproj /d 7 ; chattr /d +P", "creat /d/f 0644", "/d/f"),
+    ("setgid_inherited", "mkdir /d 2755 ; chown /d 5 6 ; chmod /d 2775", "mkdir /d/e 0755", "/d/e"),
+    ("acl_access", FILE, "setfacl /f access", "/f"),
+    ("acl_access_chmod", "creat /f 0644 ; setfacl /f access", "chmod /f 0600", "/f"),
+    ("acl_default", "mkdir /d 0755", "setfacl /d default", "/d"),
+    ("acl_default_creat", "mkdir /d 0755 ; setfacl /d default", "creat /d/f 0666", "/d/f"),
+    ("acl_default_mkdir", "mkdir /d 0755 ; setfacl /d default", "mkdir /d/e 0777", "/d/e"),
+    (
+        "acl_removed",
+        "creat /f 0644 ; setfacl /f access",
+        "removexattr /f system.posix_acl_access",
+        "/f",
+    ),
+    ("value_inode", FILE, "fsetxattr /f user.huge 3000", "/f"),
+    (
+        "value_inode_replaced",
+        "creat /f 0644 ; fsetxattr /f user.huge 3000",
+        "fsetxattr /f user.huge 2500",
+        "/f",
+    ),
+    (
+        "value_inode_removed",
+        "creat /f 0644 ; fsetxattr /f user.huge 3000",
+        "removexattr /f user.huge",
+        "/f",
+    ),
+    ("value_inode_unlink", "creat /f 0644 ; fsetxattr /f user.huge 3000", "unlink /f", "/"),
+    ("attribute_block_unlink", "creat /f 0644 ; fsetxattr /f user.big 700", "unlink /f", "/"),
+    ("write_second_indirect", "creat /f 0644 ; write /f 0 90", "write /f 400000 3000", "/f"),
 ];
 
 /// Each operation alone, once up to the volume's closing and once followed by a fsync.
@@ -132,6 +187,89 @@ pub fn workloads() -> Vec<Workload> {
             .map(|(name, text)| Workload { name: format!("alone/{name}"), ops: ops(&text) }),
     );
     all
+}
+
+/// What only some kinds of volume have: a second level of an htree, which a few hundred names reach
+/// where blocks are small, and an encrypted directory.
+///
+/// Panics when the volume cannot be read.
+pub fn workloads_on(make: &Make) -> Vec<Workload> {
+    let mut rows = Vec::new();
+    if make.block_bytes() == 1024 {
+        rows.push(("htree_second_level", second_level("link /f /d/")));
+        rows.push(("htree_second_level_creat", second_level("creat /d/")));
+    }
+    if make.has_vault() {
+        rows.extend(vault(make));
+    }
+    let parsed = |text: &str| parse::ops(text).unwrap_or_else(|e| panic!("wrong table: {e}"));
+    let workload = |(name, text): (&str, String)| Workload {
+        name: format!("alone/{name}"),
+        ops: parsed(&text),
+    };
+    rows.into_iter().map(workload).collect()
+}
+
+/// The root of a directory is nearly full; the names that follow give the tree another level, and
+/// then some are taken away.
+fn second_level(verb: &str) -> String {
+    let mode = if verb.starts_with("creat") { " 0644" } else { "" };
+    let mut text =
+        format!("mkdir /d 0755 ; creat /f 0644 ; fill /f /d {SECOND_LEVEL_BEGINS} ; sync");
+    for n in SECOND_LEVEL_BEGINS..SECOND_LEVEL_ENDS {
+        text += &format!(" ; {verb}{n:-<250}{mode}");
+    }
+    text += " ; fsync /d";
+    for n in [0, 7, SECOND_LEVEL_BEGINS, SECOND_LEVEL_ENDS - 1] {
+        text += &format!(" ; unlink /d/{n:-<250}");
+    }
+    text
+}
+
+/// So many names of 250 bytes are in a tree of one level, so many need a second, in blocks of 1 KiB.
+pub const SECOND_LEVEL_BEGINS: u64 = 230;
+/// See [`SECOND_LEVEL_BEGINS`].
+pub const SECOND_LEVEL_ENDS: u64 = 276;
+
+/// All that may be done without the key: names go, and what is known of a file changes. The rest is
+/// refused, and changes nothing.
+fn vault(make: &Make) -> Vec<(&'static str, String)> {
+    let view = crate::recovered::look(make, &Arc::new(make.base()));
+    let view = view.unwrap_or_else(|e| panic!("{}: {e}", make.name));
+    let names = |kind| {
+        let inside = |path: &&String| path.starts_with("/vault/");
+        let of_kind = |path: &&String| view.node(path).is_some_and(|n| n.attributes.kind == kind);
+        view.names.keys().filter(inside).filter(of_kind).cloned().collect::<Vec<_>>()
+    };
+    let (files, dirs) = (names(FileKind::Regular), names(FileKind::Directory));
+    let (a, b, dir) = (&files[0], &files[1], &dirs[0]);
+    let all: String = files.iter().map(|path| format!("unlink {path} ; ")).collect();
+    vec![
+        ("vault_unlink", format!("sync ; unlink {a}")),
+        ("vault_unlink_fsync", format!("sync ; unlink {a} ; fsync /vault")),
+        ("vault_unlink_held", format!("hold {a} ; sync ; unlink {a} ; fsync /vault")),
+        ("vault_rmdir", format!("sync ; rmdir {dir} ; fsync /vault")),
+        ("vault_emptied", format!("sync ; {all} rmdir {dir} ; fsync /vault ; rmdir /vault ; sync")),
+        ("vault_moved", "mkdir /d 0755 ; sync ; rename /vault /d/vault ; fsync /d".to_owned()),
+        ("vault_linked_out", format!("mkdir /d 0755 ; sync ; link {a} /d/f ; fsync /d")),
+        (
+            "vault_attributes",
+            format!(
+                "sync ; chmod {a} 0600 ; chown {a} 1 2 ; fsetxattr {a} user.a 20 ; \
+                 fsetxattr {b} user.b 700 ; chattr {a} +A ; utimes {dir} ; fsync {a}"
+            ),
+        ),
+        (
+            "vault_refuses",
+            format!(
+                "mkdir /d 0755 ; creat /f 0644 ; sync ; creat /vault/new 0644 ; mkdir /vault/d 0755 ; \
+                 symlink t /vault/s ; mknod /vault/p fifo ; tmpfile /vault - 9 ; link /f /vault/f ; \
+                 rename /f /vault/f ; rename {a} /vault/other ; rename {a} {b} ; rename {a} /d/f ; \
+                 exchange {a} {b} ; exchange {a} /f ; write {a} 0 9 ; append {a} 9 ; \
+                 truncate {a} 9 ; falloc {a} 0 0 9000 ; sync"
+            ),
+        ),
+    ]
 }
 
 /// A file of `n` pieces of 100 bytes with holes between them: its map has nodes of its own.

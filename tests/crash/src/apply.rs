@@ -1,10 +1,10 @@
 //! Does an operation to an open volume, as a program would.
 
 use crate::make::Make;
-use crate::op::{Falloc, Op, RenameHow, Special};
+use crate::op::{FLAGS, Falloc, Op, RenameHow, Special};
 use extant::{
-    DeviceNumber, Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, Node,
-    RenameFlags, Result, SetAttributes, XattrMode,
+    DeviceNumber, Error, FallocateMode, FileKind, Filesystem, NewFile, Node, RenameFlags, Result,
+    SetAttributes, XattrMode,
 };
 use extant_blockdev::MemoryDevice;
 use std::collections::HashMap;
@@ -101,10 +101,23 @@ impl Applier {
             Op::SetTimes { path } => self.set(path, |wish| {
                 wish.mtime = Some(crate::make::run_time(10_000 + n));
             }),
-            Op::Chattr { path, on } => {
+            Op::Chattr { path, flag, on } => {
                 let mut flags = fs.node_nofollow(path)?.metadata().flags();
-                flags.set(InodeFlags::NOATIME, *on);
+                let named = FLAGS.iter().find(|(_, letter)| letter.starts_with(*flag));
+                flags.set(named.ok_or(Error::Invalid("no such flag"))?.0, *on);
                 self.set(path, |wish| wish.flags = Some(flags))
+            }
+            Op::Chproj { path, project } => self.set(path, |wish| wish.projid = Some(*project)),
+            Op::SetAcl { path, default } => {
+                let name = match default {
+                    true => "system.posix_acl_default",
+                    false => "system.posix_acl_access",
+                };
+                fs.set_xattr(path, name, &access_list(), XattrMode::Any)
+            }
+            Op::Fill { path, dir, count } => {
+                let (file, dir) = (fs.node(path)?, fs.node(dir)?);
+                (0..*count).try_for_each(|n| dir.link(format!("{n:-<250}"), &file))
             }
             Op::Hold { path } => {
                 self.held.insert(path.clone(), fs.node_nofollow(path)?);
@@ -142,6 +155,18 @@ fn change_a_little(fs: &Filesystem) -> Result<()> {
     file.set_len(100)?;
     dir.create("gone", &NewFile::default())?;
     dir.unlink("gone")
+}
+
+/// An access list, as calls have it: owner, user 1000, group, mask, others.
+fn access_list() -> Vec<u8> {
+    let entries = [(1, 7, u32::MAX), (2, 6, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX)];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries.into_iter().chain([(0x20, 0, u32::MAX)]) {
+        let (tag, rights): (u16, u16) = (tag, rights);
+        list.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    list
 }
 
 fn with_mode(mode: u16) -> NewFile {

@@ -24,6 +24,7 @@ pub mod make;
 pub mod op;
 pub mod oracle;
 pub mod parse;
+pub mod prepare;
 pub mod random;
 pub mod record;
 pub mod recovered;

@@ -5,6 +5,7 @@
 //! ```
 
 use crate::external::{self, FlushPart, Part};
+use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::{BlockSize, DataMode, Environment, OpenOptions, Result, Timestamp};
@@ -27,8 +28,11 @@ pub struct Make {
     ext3: bool,
     /// MiB of a journal on a device of its own, 0 for one inside the volume.
     journal_mib: u64,
-    /// File data goes through the journal, so that a write is there as a whole or not at all.
-    pub data_journal: bool,
+    /// How file data goes. Through the journal a write is there as a whole or not at all. Of
+    /// writeback the same is wanted as of ordered, stale data included: `docs/DURABILITY.md` promises
+    /// less (F6), the engine keeps it all.
+    data_mode: DataMode,
+    prepared: Prepared,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
 }
@@ -48,7 +52,8 @@ const PLAIN: Make = Make {
     features: "",
     ext3: false,
     journal_mib: 0,
-    data_journal: false,
+    data_mode: DataMode::Ordered,
+    prepared: Prepared::Empty,
     one_transaction: false,
 };
 
@@ -78,7 +83,30 @@ pub const MAKES: &[Make] = &[
     },
     Make { name: "quota", features: "quota,project", ..PLAIN },
     Make { name: "external", features: "^has_journal", journal_mib: 6, ..PLAIN },
-    Make { name: "data_journal", data_journal: true, mib: 8, block_bytes: 1024, ..PLAIN },
+    Make { name: "data_journal", data_mode: DataMode::Journal, mib: 8, block_bytes: 1024, ..PLAIN },
+    Make {
+        name: "data_writeback",
+        data_mode: DataMode::Writeback,
+        mib: 8,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make {
+        name: "casefold",
+        features: "casefold,large_dir",
+        mib: 8,
+        block_bytes: 1024,
+        prepared: Prepared::FoldedRoot,
+        ..PLAIN
+    },
+    Make {
+        name: "encrypt",
+        features: "encrypt,^metadata_csum",
+        mib: 8,
+        block_bytes: 1024,
+        prepared: Prepared::Vault,
+        ..PLAIN
+    },
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
@@ -97,6 +125,16 @@ impl Make {
     /// leaves such values behind.
     pub fn has_value_inodes(&self) -> bool {
         self.features.contains("ea_inode")
+    }
+
+    /// Whether a write is there as a whole or not at all.
+    pub fn journals_data(&self) -> bool {
+        self.data_mode == DataMode::Journal
+    }
+
+    /// Whether it has an encrypted directory.
+    pub fn has_vault(&self) -> bool {
+        self.prepared == Prepared::Vault
     }
 
     /// Whether its journal is on a device of its own.
@@ -124,12 +162,15 @@ impl Make {
         let options = options
             .block_size(BlockSize::from_bytes(self.block_bytes as u32).expect("the table is right"))
             .journal(JournalSize::Blocks(1024))
+            // A directory with a name in it does not begin to fold.
+            .lost_and_found(self.prepared != Prepared::FoldedRoot)
             .features(self.features)?;
         let parts = self.parts(&device);
         mkfs::format(Arc::clone(&parts.volume), &options, &Environment::fixed(MADE, 1))?;
         if let Some(journal) = &parts.journal {
             external::attach(&*parts.volume, &**journal)?;
         }
+        prepare(self, self.prepared, &device)?;
         Ok((*device).clone())
     }
 
@@ -151,9 +192,7 @@ impl Make {
         if let Some(journal) = &parts.journal {
             options.journal_on(Arc::clone(journal));
         }
-        if self.data_journal {
-            options.data_mode(DataMode::Journal);
-        }
+        options.data_mode(self.data_mode);
         options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
         options
     }

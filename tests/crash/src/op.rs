@@ -5,6 +5,7 @@
 //!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
 //! ```
 
+use extant::InodeFlags;
 use std::fmt;
 
 /// How a rename treats what it meets.
@@ -70,6 +71,18 @@ impl Special {
         (Special::BlockDevice, "block"),
     ];
 }
+
+/// The flags that are changed, by the letter of `chattr`.
+pub const FLAGS: [(InodeFlags, &str); 8] = [
+    (InodeFlags::NOATIME, "A"),
+    (InodeFlags::JOURNAL_DATA, "j"),
+    (InodeFlags::PROJINHERIT, "P"),
+    (InodeFlags::IMMUTABLE, "i"),
+    (InodeFlags::APPEND, "a"),
+    (InodeFlags::TOPDIR, "T"),
+    (InodeFlags::DIRSYNC, "D"),
+    (InodeFlags::NODUMP, "d"),
+];
 
 /// One operation. Paths count from the root and begin with a slash; offsets and lengths are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,10 +175,27 @@ pub enum Op {
     SetTimes {
         path: String,
     },
-    /// The flag NOATIME set, or cleared.
+    /// A flag set, or cleared: one of [`FLAGS`], by the letter of `chattr`.
     Chattr {
         path: String,
+        flag: char,
         on: bool,
+    },
+    /// The project.
+    Chproj {
+        path: String,
+        project: u32,
+    },
+    /// An access list with a user of its own, or a directory's default one.
+    SetAcl {
+        path: String,
+        default: bool,
+    },
+    /// So many names of 250 bytes for a file, in a directory: setup, for it is no single change.
+    Fill {
+        path: String,
+        dir: String,
+        count: u64,
     },
     /// Keeps the file open under the name it has now.
     Hold {
@@ -202,7 +232,7 @@ impl Op {
                 below(from);
                 below(to);
             }
-            Op::Tmpfile { dir, path, .. } => {
+            Op::Tmpfile { dir, path, .. } | Op::Fill { path, dir, .. } => {
                 below(dir);
                 below(path);
             }
@@ -224,6 +254,8 @@ impl Op {
             | Op::Chown { path, .. }
             | Op::SetTimes { path }
             | Op::Chattr { path, .. }
+            | Op::Chproj { path, .. }
+            | Op::SetAcl { path, .. }
             | Op::Hold { path }
             | Op::Release { path }
             | Op::Fsync { path }
@@ -279,7 +311,14 @@ impl fmt::Display for Op {
             Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:04o}"),
             Op::Chown { path, uid, gid } => write!(f, "chown {path} {uid} {gid}"),
             Op::SetTimes { path } => write!(f, "utimes {path}"),
-            Op::Chattr { path, on } => write!(f, "chattr {path} {}", if *on { "+A" } else { "-A" }),
+            Op::Chattr { path, flag, on } => {
+                write!(f, "chattr {path} {}{flag}", if *on { '+' } else { '-' })
+            }
+            Op::Chproj { path, project } => write!(f, "chproj {path} {project}"),
+            Op::SetAcl { path, default } => {
+                write!(f, "setfacl {path} {}", if *default { "default" } else { "access" })
+            }
+            Op::Fill { path, dir, count } => write!(f, "fill {path} {dir} {count}"),
             Op::Hold { path } => write!(f, "hold {path}"),
             Op::Release { path } => write!(f, "release {path}"),
             Op::Fsync { path } => write!(f, "fsync {path}"),

@@ -7,7 +7,7 @@
 //! ```
 //! A name without a slash is short for a path: each leading capital is a directory, `test` the root.
 
-use crate::op::{Falloc, Op, RenameHow, Special};
+use crate::op::{FLAGS, Falloc, Op, RenameHow, Special};
 use crate::workload::Workload;
 
 /// The attribute that `fsetxattr NAME` sets, and its length.
@@ -87,7 +87,18 @@ fn op(verb: &str, args: &[&str]) -> Result<Option<Op>, String> {
         "chmod" => Op::Chmod { path: path(0)?, mode: mode(1)? },
         "chown" => Op::Chown { path: path(0)?, uid: id(1)?, gid: id(2)? },
         "utimes" => Op::SetTimes { path: path(0)? },
-        "chattr" => Op::Chattr { path: path(0)?, on: word(1)? == "+A" },
+        "chattr" => {
+            let (on, flag) = match (word(1)?.strip_prefix('+'), word(1)?.strip_prefix('-')) {
+                (Some(flag), _) => (true, flag),
+                (None, Some(flag)) => (false, flag),
+                (None, None) => return Err("neither set nor cleared".to_owned()),
+            };
+            find(&FLAGS, flag)?;
+            Op::Chattr { path: path(0)?, flag: flag.chars().next().unwrap_or_default(), on }
+        }
+        "chproj" => Op::Chproj { path: path(0)?, project: id(1)? },
+        "setfacl" => Op::SetAcl { path: path(0)?, default: word(1)? == "default" },
+        "fill" => Op::Fill { path: path(0)?, dir: path(1)?, count: number(2)? },
         "hold" => Op::Hold { path: path(0)? },
         "release" => Op::Release { path: path(0)? },
         "fsync" => Op::Fsync { path: path(0)? },
@@ -144,7 +155,9 @@ mod tests {
         let text = "mknod /f fifo ; tmpfile / /t 9 ; tmpfile /A - 0 ; exchange /a /b ; \
                     whiteout /a /c ; rename-noreplace /c /d ; append /d 5 ; fsetxattr /d user.x 9 ; \
                     removexattr /d user.x ; chown /d 1 2 ; utimes /d ; chattr /d +A ; hold /d ; \
-                    release /d ; fdatasync /d ; sync ; symlink target /s ; chmod /d 0600";
+                    release /d ; fdatasync /d ; sync ; symlink target /s ; chmod /d 0600 ; \
+                    chattr /d -j ; chproj /d 7 ; setfacl /d default ; setfacl /d access ; \
+                    fill /f /d 300";
         let first = ops(text).unwrap();
         let shown = first.iter().map(Op::to_string).collect::<Vec<_>>().join(" ; ");
         assert_eq!(ops(&shown).unwrap(), first);

@@ -66,7 +66,7 @@ impl Draw {
             79..81 => Op::Chmod { path, mode: 0o600 },
             81..82 => Op::Chown { path, uid: 7, gid: 8 },
             82..83 => Op::SetTimes { path },
-            83..84 => Op::Chattr { path, on: self.rng.below(2) == 0 },
+            83..84 => Op::Chattr { path, flag: 'A', on: self.rng.below(2) == 0 },
             84..86 => Op::Hold { path },
             _ => Op::Release { path },
         }

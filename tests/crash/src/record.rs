@@ -154,7 +154,7 @@ impl Run {
                 views,
                 root,
                 block_bytes: make.block_bytes(),
-                whole_writes: make.data_journal,
+                whole_writes: make.journals_data(),
                 one_transaction: make.one_transaction,
             }
         };

@@ -1,9 +1,12 @@
 //! Every operation alone, on every kind of volume, cut everywhere.
 
-use extant_crash_tests::alone::workloads;
+use extant_crash_tests::alone::{SECOND_LEVEL_BEGINS, workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{explore_all, seed};
-use extant_crash_tests::make::MAKES;
+use extant_crash_tests::make::{MAKES, Make};
+use extant_crash_tests::op::Op;
+use extant_crash_tests::record::record;
+use extant_crash_tests::view::View;
 use extant_testkit::require;
 
 /// Every subset of up to 3 unflushed writes, 8 of more, each with a torn variant.
@@ -14,7 +17,39 @@ fn each_operation_is_whole_or_absent() {
     require!(E2fsprogs);
     let budget = Budget { depth: DEPTH, states: 60, cut_recoveries: (1, 4), e2fsck: 0, linux: 0 };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let each = |make| workloads().into_iter().map(move |workload| (make, workload));
+    let each = |make| {
+        let all = workloads().into_iter().chain(workloads_on(&make));
+        all.map(move |workload| (make, workload))
+    };
     let cases: Vec<_> = MAKES.iter().copied().flat_map(each).collect();
     explore_all("alone", &explorer, &cases);
+}
+
+#[test]
+fn the_names_that_need_a_second_level_of_the_tree_get_it() {
+    for make in MAKES.iter().filter(|make| make.block_bytes() == 1024) {
+        for workload in workloads_on(make).iter().filter(|w| w.name.contains("second_level")) {
+            let history = record(make, workload).expect("it runs");
+            let blocks = |view: &View| view.node("/d").map_or(0, |d| d.attributes.size / 1024);
+            let (setup, end) = (&history.views[3], history.views.last().expect("the last"));
+            // A root of at most 124 entries, then one node more.
+            assert!(blocks(setup) < 120, "{}: {SECOND_LEVEL_BEGINS}: {}", make.name, blocks(setup));
+            assert!(blocks(end) > 126, "{}: {}", make.name, blocks(end));
+            assert!(history.steps.iter().all(|step| step.refused.is_none()), "{}", make.name);
+        }
+    }
+}
+
+#[test]
+fn without_the_key_names_go_and_attributes_change_and_all_else_is_refused() {
+    let make = Make::named("encrypt").expect("a kind of volume");
+    for workload in workloads_on(&make).iter().filter(|w| w.name.contains("vault")) {
+        let history = record(&make, workload).expect("it runs");
+        let setup = history.steps.iter().position(|step| step.op == Op::Sync).expect("a sync");
+        let refuses = workload.name.ends_with("vault_refuses");
+        for step in &history.steps[setup + 1..] {
+            let refused = step.refused.is_some();
+            assert_eq!(refused, refuses && step.op != Op::Sync, "{}: {}", workload.name, step.op);
+        }
+    }
 }

@@ -365,6 +365,7 @@ impl Volume {
         let is_dir = |body: &Body| body.file_kind() == FileKind::Directory;
         old_body.check_loses_name(&source_body)?;
         new_body.as_ref().unwrap_or(&old_body).check_loses_name(&victim.body)?;
+        check_names_are_plain([Some(&*old_body), new_body.as_deref()])?;
         if let Some(new_body) = &new_body {
             check_project(new_body, &source_body)?;
             check_project(&old_body, &victim.body)?;
@@ -431,6 +432,17 @@ fn check_project(dir: &Body, file: &Body) -> Result<()> {
     }
 }
 
+/// `Encrypted` where a name stands in an encrypted directory: without its key it cannot be given to
+/// another file, nor its file another name. Source: Linux kernel documentation, "fscrypt", access
+/// semantics without the key.
+fn check_names_are_plain(dirs: [Option<&Body>; 2]) -> Result<()> {
+    let encrypted = |dir: &Body| dir.disk.flags.contains(InodeFlags::ENCRYPT);
+    match dirs.into_iter().flatten().any(encrypted) {
+        true => Err(Error::Encrypted),
+        false => Ok(()),
+    }
+}
+
 impl Locked<'_> {
     fn check_replace(&self, volume: &Volume) -> Result<()> {
         let new_body = self.new_body.as_ref().unwrap_or(&self.old_body);
@@ -447,6 +459,7 @@ impl Locked<'_> {
                 }
             }
         }
+        check_names_are_plain([&*self.old_body, new_body].map(Some))?;
         check_project(new_body, &self.source_body)?;
         if !directory {
             return Ok(());
