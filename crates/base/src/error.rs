@@ -139,6 +139,8 @@ pub enum Error {
     /// The file or its directory is marked immutable or append-only, or is of a kind that this is
     /// never done to.
     NotPermitted,
+    /// A kind of attribute that only another kind of file has.
+    Denied(&'static str),
     /// Names of one file would stand in directories of different projects.
     CrossProject,
     /// The operation is not offered for this kind of file.
@@ -216,6 +218,7 @@ impl Error {
             Error::NoAttribute => 61,     // ENODATA
             Error::Invalid(_) => 22,      // EINVAL
             Error::NotPermitted => 1,     // EPERM
+            Error::Denied(_) => 13,       // EACCES
             Error::CrossProject => 18,    // EXDEV
             Error::NotSupported(_) => 95, // EOPNOTSUPP
             Error::OutOfRange => 34,      // ERANGE
@@ -255,6 +258,7 @@ impl fmt::Display for Error {
             Error::NoAttribute => f.write_str("no such attribute"),
             Error::Invalid(why) => write!(f, "invalid argument: {why}"),
             Error::NotPermitted => f.write_str("not permitted for this file"),
+            Error::Denied(why) => write!(f, "permission denied: {why}"),
             Error::CrossProject => f.write_str("the directory belongs to another project"),
             Error::NotSupported(why) => write!(f, "not supported: {why}"),
             Error::OutOfRange => f.write_str("an attribute name has 1 to 255 bytes"),

@@ -6,12 +6,14 @@
 //!                                                              └─► notes ──► superblock, under a
 //!                                                                            handle: at the end of
 //!                                                                            the call, sync, close
+//!   journal gave up ──► abort_noted ──► superblock, directly and once: there is no handle any more
 //! ```
 //!
 //! The superblock then says ERROR, how often, and of the first and last error since a checker ran:
 //! when, which inode and block, and which check failed (in the field for the function's name).
 
-use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::mmp::Hold;
+use crate::superblock::{SUPERBLOCK_CREDITS, patch_superblock};
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{Error, Result, Site, What};
@@ -19,8 +21,10 @@ use extant_journal::Credits;
 use extant_ondisk::superblock::{ErrorPolicy, ErrorRecord, Superblock, VolumeState};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The codes of an error record: a checksum that does not match, and other damage.
+/// The codes of an error record: a failed write, a checksum that does not match, other damage.
+const FAILED_WRITE: u8 = 2;
 const BAD_CHECKSUM: u8 = 4;
 const CORRUPTED: u8 = 5;
 
@@ -39,6 +43,8 @@ impl fmt::Debug for ErrorHook {
 pub(crate) struct ErrorNotes {
     notes: Mutex<Notes>,
     hook: Option<ErrorHook>,
+    /// That the journal gave up is on disk, or was tried.
+    abort_noted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -52,11 +58,22 @@ struct Notes {
 
 impl ErrorNotes {
     pub(crate) fn new(hook: Option<ErrorHook>) -> ErrorNotes {
-        ErrorNotes { notes: Mutex::new(Rank::Leaf, Notes::default()), hook }
+        let notes = Mutex::new(Rank::Leaf, Notes::default());
+        ErrorNotes { notes, hook, abort_noted: AtomicBool::new(false) }
     }
 
     fn is_pending(&self) -> bool {
         self.notes.lock().pending > 0
+    }
+
+    fn add(&self, record: ErrorRecord) {
+        let mut notes = self.notes.lock();
+        if notes.pending == 0 {
+            notes.first = record;
+        }
+        notes.seen = notes.seen.saturating_add(1);
+        notes.pending = notes.pending.saturating_add(1);
+        notes.last = record;
     }
 
     /// Puts what is not there yet into the superblock.
@@ -81,16 +98,7 @@ impl Volume {
     /// Locks: takes `Leaf`.
     pub(crate) fn note_error(&self, error: &Error) {
         let Error::Corrupt { what, at } = error else { return };
-        let record = record(*what, *at, self.environment.now().sec);
-        {
-            let mut notes = self.errors.notes.lock();
-            if notes.pending == 0 {
-                notes.first = record;
-            }
-            notes.seen = notes.seen.saturating_add(1);
-            notes.pending = notes.pending.saturating_add(1);
-            notes.last = record;
-        }
+        self.errors.add(record(*what, *at, self.environment.now().sec));
         if self.at_open.errors != ErrorPolicy::CONTINUE {
             self.mode.fence();
         }
@@ -117,7 +125,7 @@ impl Volume {
     ///
     /// Locks: none may be held.
     pub(crate) fn noting<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-        let done = ask();
+        let done = self.noting_abort(ask());
         if let Err(error @ Error::Corrupt { .. }) = &done {
             let is_first = !self.has_noted();
             self.note_error(error);
@@ -126,6 +134,40 @@ impl Volume {
                 let _ = self.write_errors();
             }
         }
+        done
+    }
+
+    /// Passes on what came of something that a failed write may have ended: that the journal gave up
+    /// is written down.
+    ///
+    /// The primary superblock on the device gets the error state and the record, directly, as Linux
+    /// does it; the log's superblock has its errno. Once, and nobody is told if the device fails
+    /// that too. Locks: takes `Mount`, then `Superblock`; none may be held.
+    pub(crate) fn noting_abort<T>(&self, done: Result<T>) -> Result<T> {
+        // Before the volume was announced nothing of it was changed.
+        if done.is_ok() || !self.journal.is_aborted() || !*self.announced.lock() {
+            return done;
+        }
+        if self.errors.abort_noted.swap(true, Ordering::Relaxed)
+            || self.hold.as_ref().is_some_and(Hold::is_lost)
+        {
+            return done;
+        }
+        self.errors.add(ErrorRecord {
+            code: FAILED_WRITE,
+            ..named_record("JournalAborted", self.environment.now().sec)
+        });
+        let now = {
+            let mut sb = self.superblock.write();
+            self.errors.put_into(&mut sb);
+            sb.clone()
+        };
+        // Of the rest the device may have an older state, which belongs to what the log replays.
+        let _ = patch_superblock(&*self.device, |sb| {
+            sb.state.insert(VolumeState::ERROR);
+            sb.error_count = now.error_count;
+            (sb.first_error, sb.last_error) = (now.first_error, now.last_error);
+        });
         done
     }
 
@@ -160,17 +202,20 @@ impl Volume {
 
 fn record(what: What, at: Site, now: i64) -> ErrorRecord {
     let name = what.name();
+    ErrorRecord {
+        ino: at.ino.map_or(0, |ino| ino.get()),
+        block: at.block.map_or(0, |block| block.0),
+        code: if name.ends_with("Checksum") { BAD_CHECKSUM } else { CORRUPTED },
+        ..named_record(name, now)
+    }
+}
+
+fn named_record(name: &str, now: i64) -> ErrorRecord {
     let mut func = [0; 32];
     // The last byte stays NUL.
     let len = name.len().min(func.len() - 1);
     func[..len].copy_from_slice(&name.as_bytes()[..len]);
-    ErrorRecord {
-        // 0 stands for no error.
-        time: u64::try_from(now).unwrap_or(0).max(1),
-        ino: at.ino.map_or(0, |ino| ino.get()),
-        block: at.block.map_or(0, |block| block.0),
-        func,
-        line: 0,
-        code: if name.ends_with("Checksum") { BAD_CHECKSUM } else { CORRUPTED },
-    }
+    // 0 stands for no error.
+    let time = u64::try_from(now).unwrap_or(0).max(1);
+    ErrorRecord { time, func, ..ErrorRecord::default() }
 }

@@ -66,6 +66,10 @@ impl Volume {
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes `Mount`; none may be held.
     pub(crate) fn sync(&self) -> Result<()> {
+        self.noting_abort(self.sync_all())
+    }
+
+    fn sync_all(&self) -> Result<()> {
         if self.mode.is_open_to_write() {
             self.announce()?;
             self.write_errors()?;
@@ -113,7 +117,7 @@ impl Volume {
         if !self.mode.is_open_to_write() {
             return Ok(());
         }
-        self.make_whole()?;
+        self.noting_abort(self.make_whole())?;
         self.hold.as_ref().map_or(Ok(()), Hold::release)
     }
 

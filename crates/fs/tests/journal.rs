@@ -8,13 +8,16 @@
 //! ```
 
 use extant::mkfs::{JournalSize, MkfsOptions, format};
-use extant::{BlockSize, Environment, FileDevice, Filesystem, NewFile, OpenOptions};
-use extant_testkit::command::run_args;
-use extant_testkit::e2fsprogs::e2fsck;
+use extant::{BlockSize, Environment, Error, FileDevice, Filesystem, NewFile, OpenOptions};
+use extant_base::IoOp;
+use extant_blockdev::Faulty;
+use extant_testkit::command::{run, run_args};
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 use extant_testkit::uml::Uml;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,4 +136,75 @@ fn e2fsck_and_linux_replay_what_we_logged() {
         let shown = std::fs::read_to_string(scratch.file(&format!("names.{letter}"))).unwrap();
         assert_eq!(shown.lines().count(), want.len(), "{name}, Linux");
     }
+}
+
+/// Names and bytes until a write or flush fails, then a close: what failed first.
+fn work_until(fs: Filesystem) -> Option<Error> {
+    let steps = || -> Result<(), Error> {
+        for n in 0..12 {
+            let path = format!("file {n}");
+            fs.create_file(&path, &NewFile::default())?.open()?.write_all_at(0, &[7; 3000])?;
+            match n % 4 {
+                0 => fs.open_file(&path)?.sync_all()?,
+                2 => fs.sync()?,
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    let failed = steps().err();
+    failed.or(fs.close().err())
+}
+
+/// What dumpe2fs reads in the superblocks of volume and log.
+fn superblock_of(path: &Path) -> String {
+    let mut dump = Command::new("dumpe2fs");
+    run(dump.arg("-h").arg(path), Duration::from_secs(60)).unwrap().out()
+}
+
+/// Wherever the journal gives up, the volume says so, at once and to whoever opens it next: e2fsck
+/// looks at all of it without being asked to, and finds nothing but that.
+#[test]
+fn a_journal_that_gave_up_marks_the_volume() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let (fresh, path) = (scratch.file("fresh"), scratch.file("image"));
+    mke2fs(&fresh, 8 << 20, "-b 1024 -O quota -J size=1", None).unwrap();
+    let mut told = 0;
+    for op in [IoOp::Write, IoOp::Flush] {
+        for nth in 1.. {
+            std::fs::copy(&fresh, &path).unwrap();
+            let device = Arc::new(Faulty::new(FileDevice::open_rw(&path).unwrap()));
+            let mut options = OpenOptions::new();
+            let fs = options.write(true).commit_interval(None).open_device(device.clone()).unwrap();
+            device.fail(op, nth);
+            let Some(error) = work_until(fs) else { break };
+            drop(device);
+            // A write of file data fails for its caller alone.
+            let says = superblock_of(&path);
+            if !says.contains("with errors") {
+                assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");
+                continue;
+            }
+            told += 1;
+            assert!(
+                says.contains("Last error function:      JournalAborted"),
+                "{op} {nth}: {says}"
+            );
+            assert!(says.contains("Last error err:           EIO"), "{op} {nth}: {says}");
+            let ours = scratch.file("ours");
+            std::fs::copy(&path, &ours).unwrap();
+            OpenOptions::new().write(true).open(&ours).unwrap().close().unwrap();
+            let says = superblock_of(&ours);
+            assert!(says.contains("with errors"), "{op} {nth}: {says}");
+            assert!(!says.contains("Journal errno"), "{op} {nth}: {says}");
+            e2fsck(&ours, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
+            let mut fsck = Command::new("e2fsck");
+            let done = run(fsck.arg("-p").arg(&path), Duration::from_secs(60)).unwrap();
+            let said = done.out();
+            assert!(said.contains("with errors, check forced"), "{op} {nth}: {said}");
+            e2fsck(&path, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
+        }
+    }
+    assert!(told > 10, "{told}");
 }

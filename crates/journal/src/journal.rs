@@ -176,6 +176,11 @@ impl Journal {
         self.cache.write_back(down_to_bytes).inspect_err(|_| self.give_up())
     }
 
+    /// Whether the journal gave up: nothing is written through it any more.
+    pub fn is_aborted(&self) -> bool {
+        self.cache.refuse_if_aborted().is_err()
+    }
+
     /// Leaves a note of an abort in the log.
     #[cold]
     fn give_up(&self) {

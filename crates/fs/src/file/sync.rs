@@ -34,9 +34,11 @@ impl File {
         volume.announce()?;
         let mut synced = self.inode.read().synced;
         match *which(&mut synced) {
-            Some(tid) if !volume.journal.is_off() => volume.journal.commit_with_data(tid),
+            Some(tid) if !volume.journal.is_off() => {
+                volume.noting_abort(volume.journal.commit_with_data(tid))
+            }
             _ => {
-                volume.journal.sync()?;
+                volume.noting_abort(volume.journal.sync())?;
                 let now = volume.journal.committed();
                 let mut body = self.inode.write();
                 which(&mut body.synced).get_or_insert(now);

@@ -50,7 +50,7 @@ impl Volume {
     /// The caller stores the inode and sets its ctime. Errors: `Exists` or `NoAttribute` as `mode`
     /// says (and `NoAttribute` when there is nothing to remove); `NoSpace` where it does not fit;
     /// `Invalid` for a bad name or access control list; `NotSupported` for one on a file that has
-    /// none; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
+    /// none, `Denied` for a default one on a file that is no directory; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
     /// `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn xattr_set(
@@ -203,14 +203,12 @@ impl Volume {
         }
         match body.file_kind() {
             FileKind::Symlink => return Err(Error::NotSupported("a symlink has no access list")),
+            _ if value == EMPTY_ACL => return Ok(None),
             FileKind::Directory => {}
             _ if index == NameIndex::ACL_DEFAULT => {
-                return Err(Error::NotSupported("only a directory has a default access list"));
+                return Err(Error::Denied("only a directory has a default access list"));
             }
             _ => {}
-        }
-        if value == EMPTY_ACL {
-            return Ok(None);
         }
         let acl = Acl::from_call(value).ok_or(Error::Invalid("malformed access control list"))?;
         if index == NameIndex::ACL_ACCESS {
