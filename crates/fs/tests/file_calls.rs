@@ -286,6 +286,42 @@ fn fragmented(file: &extant::File, block: u64, extents: u64) {
     }
 }
 
+/// Extents of a file, as debugfs counts them.
+fn extents(image: &Image, name: &str) -> usize {
+    let listed = image.debugfs(&format!("dump_extents -l -n {name}"));
+    listed.lines().filter(|line| line.contains(" - ") && line.contains('/')).count()
+}
+
+/// As Linux does: what an insert cut in two, the collapse of the hole joins again.
+#[test]
+fn extents_that_meet_after_a_collapse_are_one() {
+    let image = Image::mke2fs(16, "-b 1024");
+    let (bytes, pieces) = (pattern(120 << 10, 3), 30u64);
+    let change = |calls: &dyn Fn(&extant::File)| {
+        let fs = image.open();
+        calls(&fs.open_file("f").unwrap());
+        fs.close().unwrap();
+        extents(&image, "f")
+    };
+    drop(new_file(&image.open(), "f"));
+    let at_first = change(&|file| file.write_all_at(0, &bytes).unwrap());
+    let cut = change(&|file| {
+        for n in 1..pieces {
+            // The pieces before this one have moved by as many blocks.
+            file.allocate(FallocateMode::Insert, (n * 4 + n - 1) << 10, 1 << 10).unwrap();
+        }
+    });
+    assert!(cut >= pieces as usize, "{cut}");
+    let joined = change(&|file| {
+        for n in (1..pieces).rev() {
+            file.allocate(FallocateMode::Collapse, (n * 5 - 1) << 10, 1 << 10).unwrap();
+        }
+    });
+    assert_eq!(joined, at_first);
+    assert_eq!(image.open().read("f").unwrap(), bytes);
+    image.judge();
+}
+
 #[test]
 fn long_changes_fit_a_small_journal() {
     for options in ["-b 1024 -J size=1", "-b 1024 -J size=1 -O ^extents,^64bit"] {

@@ -6,7 +6,8 @@
 //!                   [0 2][5  7] │ [11 17]   ◄──   the next call
 //! ```
 //!
-//! The order stays, so no entry leaves its leaf and no block is needed.
+//! The order stays, so no entry leaves its leaf and no block is needed. Moved to the left, the first
+//! one joins what it comes to lie against in its leaf, where both are one run of the device.
 
 use crate::inode::Body;
 use crate::map::LOGICAL_END;
@@ -79,6 +80,14 @@ fn move_entries(
         for n in first..node::entries(bytes) {
             let key = node::key(bytes, n);
             node::set_key(bytes, n, LogicalBlock(to(key.0)));
+        }
+        if let Some(before) = first.checked_sub(1) {
+            let (left, right) = (node::extent(bytes, before), node::extent(bytes, first));
+            if left.can_merge(&right) {
+                let whole = Extent { len: left.len + right.len, ..left };
+                node::set(bytes, before, Entry::leaf(whole));
+                node::remove(bytes, first);
+            }
         }
     })?;
     if first == 0 { fix_keys(path, volume, ino, body, handle) } else { Ok(()) }
