@@ -13,6 +13,7 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::dir::moves::Moves;
 use crate::file::synced::Synced;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
@@ -97,6 +98,8 @@ pub(crate) struct Body {
     pub(crate) synced: Synced,
     /// It is known to have no file capabilities, which a change of its content would take away.
     pub(crate) no_capability: bool,
+    /// Where its names went, if it is a directory.
+    pub(crate) moves: Moves,
 }
 
 /// How an inode counts in the quota files.
@@ -136,6 +139,7 @@ impl Body {
             orphan: OrphanPlace::None,
             synced: Synced::default(),
             no_capability: false,
+            moves: Moves::default(),
         }
     }
 
@@ -363,6 +367,7 @@ impl Volume {
             orphan: OrphanPlace::None,
             synced,
             no_capability: false,
+            moves: Moves::default(),
         })
     }
 
@@ -486,6 +491,7 @@ mod tests {
             counted: Counted::Kept,
             synced: Synced::default(),
             no_capability: false,
+            moves: Moves::default(),
             orphan: OrphanPlace::None,
         }
     }

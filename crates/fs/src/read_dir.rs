@@ -18,7 +18,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The names in a directory. An item is an error where a block or an entry is damaged; what
+/// The names in a directory. One that stays while others come and go is listed once; one that comes
+/// or goes meanwhile may be listed or not. An item is an error where a block or an entry is damaged; what
 /// follows comes after it.
 pub struct ReadDir {
     inode: InodeHold,

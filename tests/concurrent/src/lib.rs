@@ -41,11 +41,21 @@ impl Field {
     /// # Panics
     /// When it cannot be made.
     pub fn new(options: &MkfsOptions) -> Field {
+        Field::opened(options, |_| {})
+    }
+
+    /// A fresh volume, opened as `fill` says.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn opened(options: &MkfsOptions, fill: impl FnOnce(&mut OpenOptions)) -> Field {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let image = scratch.path().join("img");
         let device = FileDevice::create(&image, 64 << 20).expect("room for a volume");
         format(Arc::new(device), options, &Environment::default()).expect("a volume");
-        let fs = OpenOptions::new().write(true).open(&image).expect("a fresh volume opens");
+        let mut options = OpenOptions::new();
+        fill(options.write(true));
+        let fs = options.open(&image).expect("a fresh volume opens");
         Field { image, fs, _scratch: scratch }
     }
 
@@ -66,11 +76,11 @@ impl Field {
         });
     }
 
-    /// Closes the volume; nobody may find anything wrong.
+    /// Closes the volume; nobody may find anything wrong. Gives it back, open to be read.
     ///
     /// # Panics
     /// When somebody does.
-    pub fn judge(self, name: &str) {
+    pub fn judge(self, name: &str) -> Filesystem {
         self.fs.close().expect("the volume closes");
         if let Err(report) = e2fsprogs::e2fsck(&self.image, None).expect_clean() {
             if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
@@ -81,6 +91,7 @@ impl Field {
         let device = Arc::new(FileDevice::open(&self.image).expect("the volume opens"));
         let report = check_device(device, &Options::default(), &()).expect("a check");
         assert!(report.clean, "{name}: {:?}", report.findings);
+        Filesystem::open(&self.image).expect("the volume opens again")
     }
 }
 

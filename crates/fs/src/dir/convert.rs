@@ -6,7 +6,7 @@
 //!                          └──full──► Linear, more blocks
 //! ```
 //!
-//! There is no way back. Positions of entries change: readers go on by name or hash.
+//! There is no way back.
 
 use crate::inode::Body;
 use crate::verified::Role;
@@ -72,6 +72,7 @@ impl Volume {
         super::split::put(&added, handle, &leaf, Role::DirLeaf(ino))?;
         super::split::put(&block, handle, &root, Role::DirRoot(ino))?;
         body.disk.flags |= InodeFlags::INDEX;
+        body.moves.note(LogicalBlock(0), at);
         Ok(())
     }
 

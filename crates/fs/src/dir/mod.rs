@@ -19,6 +19,7 @@ mod init;
 pub(crate) mod inline;
 pub(crate) mod insert;
 pub(crate) mod linear;
+pub(crate) mod moves;
 pub(crate) mod nokey;
 pub(crate) mod pack;
 pub(crate) mod read;

@@ -1,15 +1,14 @@
 //! Listing a directory, one block at a time.
 //!
 //! ```text
-//!   Position   block in the upper bits, byte offset in the lower 17     0 = start
-//!
 //!   next_batch ──► all names of one block (or inline area) ──► position of the next block
 //!                  bad block or entry: an error among the names; the rest follows
 //! ```
 //!
 //! A batch is read under the directory's lock; between batches the directory may change. A name
-//! that stays is listed at least once, because leaves only ever give names to new blocks at the end.
+//! that stays is listed once, wherever it went: see [`super::moves`].
 
+use super::moves::Followed;
 use super::{Dir, Form, linear::Names, nokey::NoKey};
 use extant_base::{Error, Ino, LogicalBlock, Result, What};
 use extant_ondisk::dirent::{DirBlock, Dirent, EntryKind};
@@ -26,11 +25,12 @@ pub(crate) struct Entry {
 }
 
 /// Where a listing goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Position {
     next: u32,
     /// Blocks below this one were brought into the cache.
     ahead: u32,
+    moves: Followed,
 }
 
 impl Dir<'_> {
@@ -44,6 +44,7 @@ impl Dir<'_> {
         position: &mut Position,
         mut out: impl FnMut(Result<Entry>),
     ) -> Result<bool> {
+        position.moves.follow(&self.body.moves, position.next);
         if self.form == Form::Inline {
             if position.next > 0 {
                 return Ok(false);
@@ -64,6 +65,9 @@ impl Dir<'_> {
             position.ahead = at.0.saturating_add(super::linear::SCAN_AHEAD);
         }
         position.next += 1;
+        if position.moves.passes_over(at) {
+            return Ok(true);
+        }
         match self.block(at) {
             Ok(Some(block)) => match self.check_block(at, &block) {
                 Ok(Names::Node) => {}

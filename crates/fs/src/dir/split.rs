@@ -72,6 +72,7 @@ impl Volume {
         let (at, added) = self.dir_append(handle, ino, body)?;
         put(&added, handle, &new, Role::DirLeaf(ino))?;
         put(&block, handle, &old, Role::DirLeaf(ino))?;
+        body.moves.note(probe.leaf, at);
         let dir = self.dir(ino, body)?;
         self.list(handle, &dir, level, &probe.steps()[level], key, at)
     }
