@@ -258,6 +258,10 @@ impl Volume {
         edit.state.held.put(owner, Span { start: span.end(), len: held.len - span.len });
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
+        // Whoever allocates for a stream has its inode locked: nobody notes a hold meanwhile.
+        if span.len == held.len && matches!(owner, Owner::Stream(_)) {
+            self.preallocations.forget(owner);
+        }
         Ok(Some((nr, span)))
     }
 

@@ -146,7 +146,7 @@ impl Volume {
         };
         let mut at = blocks.start;
         while at < blocks.end {
-            let run = self.map(ino, body, LogicalBlock(at), blocks.end - at)?;
+            let (run, way) = self.map_with_way(ino, body, LogicalBlock(at), blocks.end - at)?;
             at = run.end().0;
             if run.target == Target::Hole {
                 let step = self.fill_credits(body, run.len);
@@ -154,7 +154,7 @@ impl Volume {
                 self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
                 let goal = self.group_start(ino);
                 let state = ExtentState::Unwritten;
-                at = self.fill_hole(goal, ino, body, handle, run, state)?.end().0;
+                at = self.fill_hole(goal, ino, body, handle, run, way, state)?.end().0;
             }
             follow(body, handle, at)?;
         }

@@ -327,7 +327,7 @@ impl Volume {
                 while hole.len > 0 {
                     self.more_credits(handle, self.fill_credits(body, hole.len))?;
                     let goal = self.group_start(ino);
-                    let got = self.fill_hole(goal, ino, body, handle, hole, state)?;
+                    let got = self.fill_hole(goal, ino, body, handle, hole, None, state)?;
                     let block = got.target.block().expect("a filled hole has blocks");
                     let (logical, len) = (got.logical.0, got.len);
                     pieces.push(Piece { logical, len, block, fresh: true });

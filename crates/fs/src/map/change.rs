@@ -14,6 +14,7 @@ use crate::alloc::blocks::{Request, Search};
 use crate::alloc::claims::Claim;
 use crate::alloc::preallocation::Growth;
 use crate::inode::Body;
+use crate::map::extent::path::Path;
 use crate::map::{Run, Target, block_map, extent};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -85,9 +86,9 @@ impl Volume {
         }
         let mut at = range.start;
         while at < range.end {
-            let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
+            let (run, way) = self.map_with_way(ino, body, LogicalBlock(at), range.end - at)?;
             let run = match run.target {
-                Target::Hole => self.fill_hole(first_goal, ino, body, handle, run, state)?,
+                Target::Hole => self.fill_hole(first_goal, ino, body, handle, run, way, state)?,
                 _ => run,
             };
             found(run)?;
@@ -96,9 +97,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Allocates for the start of a hole and records it: the run that is mapped now.
+    /// Allocates for the start of a hole and records it: the run that is mapped now. `way`: the one
+    /// there, where the caller has it and the map has not changed since.
     ///
     /// Errors and locks as [`Volume::fill`].
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn fill_hole(
         &self,
         first_goal: BlockNr,
@@ -106,6 +109,7 @@ impl Volume {
         body: &mut Body,
         handle: &Handle<'_>,
         hole: Run,
+        way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
         let ratio = self.layout.cluster_ratio();
@@ -125,9 +129,13 @@ impl Volume {
                 return Err(Error::NoSpace);
             }
             self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
-            return Ok(Run { logical, len, target: target(physical, state) });
+            return Ok(Run { logical, len, target: Target::of(physical, state) });
         }
-        let goal = self.goal(first_goal, ino, body, logical)?;
+        let way = match way {
+            None if body.disk.has_extents() => Some(Path::to(self, ino, body, logical)?),
+            way => way,
+        };
+        let goal = self.goal(first_goal, ino, body, logical, way.as_ref())?;
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
@@ -152,14 +160,19 @@ impl Volume {
         }
         let physical = BlockNr(got.start.0 + u64::from(skip));
         let extent = Extent { logical, len, physical, state };
-        if let Err(error) = self.map_insert(ino, body, handle, extent) {
+        body.synced.map_changed = true;
+        let recorded = match way {
+            Some(way) => extent::insert::insert_at(way, self, ino, body, handle, extent),
+            None => block_map::change::insert(self, ino, body, handle, extent),
+        };
+        if let Err(error) = recorded {
             let clusters = (skip + len).div_ceil(ratio);
             self.free(handle, got.start, u64::from(clusters * ratio))?;
             return Err(error);
         }
         let clusters = (skip + len).div_ceil(ratio);
         body.disk.sectors += self.sectors(u64::from(clusters) * u64::from(ratio));
-        Ok(Run { logical, len, target: target(physical, state) })
+        Ok(Run { logical, len, target: Target::of(physical, state) })
     }
 
     /// How a regular file grows that gets `blocks`.
@@ -180,9 +193,13 @@ impl Volume {
         ino: Ino,
         body: &Body,
         logical: LogicalBlock,
+        way: Option<&Path>,
     ) -> Result<BlockNr> {
         if self.search() == Search::Next {
             return Ok(self.bulk.goal());
+        }
+        if let Some(way) = way {
+            return Ok(way.block_behind(self, ino, body, logical)?.unwrap_or(first_goal));
         }
         if let Some(before) = logical.0.checked_sub(1)
             && let Some(block) = self.map(ino, body, LogicalBlock(before), 1)?.target.block()
@@ -289,12 +306,5 @@ pub(crate) fn max_len(state: ExtentState) -> u32 {
     match state {
         ExtentState::Written => MAX_LEN,
         ExtentState::Unwritten => MAX_LEN - 1,
-    }
-}
-
-fn target(physical: BlockNr, state: ExtentState) -> Target {
-    match state {
-        ExtentState::Written => Target::Written(physical),
-        ExtentState::Unwritten => Target::Unwritten(physical),
     }
 }

@@ -18,8 +18,10 @@ mod steps;
 pub(crate) mod used;
 
 use crate::inode::Body;
+use crate::map::extent::path::Path;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result};
+use extant_ondisk::extent::ExtentState;
 
 /// One past the last logical block a file can have.
 pub(crate) const LOGICAL_END: u32 = u32::MAX;
@@ -36,6 +38,14 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// Blocks from `block` on in this state.
+    pub(crate) fn of(block: BlockNr, state: ExtentState) -> Target {
+        match state {
+            ExtentState::Written => Target::Written(block),
+            ExtentState::Unwritten => Target::Unwritten(block),
+        }
+    }
+
     /// The first block on disk, written or not.
     pub(crate) fn block(self) -> Option<BlockNr> {
         match self {
@@ -79,6 +89,28 @@ impl Volume {
         } else {
             block_map::map(self, ino, body, at, limit)
         }
+    }
+
+    /// As [`Volume::map`], with the way there; `None` in a block map.
+    ///
+    /// Costs more than a look and less than a look and a change: for who will fill what is a hole.
+    pub(crate) fn map_with_way(
+        &self,
+        ino: Ino,
+        body: &Body,
+        at: LogicalBlock,
+        limit: u32,
+    ) -> Result<(Run, Option<Path>)> {
+        if !body.has_extents() || at.0 == LOGICAL_END || limit == 0 {
+            return Ok((self.map(ino, body, at, limit)?, None));
+        }
+        let way = Path::to(self, ino, body, at)?;
+        let run = way.run(self, ino, body, at, limit.min(LOGICAL_END - at.0))?;
+        debug_assert!(
+            self.map(ino, body, at, limit).map_or(true, |same| same == run),
+            "a look and the way there say the same of {at:?}: {run:?}"
+        );
+        Ok((run, Some(way)))
     }
 
     /// The runs of `range`, in order and without gaps. Ends after the first error.

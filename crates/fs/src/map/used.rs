@@ -102,14 +102,14 @@ impl Walk<'_> {
             }
             return Ok(());
         }
-        let seed = self.body.seed(self.volume, self.ino);
         // The depth falls with every level, so this ends.
         for n in 0..node.len() {
             let child = node.index(n).child;
             self.found(Used::Node(child))?;
-            let below = rules.child(node, n, seed);
+            let below = rules.child(node, n, None);
             // Copied: whoever is called may want the cache.
-            let bytes = self.volume.extent_node(self.ino, child, &below)?.read().to_vec();
+            let bytes =
+                self.volume.extent_node(self.ino, self.body, child, &below)?.read().to_vec();
             let child = ExtentNode::trusted(&bytes, Site::of_ino(self.ino).block(child))?;
             self.node(&child, &below)?;
         }

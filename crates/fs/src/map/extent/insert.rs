@@ -35,10 +35,22 @@ pub(crate) fn insert(
     new: Extent,
 ) -> Result<()> {
     let path = Path::to(volume, ino, body, new.logical)?;
+    insert_at(path, volume, ino, body, handle, new)
+}
+
+/// As [`insert`], at the end of a path to the range, since which the tree has not changed.
+pub(crate) fn insert_at(
+    path: Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
     if join(&path, volume, ino, body, handle, new)? {
         return Ok(());
     }
-    insert_apart(volume, ino, body, handle, new)
+    apart_at(path, volume, ino, body, handle, new)
 }
 
 /// As [`insert`], never joined with a neighbour.
@@ -49,7 +61,18 @@ pub(crate) fn insert_apart(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    let mut path = Path::to(volume, ino, body, new.logical)?;
+    let path = Path::to(volume, ino, body, new.logical)?;
+    apart_at(path, volume, ino, body, handle, new)
+}
+
+fn apart_at(
+    mut path: Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
     if first_level_with_room(&path, body).is_none() {
         grow(volume, ino, body, handle, new)?;
         path = Path::to(volume, ino, body, new.logical)?;

@@ -14,10 +14,11 @@
 
 use crate::inode::Body;
 use crate::map::extent::node::{self, NodeMut};
+use crate::map::{LOGICAL_END, Run, Target};
 use crate::volume::Volume;
-use extant_base::{Ino, LogicalBlock, Result, Site};
+use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site};
 use extant_journal::{Handle, MetaBlock};
-use extant_ondisk::extent::{ExtentNode, NodeRules};
+use extant_ondisk::extent::{Extent, ExtentNode, NodeRules};
 
 /// Where a node's bytes are.
 #[derive(Clone, Debug)]
@@ -47,7 +48,6 @@ impl Path {
         let mut steps = Vec::with_capacity(3);
         let mut rules = NodeRules::root(&volume.layout);
         ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
-        let seed = body.seed(volume, ino);
         let mut place = Place::Root;
         // The depth falls with every step, so this ends.
         loop {
@@ -59,12 +59,12 @@ impl Path {
                 } else {
                     // Left of the first key everything belongs to the first child.
                     let slot = behind.saturating_sub(1);
-                    (slot, Some((node.index(slot).child, rules.child(&node, slot, seed))))
+                    (slot, Some((node.index(slot).child, rules.child(&node, slot, None))))
                 }
             });
             steps.push(Step { place, slot });
             let Some((child, below)) = next else { return Ok(Path { steps }) };
-            place = Place::Block(volume.extent_node(ino, child, &below)?);
+            place = Place::Block(volume.extent_node(ino, body, child, &below)?);
             rules = below;
         }
     }
@@ -72,6 +72,60 @@ impl Path {
     /// The leaf's step.
     pub(crate) fn leaf(&self) -> &Step {
         self.steps.last().expect("a path holds at least the root")
+    }
+
+    /// The extent at or before the block that the path leads to, in its leaf.
+    ///
+    /// Errors: an extent of the root on metadata, or out of step with clusters; other nodes' were
+    /// checked with them.
+    fn before(&self, volume: &Volume, ino: Ino, body: &Body) -> Result<Option<Extent>> {
+        let leaf = self.leaf();
+        let Some(slot) = leaf.slot.checked_sub(1) else { return Ok(None) };
+        let before = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
+        if self.depth() == 0 {
+            let site = Site::of_ino(ino);
+            volume.check_extent_place(ino, before.logical, before.physical, before.len, site)?;
+        }
+        Ok(Some(before))
+    }
+
+    /// What [`Volume::map`] says of `at`, which the path leads to.
+    ///
+    /// Errors: `Corrupt` for an extent on metadata.
+    pub(crate) fn run(
+        &self,
+        volume: &Volume,
+        ino: Ino,
+        body: &Body,
+        at: LogicalBlock,
+        limit: u32,
+    ) -> Result<Run> {
+        if let Some(before) = self.before(volume, ino, body)?
+            && let Some(block) = before.physical_of(at)
+        {
+            let len = (before.end() - at.0).min(limit);
+            return Ok(Run { logical: at, len, target: Target::of(block, before.state) });
+        }
+        let leaf = self.leaf();
+        let next = with_bytes(&leaf.place, body, |bytes| {
+            (leaf.slot < node::entries(bytes)).then(|| node::key(bytes, leaf.slot))
+        });
+        let end = next.or_else(|| self.next_key(body)).map_or(LOGICAL_END, |key| key.0);
+        Ok(Run { logical: at, len: end.saturating_sub(at.0).clamp(1, limit), target: Target::Hole })
+    }
+
+    /// The block right behind the one of the file's block before `at`, which the path leads to.
+    ///
+    /// Errors: as [`Path::run`].
+    pub(crate) fn block_behind(
+        &self,
+        volume: &Volume,
+        ino: Ino,
+        body: &Body,
+        at: LogicalBlock,
+    ) -> Result<Option<BlockNr>> {
+        let before = self.before(volume, ino, body)?.filter(|before| before.end() == at.0);
+        Ok(before.map(|before| BlockNr(before.physical_end())))
     }
 
     /// The first key of the leaf to the right; `None` for the last leaf.

@@ -18,7 +18,7 @@ use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
-use extant_ondisk::extent::{Extent, ExtentNode, ExtentState, NodeRules};
+use extant_ondisk::extent::{Extent, ExtentNode, NodeRules};
 
 /// What a node says about one logical block.
 enum Answer {
@@ -39,8 +39,7 @@ pub(in crate::map) fn map(
     let site = Site::of_ino(ino);
     let rules = NodeRules::root(&volume.layout);
     let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
-    let seed = body.seed(volume, ino);
-    let mut answer = ask(&root, &rules, seed, at, limit);
+    let mut answer = ask(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
         // The root's own extents were not checked against metadata with a node.
         if let Some(block) = run.target.block() {
@@ -52,22 +51,16 @@ pub(in crate::map) fn map(
             Answer::Run(run) => return Ok(run),
             // The depth falls with every step, so this ends.
             Answer::Below(nr, rules) => {
-                let block = volume.extent_node(ino, nr, &rules)?;
+                let block = volume.extent_node(ino, body, nr, &rules)?;
                 let bytes = block.read();
                 let node = ExtentNode::trusted(&bytes, site.block(nr))?;
-                answer = ask(&node, &rules, seed, at, limit);
+                answer = ask(&node, &rules, at, limit);
             }
         }
     }
 }
 
-fn ask(
-    node: &ExtentNode<'_>,
-    rules: &NodeRules,
-    seed: Option<u32>,
-    at: LogicalBlock,
-    limit: u32,
-) -> Answer {
+fn ask(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32) -> Answer {
     let hole_to = |end: u32| {
         let len = end.saturating_sub(at.0).clamp(1, limit);
         Answer::Run(Run { logical: at, len, target: Target::Hole })
@@ -78,17 +71,14 @@ fn ask(
         Some(n) => n,
     };
     if !node.is_leaf() {
-        return Answer::Below(node.index(n).child, rules.child(node, n, seed));
+        return Answer::Below(node.index(n).child, rules.child(node, n, None));
     }
     let extent = node.extent(n);
     match extent.physical_of(at) {
         Some(block) => Answer::Run(Run {
             logical: at,
             len: (extent.end() - at.0).min(limit),
-            target: match extent.state {
-                ExtentState::Written => Target::Written(block),
-                ExtentState::Unwritten => Target::Unwritten(block),
-            },
+            target: Target::of(block, extent.state),
         }),
         None if n + 1 < node.len() => hole_to(node.key(n + 1).0),
         None => hole_to(rules.end),
@@ -97,13 +87,14 @@ fn ask(
 
 impl Volume {
     /// The node of `ino`'s tree in block `nr`, checked: whole when it enters the cache, against
-    /// its parent (`rules`) each time.
+    /// its parent (`rules`, which need no seed) each time.
     ///
     /// Errors: every check of `ExtentNode::check`; `ExtentRange` for an extent on metadata;
     /// `ExtentCluster`; `Device`.
     pub(crate) fn extent_node(
         &self,
         ino: Ino,
+        body: &Body,
         nr: BlockNr,
         rules: &NodeRules,
     ) -> Result<MetaBlock> {
@@ -125,6 +116,7 @@ impl Volume {
             drop(bytes);
             return Ok(block);
         }
+        let rules = &NodeRules { seed: body.seed(self, ino), ..rules.clone() };
         let extents: Vec<Extent> = {
             let bytes = block.read();
             ExtentNode::check(&bytes, rules, site)?.extents().collect()
@@ -140,7 +132,7 @@ impl Volume {
     }
 
     /// Whether an extent keeps off metadata and, with clusters, in step with them.
-    fn check_extent_place(
+    pub(super) fn check_extent_place(
         &self,
         ino: Ino,
         logical: LogicalBlock,
