@@ -1,0 +1,35 @@
+//! The page cache: file bytes in memory, between the engine and the device.
+//!
+//! ```text
+//!   read_hit, overwrite_hit          read, write, populate              take_dirty, discard
+//!        │ no lock but the folio's        │ caller holds the inode           │ write-back, truncate
+//!        ▼                                ▼                                  ▼
+//!   index (atomics) ──────────► slots: one folio each ◄────────── each file's ordered index
+//!                                 │ RwLock, per-block bitmaps
+//!                                 ▼
+//!                               frames: memory, 4 KiB … 2 MiB
+//! ```
+//!
+//! It knows nothing of inodes, extents or journals: what a file's bytes are it asks of a [`Fill`],
+//! where dirty ones go of an [`Owner`].
+
+#![deny(unsafe_code)]
+
+mod cache;
+mod config;
+mod file;
+mod memory;
+mod owner;
+mod readahead;
+mod stats;
+#[expect(dead_code, reason = "its callers follow")]
+mod writeback;
+
+pub use cache::PageCache;
+pub use config::{CacheConfig, DontCachePolicy};
+pub use file::FileCache;
+pub use file::borrow::{FolioMut, FolioRef};
+pub use file::dirty::Taken;
+pub use owner::{Fill, Owner, Source, Use};
+pub use readahead::ReadStream;
+pub use stats::CacheStats;
