@@ -270,3 +270,59 @@ fn killed_at_any_moment_a_change_is_whole_or_absent() {
     let (code, _, _) = run(at, &["check", "cut.img"]);
     assert_eq!(code, 0);
 }
+
+/// A volume with the smallest log, and a directory of files that together change more of its blocks
+/// than the log takes at once.
+fn larger_than_the_log(at: &Path) {
+    fs::create_dir(at.join("many")).unwrap();
+    for n in 0..5000 {
+        let dir = at.join(format!("many/{}", n % 40));
+        if n < 40 {
+            fs::create_dir(&dir).unwrap();
+        }
+        fs::write(dir.join(format!("{n} {}", "x".repeat(120))), "some").unwrap();
+    }
+    let args = ["-b", "1K", "-s", "48M", "-J", "size=1M", "-N", "8000", "-q", "small.img"];
+    succeed(at, &[&["mkfs"], &args[..]].concat());
+}
+
+#[test]
+fn a_change_larger_than_the_log_goes_in_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    larger_than_the_log(at);
+    let before = content(at, "small.img");
+    let why = fail(at, 1, &["put", "-r", "small.img", "many", "/many"]);
+    assert!(why.contains("the change is larger than the volume's journal: nothing was changed"));
+    assert!(why.contains("--in-steps"), "{why}");
+    assert_eq!(content(at, "small.img"), before);
+    assert_clean(&at.join("small.img"));
+
+    fs::copy(at.join("small.img"), at.join("whole.img")).unwrap();
+    let started = std::time::Instant::now();
+    succeed(at, &["put", "-r", "--in-steps", "whole.img", "many", "/many"]);
+    let took = started.elapsed();
+    assert_clean(&at.join("whole.img"));
+    let lines = |image: &str| content(at, image).lines().count();
+    let (none, all) = (lines("small.img"), lines("whole.img"));
+    assert_eq!(all, none + 1 + 40 + 5000);
+
+    // Between two steps the volume is whole, with a part of the change in it.
+    let mut parts = 0;
+    for n in 1..8u32 {
+        fs::copy(at.join("small.img"), at.join("cut.img")).unwrap();
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+            .current_dir(at)
+            .args(["put", "-r", "--in-steps", "cut.img", "many", "/many"])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(took * n / 8);
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().unwrap();
+        succeed(at, &["replay", "-q", "cut.img"]);
+        assert_clean(&at.join("cut.img"));
+        parts += u32::from((none + 1..all).contains(&lines("cut.img")));
+    }
+    assert!(parts > 0, "no kill fell between two steps");
+}
