@@ -5,7 +5,7 @@
 //!   ├──────── dead ────────┤head                                        fast commits of T still count
 //!   1  superblock: start = head, sequence = T        the log is empty, T did not commit
 //!   2  head: │descriptor│copies …│ flush │commit T│  FUA                 from here on the change is
-//!   3  copies home, flush                                                made, and fast commits of T
+//!   3  copies home, superblock last, flush                               made, and fast commits of T
 //!                                                                        are stale: done in one step
 //! ```
 //!
@@ -18,6 +18,7 @@
 
 use crate::log::Log;
 use crate::recovery::Recovery;
+use crate::superblock_last;
 use extant_base::{BlockNr, Result, Tid};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::commit::TransactionCrc;
@@ -159,12 +160,19 @@ impl Log {
         blocks: &[BlockNr],
     ) -> Result<()> {
         let size = self.format().block_size;
-        for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
+        let last = superblock_last::block_of(size);
+        let others: Vec<BlockNr> = blocks.iter().copied().filter(|block| *block != last).collect();
+        for run in others.chunk_by(|a, b| a.0 + 1 == b.0) {
             for part in run.chunks((BATCH_BYTES / size.bytes()).max(1)) {
                 let mut bytes = vec![0; part.len() * size.bytes()];
                 from.read_at(size.start_of(part[0]), &mut bytes)?;
                 home.write_at(size.start_of(part[0]), &bytes)?;
             }
+        }
+        if others.len() < blocks.len() {
+            let mut bytes = vec![0; size.bytes()];
+            from.read_at(size.start_of(last), &mut bytes)?;
+            superblock_last::write(home, size, &bytes)?;
         }
         Ok(())
     }

@@ -50,6 +50,7 @@ mod replay;
 mod revoke;
 mod scan;
 mod shard;
+mod superblock_last;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]

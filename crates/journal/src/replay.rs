@@ -13,6 +13,7 @@
 use crate::log::{HomeLimits, Log};
 use crate::revoke::RevokeTable;
 use crate::scan::{Control, Scan};
+use crate::superblock_last;
 use extant_base::{BlockNr, Error, Result, Tid, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{Tag, TagFlags, Tags, header};
@@ -88,11 +89,12 @@ impl Log {
                 }
                 replay.newest.insert(tag.block.0, Newest { at: cycle.after(at, step), tid, tag });
             }
-            if replay.newest.len() >= window {
+            if replay.newest.len() > window {
                 replay.write_window()?;
             }
         }
         replay.write_window()?;
+        replay.write_superblock()?;
         match replay.damaged {
             Some(error) => Err(error),
             None => Ok(replay.done),
@@ -106,8 +108,10 @@ fn is_in(ranges: &[(u64, u64)], block: BlockNr) -> bool {
 }
 
 impl Replay<'_> {
-    /// Brings home what the table holds, in device order, and empties it.
+    /// Brings home what the table holds, in device order; only the superblock stays in it.
     fn write_window(&mut self) -> Result<()> {
+        let superblock = superblock_last::block_of(self.log.format().block_size).0;
+        let last = self.newest.remove(&superblock);
         let mut blocks: Vec<Newest> = self.newest.drain().map(|(_, newest)| newest).collect();
         blocks.sort_unstable_by_key(|newest| newest.tag.block);
         let size = self.log.format().block_size.bytes();
@@ -116,6 +120,26 @@ impl Replay<'_> {
         for batch in blocks.chunks(most) {
             self.write_batch(batch, &mut bytes[..batch.len() * size])?;
         }
+        self.newest.extend(last.map(|newest| (superblock, newest)));
+        Ok(())
+    }
+
+    /// Brings the superblock home, behind all the rest.
+    fn write_superblock(&mut self) -> Result<()> {
+        let format = self.log.format();
+        let nr = superblock_last::block_of(format.block_size).0;
+        let Some(newest) = self.newest.remove(&nr) else { return Ok(()) };
+        let mut copy = vec![0; format.block_size.bytes()];
+        self.log.read(newest.at, &mut copy)?;
+        if let Err(error) = newest.tag.verify_copy(&format, newest.tid, &copy) {
+            self.damaged.get_or_insert(error);
+            return Ok(());
+        }
+        if newest.tag.flags.contains(TagFlags::ESCAPE) {
+            header::unescape(&mut copy);
+        }
+        superblock_last::write(self.home, format.block_size, &copy)?;
+        self.done.blocks += 1;
         Ok(())
     }
 

@@ -1,0 +1,35 @@
+//! The volume's superblock goes home behind everything else.
+//!
+//! ```text
+//!   1  every other block, flush
+//!   2  the superblock's second sector, flush        sum wrong: the log still counts and is replayed
+//!   3  its first sector: features, the journal      from here on it says what it says
+//! ```
+//!
+//! A step may say that the volume needs its log no more, as one that takes the journal away does. Cut
+//! before 3 the volume still names the log, which holds the step.
+
+use extant_base::{BlockNr, BlockSize, ByteOffset, Result};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
+
+/// Sectors are not torn.
+const SECTOR: usize = 512;
+
+/// The block that holds the superblock.
+pub(crate) fn block_of(size: BlockSize) -> BlockNr {
+    size.block_at(ByteOffset(SUPERBLOCK_OFFSET))
+}
+
+/// Writes `copy`, the block that holds the superblock, in the order above; not flushed in the end.
+pub(crate) fn write(home: &dyn BlockDevice, size: BlockSize, copy: &[u8]) -> Result<()> {
+    let start = size.start_of(block_of(size)).0;
+    let first = (SUPERBLOCK_OFFSET - start) as usize;
+    home.flush()?;
+    if first > 0 {
+        home.write_at(ByteOffset(start), &copy[..first])?;
+    }
+    home.write_at(ByteOffset(start + (first + SECTOR) as u64), &copy[first + SECTOR..])?;
+    home.flush()?;
+    home.write_at(ByteOffset(SUPERBLOCK_OFFSET), &copy[first..first + SECTOR])
+}
