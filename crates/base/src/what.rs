@@ -123,6 +123,7 @@ what! {
     JournalChecksum => "journal superblock checksum does not match",
     JournalInode => "journal inode is unusable",
     JournalMissing => "volume needs recovery but has no journal",
+    JournalElsewhere => "the journal is on another device, which was not given",
     JournalUuid => "journal and volume do not name each other",
     JournalDescriptor => "journal descriptor block is malformed",
     JournalDescriptorChecksum => "journal descriptor block checksum does not match",

@@ -101,13 +101,16 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
             format!("{error}: the image was cut off; get a whole copy")
         }
+        Error::Corrupt { what: What::JournalElsewhere, .. } => {
+            "its journal is on another device: name that by IMG?journal=DEVICE".into()
+        }
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
         Error::Held { holder } => {
             let seen = moment::seconds(holder.seen);
             let advice = match holder.is_checker {
                 // A checker that died leaves the same mark as one at work.
-                true => "if none runs there any more: `tune2fs -f -E clear_mmp IMG`",
+                true => "if none runs there any more: `extant tune --clear-mmp IMG`",
                 false => "end that first",
             };
             format!("in use by {holder}, last seen {seen}: {advice}")

@@ -186,7 +186,11 @@ fn a_volume_gets_another_size() {
     succeed(at, &["resize", "a.img", "200M"]);
     assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
     assert_clean(&image);
+    let told = succeed(at, &["resize", "--print-minimum", "a.img"]);
+    let json = succeed(at, &["resize", "--print-minimum", "--json", "a.img"]);
+    assert!(json.contains(&format!("\"minimum_bytes\":{}", told.trim())), "{json}");
     succeed(at, &["resize", "-q", "a.img", "min"]);
+    assert!(fs::metadata(&image).unwrap().len() <= told.trim().parse().unwrap());
     assert!(fs::metadata(&image).unwrap().len() < 16 << 20);
     assert_clean(&image);
     succeed(at, &["resize", "a.img", "+1M"]);
@@ -222,6 +226,45 @@ fn settings_change() {
     assert!(why.contains("it stays"), "{why}");
     let why = fail(at, 1, &["tune", "a.img"]);
     assert!(why.starts_with("there is nothing to change"), "{why}");
+    succeed(at, &["tune", "-q", "-j", "-c", "30", "-i", "2w", "-u", "root", "-g", "7", "a.img"]);
+    let why = fail(at, 1, &["tune", "-J", "size=2", "a.img"]);
+    assert!(why.contains("has a journal"), "{why}");
+    let (code, _, why) = run(at, &["tune", "-u", "no such user", "a.img"]);
+    assert!(code == 2 && why.contains("/etc/passwd"), "{why}");
+    let why = fail(at, 1, &["tune", "--clear-mmp", "a.img"]);
+    assert!(why.contains("multiple mount protection"), "{why}");
+    succeed(at, &["tune", "-q", "-O", "^has_journal", "a.img"]);
+    succeed(at, &["tune", "-q", "-J", "size=4", "a.img"]);
+    assert!(succeed(at, &["info", "a.img"]).contains("1024 blocks"));
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
+fn every_verb_names_the_way_to_a_journal_elsewhere() {
+    let dir = built();
+    let at = dir.path();
+    succeed(at, &["mkfs", "-q", "--size", "8M", "-O", "^metadata_csum", "b.img"]);
+    // The superblock's words of the journal: none inside, a UUID, and that it is needed.
+    let mut bytes = fs::read(at.join("b.img")).unwrap();
+    bytes[1024 + 0xE0..][..4].fill(0);
+    bytes[1024 + 0xD0..][..16].fill(7);
+    fs::write(at.join("b.img"), &bytes).unwrap();
+    let changes: [&[&str]; 3] =
+        [&["tune", "-L", "x", "b.img"], &["resize", "b.img", "9M"], &["mkdir", "b.img", "/x"]];
+    for args in changes {
+        let why = fail(at, 1, args);
+        assert!(why.contains("IMG?journal=DEVICE"), "{why}");
+    }
+    bytes[1024 + 0x60] |= 4;
+    fs::write(at.join("b.img"), &bytes).unwrap();
+    let others: [&[&str]; 4] =
+        [&["ls", "b.img"], &["replay", "b.img"], &["check", "b.img"], &["info", "b.img"]];
+    for args in changes.into_iter().chain(others) {
+        let (_, out, why) = run(at, args);
+        let all = out + &why;
+        assert!(!all.contains("has no journal"), "{args:?}: {all}");
+    }
+    assert_eq!(fs::read(at.join("b.img")).unwrap(), bytes);
 }
 
 #[test]

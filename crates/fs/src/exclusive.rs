@@ -19,6 +19,15 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::superblock::{Superblock, VolumeState};
 use std::sync::Arc;
 
+/// Where a volume lies.
+#[derive(Clone)]
+pub(crate) struct Devices {
+    /// The volume itself.
+    pub(crate) volume: Arc<dyn BlockDevice>,
+    /// The device of its external journal, if one was given.
+    pub(crate) journal: Option<Arc<dyn BlockDevice>>,
+}
+
 /// The volume while it is changed.
 pub(crate) struct Exclusive {
     /// Where changes wait.
@@ -32,12 +41,11 @@ pub(crate) struct Exclusive {
 impl Exclusive {
     /// The superblock of a recovered volume that may be changed as a whole.
     ///
-    /// Errors: `Unsupported` for features that are not kept here and for `mmp`; `NotSupported` for
-    /// a volume that a checker should see first; `Corrupt`, `Device`.
-    pub(crate) fn check(device: &Arc<dyn BlockDevice>) -> Result<Superblock> {
-        let sb = read_superblock(&**device, None)?;
-        let guarded = sb.features.incompat & Incompat::MMP;
-        if let Some(feature) = sb.features.all_unwritable().next().or(guarded.features().next()) {
+    /// Errors: `Unsupported` for features that are not kept here; `NotSupported` for a volume that a
+    /// checker should see first; `Corrupt`, `Device`.
+    pub(crate) fn check(devices: &Devices) -> Result<Superblock> {
+        let sb = read_superblock(&*devices.volume, None)?;
+        if let Some(feature) = sb.features.all_unwritable().next() {
             return Err(Error::Unsupported { feature });
         }
         if !sb.is_clean() {
@@ -48,35 +56,34 @@ impl Exclusive {
         Ok(sb)
     }
 
-    /// Marks the recovered volume on `device` as being changed.
+    /// Marks the recovered volume as being changed.
     ///
-    /// Errors: those of [`Exclusive::check`].
-    pub(crate) fn begin(
-        device: &Arc<dyn BlockDevice>,
-        environment: &Environment,
-    ) -> Result<Exclusive> {
-        let at_begin = Exclusive::check(device)?;
-        Exclusive::begin_from(device, at_begin, environment)
+    /// Errors: those of [`Exclusive::check`]; `JournalElsewhere` when its journal was not given.
+    pub(crate) fn begin(devices: &Devices, environment: &Environment) -> Result<Exclusive> {
+        let exclusive = Exclusive::begin_unmarked(devices, environment)?;
+        let logged = exclusive.staged.log().is_some();
+        let home = exclusive.staged.home();
+        patch_superblock(&**home, |sb| match logged {
+            true => sb.features.incompat.insert(Incompat::RECOVER),
+            false => sb.state.remove(VolumeState::VALID),
+        })?;
+        home.flush()?;
+        Ok(exclusive)
     }
 
-    /// As [`Exclusive::begin`], for a volume that `at_begin`, checked before, was the superblock of,
-    /// or that has just lost its journal.
-    pub(crate) fn begin_from(
-        device: &Arc<dyn BlockDevice>,
-        at_begin: Superblock,
+    /// As [`Exclusive::begin`], for a change whose first write to what the volume holds is the one
+    /// that makes it: the volume is not marked.
+    pub(crate) fn begin_unmarked(
+        devices: &Devices,
         environment: &Environment,
     ) -> Result<Exclusive> {
-        let log = open_log(device, &at_begin)?;
+        let at_begin = Exclusive::check(devices)?;
+        let device = &devices.volume;
+        let log = open_log(devices, &at_begin)?;
         let recovery = match &log {
             Some(log) => Some(log.recover(device, limits(&at_begin))?),
             None => None,
         };
-        let logged = log.is_some();
-        patch_superblock(&**device, |sb| match logged {
-            true => sb.features.incompat.insert(Incompat::RECOVER),
-            false => sb.state.remove(VolumeState::VALID),
-        })?;
-        device.flush()?;
         let staged = Staged::new(Arc::clone(device), log.zip(recovery), at_begin.block_size);
         Ok(Exclusive { staged, at_begin, environment: environment.clone() })
     }
@@ -114,13 +121,12 @@ impl Exclusive {
     }
 }
 
-/// The log inside the volume. A volume whose log is elsewhere is changed without it.
-fn open_log(device: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Option<Log>> {
-    if !sb.has_journal() || sb.journal_inum == 0 {
+fn open_log(devices: &Devices, sb: &Superblock) -> Result<Option<Log>> {
+    if !sb.has_journal() {
         return Ok(None);
     }
-    let volume = Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?;
-    match volume.journal_place(None)? {
+    let volume = Volume::open_parts(Arc::clone(&devices.volume), &VolumeOptions::default())?;
+    match volume.journal_place(devices.journal.as_ref())? {
         Some(place) => Log::open(place.device, place.map).map(Some),
         None => Ok(None),
     }

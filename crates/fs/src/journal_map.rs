@@ -32,8 +32,8 @@ pub(crate) struct JournalPlace {
 impl Volume {
     /// Where the journal is; `None` when the volume has none.
     ///
-    /// `external` is the device of an external journal. Errors: `JournalMissing` when the volume
-    /// names an external one that was not given; `JournalUuid` when it is not that one;
+    /// `external` is the device of an external journal. Errors: `JournalElsewhere` when the
+    /// volume names an external one that was not given; `JournalUuid` when it is not that one;
     /// `JournalInode`.
     pub(crate) fn journal_place(
         &self,
@@ -50,7 +50,7 @@ impl Volume {
                 Ok(Some(JournalPlace { device, map }))
             }
             None => {
-                let missing = || Site::NOWHERE.corrupt(What::JournalMissing);
+                let missing = || Site::NOWHERE.corrupt(What::JournalElsewhere);
                 let device = Arc::clone(external.ok_or_else(missing)?);
                 let map = external_log(&*device, self.block_size(), &superblock.journal_uuid)?;
                 Ok(Some(JournalPlace { device, map }))

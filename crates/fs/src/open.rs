@@ -10,6 +10,7 @@
 use crate::data::DataMode;
 use crate::environment::Environment;
 use crate::errors::ErrorHook;
+use crate::exclusive::Devices;
 use crate::filesystem::Filesystem;
 use crate::journal_map::JournalPlace;
 use crate::mmp::Hold;
@@ -17,7 +18,7 @@ use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
-use extant_blockdev::{BlockDevice, FileOptions, Overlay, ReadOnly, Slice};
+use extant_blockdev::{BlockDevice, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
 use std::fmt;
@@ -355,6 +356,17 @@ impl OpenOptions {
     }
 
     fn recover_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<RecoveryReport> {
+        let (_, hold, report) = self.recover_and_hold(device, name)?;
+        hold.as_ref().map_or(Ok(()), Hold::release)?;
+        Ok(report)
+    }
+
+    /// Recovers the volume on `device`; it stays held.
+    fn recover_and_hold(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+    ) -> Result<(Arc<dyn BlockDevice>, Option<Hold>, RecoveryReport)> {
         let mut device = self.volume_part(device)?;
         let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
@@ -362,8 +374,54 @@ impl OpenOptions {
             superblock => superblock?,
         };
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
+        Ok((device, hold, report))
+    }
+
+    /// Recovers the volume on `device`, which has the name `name`, and gives it to `change`, held
+    /// against other hosts, as it is only open for that.
+    ///
+    /// Errors: as [`OpenOptions::open`] to write; those of `change`.
+    pub(crate) fn change_whole<T>(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+        change: impl FnOnce(&Devices) -> Result<T>,
+    ) -> Result<T> {
+        let to_write = OpenOptions { write: true, backup: None, ..self.clone() };
+        let (volume, hold, _) = to_write.recover_and_hold(device, name)?;
+        let journal = to_write.external_journal(hold.as_ref())?;
+        let done = change(&Devices { volume, journal })?;
         hold.as_ref().map_or(Ok(()), Hold::release)?;
-        Ok(report)
+        Ok(done)
+    }
+
+    /// As [`OpenOptions::change_whole`], for the file `path`, which `change` gets as well.
+    pub(crate) fn change_file<T>(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&FileDevice, &Devices) -> Result<T>,
+    ) -> Result<T> {
+        let mut options = FileOptions::new();
+        let file = Arc::new(options.write(true).direct(self.direct).lock(self.lock).open(path)?);
+        let device = Arc::clone(&file) as Arc<dyn BlockDevice>;
+        self.change_whole(device, name_of(path), |devices| change(&file, devices))
+    }
+
+    /// Marks the volume in the file `path` as held by nobody.
+    pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
+        let to_write = OpenOptions { write: true, ..self.clone() };
+        let device = to_write.volume_part(to_write.open_file(path)?)?;
+        crate::mmp::clear(&device, &self.environment)
+    }
+
+    /// Where on the device the volume starts, in bytes.
+    pub(crate) fn start(&self) -> u64 {
+        self.offset
+    }
+
+    /// Time and chance.
+    pub(crate) fn its_environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// The part of the device that the volume may take.

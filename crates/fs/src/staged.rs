@@ -146,6 +146,22 @@ impl Staged {
         Ok(())
     }
 
+    /// Settles what waits as the last step of the log, which the step takes away. `switch`, one
+    /// write that cannot be torn, makes the log count. Later steps go home directly.
+    ///
+    /// Errors: as [`Staged::settle_whole`].
+    pub(crate) fn settle_and_leave(
+        &mut self,
+        block_count: u64,
+        now: (u64, u32),
+        switch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (log, recovery) = self.log.take().ok_or(Error::NotFound)?;
+        self.settle_into(log, recovery, block_count, now, switch)?;
+        self.log = None;
+        Ok(())
+    }
+
     fn write_home(&mut self, blocks: &[BlockNr]) -> Result<()> {
         let done = self.copy_home(blocks);
         self.failed |= done.is_err();

@@ -159,6 +159,43 @@ fn label_uuid_and_limits_are_what_was_asked_for() {
 }
 
 #[test]
+fn a_journal_counts_as_overhead_while_it_is_there() {
+    require!(E2fsprogs);
+    for options in ["-b 1024", "-t ext3 -b 1024", "-b 4096", "-b 1024 -O bigalloc -C 4096"] {
+        let scratch = Scratch::new();
+        let img = made(&scratch, options).unwrap();
+        let overhead = |wish: &str| {
+            let wishes = Tune::default().features(wish).unwrap();
+            let wishes = Tune { journal_blocks: None, ..wishes };
+            tune(&img, &wishes).unwrap().overhead_clusters
+        };
+        let with = Filesystem::open(&img).unwrap().superblock().overhead_clusters;
+        let without = overhead("^has_journal");
+        let plain = scratch.file("plain.img");
+        mke2fs(&plain, BYTES, &format!("{options} -O ^has_journal"), None).unwrap();
+        let known = Filesystem::open(&plain).unwrap().superblock().overhead_clusters;
+        assert_eq!(without, known, "{options}");
+        assert_eq!(overhead("has_journal"), with, "{options}");
+        e2fsck(&img, None).expect_clean().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_is_there_keeps_its_size() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = made(&scratch, "-b 1024").unwrap();
+    let size = Tune { journal_blocks: Some(2048), ..Tune::default() };
+    let refused = tune(&img, &size);
+    assert!(matches!(refused, Err(Error::NotSupported(why)) if why.contains("has a journal")));
+    tune(&img, &Tune::default().features("^has_journal").unwrap()).unwrap();
+    assert!(matches!(tune(&img, &size), Err(Error::Invalid(_))));
+    tune(&img, &size.features("has_journal").unwrap()).unwrap();
+    assert_eq!(shown(&img, "Total journal blocks:").unwrap(), "2048");
+    e2fsck(&img, None).expect_clean().unwrap();
+}
+
+#[test]
 fn what_would_not_leave_a_volume_whole_is_refused() {
     require!(E2fsprogs);
     let scratch = Scratch::new();

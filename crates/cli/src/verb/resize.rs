@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
-use extant::resize::{Resized, Size, minimum, resize};
+use extant::resize::{Resized, Size, minimum, resize_with};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -27,13 +27,14 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 done, 1 failed: the volume is whole and of its old size.")]
 pub(crate) struct Args {
-    /// Image file or block device
+    /// Image file or block device; IMG?journal=DEVICE when its journal is elsewhere
     #[arg(value_name = "IMG")]
     image: OsString,
     /// New size: 10G, more or less by +1G or -1G, min; default: the size of IMG
     #[arg(value_name = "SIZE", value_parser = wish, allow_hyphen_values = true)]
     size: Option<Wish>,
-    /// Change nothing, print the least size in bytes
+    /// Change nothing, print in bytes what `min` needs at most: when tables of groups that go make
+    /// room on the way, it becomes smaller still
     #[arg(long, conflicts_with = "size")]
     print_minimum: bool,
     /// Print one JSON object (docs/JSON.md)
@@ -72,6 +73,13 @@ struct Answer {
     now_meta_bg: bool,
 }
 
+#[derive(Serialize)]
+struct Least {
+    image: String,
+    minimum_bytes: u64,
+    block_bytes: usize,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
@@ -97,7 +105,7 @@ impl Args {
             bar.set_length(all);
             bar.set_position(done);
         };
-        let done = resize(&image.path, size, &mut progress);
+        let done = resize_with(&image.options(), &image.path, size, &mut progress);
         bar.finish_and_clear();
         let done = done.map_err(|error| failure(&image, size, &error))?;
         self.answer(&image, &done)?;
@@ -107,8 +115,17 @@ impl Args {
     fn minimum(&self, image: &Image) -> Result<u8, Failure> {
         let fs = image.open()?;
         let blocks = minimum(&fs).map_err(|error| Failure::of_image(&image.name, &error))?;
+        let size = fs.superblock().block_size;
+        let minimum_bytes = blocks << size.log2();
         let mut out = Out::new();
-        out.text(format_args!("{}\n", blocks << fs.superblock().block_size.log2()))?;
+        match self.json {
+            true => out.json(&Least {
+                image: encoded(image.name.as_os_str().as_bytes()),
+                minimum_bytes,
+                block_bytes: size.bytes(),
+            })?,
+            false => out.text(format_args!("{minimum_bytes}\n"))?,
+        }
         out.finish()?;
         Ok(0)
     }

@@ -2,11 +2,11 @@
 
 use super::mkfs::format_options::{journal, percent};
 use super::mkfs::{of_option, uuid};
-use crate::failure::Failure;
+use crate::failure::{Failure, plain};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{self, Shown, encoded};
-use extant::tune::{Tune, tune};
+use extant::tune::{Tune, clear_mmp, tune_with};
 use extant::{BlockSize, Environment, Superblock};
 use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy};
 use serde::Serialize;
@@ -16,19 +16,23 @@ use std::os::unix::ffi::OsStrExt;
 /// Change label, UUID, limits and features of a volume.
 ///
 /// Options are those of tune2fs. A change that would not leave the volume whole is refused with the
-/// reason. All of it is one transaction of the volume's journal; only a journal that is added or
-/// removed is so in a step of its own, which must not be interrupted.
+/// reason. All of it is one transaction of the volume's journal; a journal that is added or removed
+/// is so in a step of its own. Interrupted at any moment, the volume is as before or as asked for.
+/// One without a journal may have to be repaired then.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant tune -L root -U random root.img
   extant tune -O quota,project root.img
   extant tune -O ^has_journal root.img
-  extant tune -O has_journal -J size=64 old.img         an ext2 volume becomes ext3
+  extant tune -j -J size=64 old.img                     an ext2 volume becomes ext3
+  extant tune -c 30 -i 2w root.img                      a check each 30 mounts or two weeks
+  extant tune -m 0 -u backup -g adm root.img
+  extant tune -U random 'root.img?journal=log.img'      its journal is on another device
   extant tune -m 1 -e remount-ro -o acl,user_xattr root.img
 
 Exit status: 0 changed, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device
+    /// Image file or block device; IMG?journal=DEVICE when its journal is elsewhere
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Label, at most 16 bytes
@@ -40,7 +44,11 @@ pub(crate) struct Args {
     /// Features to turn on, or off with ^; may be given more than once
     #[arg(short = 'O', long = "features", value_name = "FEATURE,^FEATURE…")]
     features: Vec<String>,
-    /// With -O has_journal: size=SIZE (a plain number counts MiB)
+    /// Add a journal: as -O has_journal
+    #[arg(short = 'j')]
+    has_journal: bool,
+    /// Add a journal of this size, as -j (a plain number counts MiB). One that is there keeps its
+    /// size: remove it first, `-O ^has_journal`
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = journal)]
     journal: Option<u64>,
     /// Percentage of the blocks that only root may use
@@ -49,11 +57,11 @@ pub(crate) struct Args {
     /// The same as a number of blocks
     #[arg(short = 'r', long, value_name = "BLOCKS", conflicts_with = "reserved")]
     reserved_blocks: Option<u64>,
-    /// User who may use them, too
-    #[arg(short = 'u', long, value_name = "UID")]
+    /// User who may use them, too: a number, or a name in this machine's /etc/passwd
+    #[arg(short = 'u', long, value_name = "USER", value_parser = user)]
     reserved_user: Option<u32>,
-    /// Group that may use them, too
-    #[arg(short = 'g', long, value_name = "GID")]
+    /// Group that may use them, too: a number, or a name in this machine's /etc/group
+    #[arg(short = 'g', long, value_name = "GROUP", value_parser = group)]
     reserved_group: Option<u32>,
     /// What Linux does when it finds an error
     #[arg(short = 'e', long, value_name = "WHAT", value_parser = ["continue", "remount-ro", "panic"])]
@@ -68,9 +76,13 @@ pub(crate) struct Args {
     /// Check after so many mounts; -1 is never
     #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
     max_mounts: Option<i16>,
-    /// Check after so many days; 0 is never
-    #[arg(short = 'i', long, value_name = "DAYS")]
+    /// Check after so many days, or weeks or months of 30 days: 10, 10d, 2w, 6m; 0 is never
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = interval)]
     interval: Option<u32>,
+    /// Forget who holds the volume (mmp), after a checker or a machine that died while it did: when
+    /// nobody writes to it any more
+    #[arg(long)]
+    clear_mmp: bool,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
@@ -91,16 +103,19 @@ struct Answer {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        if image.offset != 0 {
-            return Err(Failure::new(format_args!(
-                "{}: a volume inside an image cannot be tuned: use a device for the partition",
-                Shown::path(&image.name)
-            )));
-        }
         let of_image = |error| Failure::of_image(&image.name, &error);
         let old = image.open()?.superblock().clone();
         let wish = self.wish(&old)?;
-        let now = tune(&image.path, &wish).map_err(of_image)?;
+        if wish == Tune::default() && !self.clear_mmp {
+            return Err(Failure::new("there is nothing to change: `extant tune --help`"));
+        }
+        if self.clear_mmp {
+            clear_mmp(&image.options(), &image.path).map_err(of_image)?;
+        }
+        let now = match wish == Tune::default() {
+            true => old,
+            false => tune_with(&image.options(), &image.path, &wish).map_err(of_image)?,
+        };
         self.answer(&image, &now)?;
         Ok(0)
     }
@@ -114,7 +129,7 @@ impl Args {
             reserved_gid: self.reserved_group,
             mount_text: self.mount_text.clone(),
             max_mounts: self.max_mounts,
-            check_interval: self.interval.map(|days| days.saturating_mul(86_400)),
+            check_interval: self.interval,
             errors: self.errors.as_deref().map(|what| match what {
                 "panic" => ErrorPolicy::PANIC,
                 "remount-ro" => ErrorPolicy::REMOUNT_RO,
@@ -137,10 +152,10 @@ impl Args {
                 wish = wish.features(word).map_err(|error| of_option(&option(), &error))?;
             }
         }
-        match wish == Tune::default() {
-            true => Err(Failure::new("there is nothing to change: `extant tune --help`")),
-            false => Ok(wish),
+        if self.has_journal || (self.journal.is_some() && !old.has_journal()) {
+            wish = wish.features("has_journal").map_err(|error| of_option("-j", &error))?;
         }
+        Ok(wish)
     }
 
     fn answer(&self, image: &Image, now: &Superblock) -> Result<(), Failure> {
@@ -169,6 +184,44 @@ impl Args {
         }
         out.finish()
     }
+}
+
+/// Seconds of a time in days, weeks or months.
+fn interval(text: &str) -> Result<u32, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let days = match &text[number.len()..] {
+        "" | "d" => 1,
+        "w" => 7,
+        "m" => 30,
+        _ => return Err(format!("'{text}' is not a time: write 10, 10d, 2w or 6m")),
+    };
+    let count: u32 = number.parse().map_err(|_| format!("'{text}' is not a time: write 10d"))?;
+    let seconds = count.checked_mul(days * 86_400);
+    seconds.ok_or_else(|| format!("'{text}' is more than 136 years"))
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    number_of(text, "/etc/passwd")
+}
+
+fn group(text: &str) -> Result<u32, String> {
+    number_of(text, "/etc/group")
+}
+
+/// A number, or the one of a name in a table of this machine.
+fn number_of(text: &str, table: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let lines = std::fs::read(table).map_err(|e| format!("{table}: {}", plain(&e)))?;
+    in_table(text, &String::from_utf8_lossy(&lines))
+        .ok_or_else(|| format!("{table} knows no '{text}': write the number"))
+}
+
+/// The third field of the line that begins with `name`.
+fn in_table(name: &str, lines: &str) -> Option<u32> {
+    let mut fields = lines.lines().map(|line| line.split(':'));
+    fields.find_map(|mut line| (line.next()? == name).then(|| line.nth(1)?.parse().ok())?)
 }
 
 fn blocks(bytes: u64, size: BlockSize) -> Result<u32, Failure> {
@@ -215,6 +268,21 @@ fn mount_options(text: &str) -> Result<(DefaultMountOpts, DefaultMountOpts), Fai
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_units_and_names_have_numbers() {
+        assert_eq!(interval("0"), Ok(0));
+        assert_eq!(interval("10d"), interval("10"));
+        assert_eq!(interval("2w"), Ok(14 * 86_400));
+        assert_eq!(interval("6m"), Ok(180 * 86_400));
+        for text in ["", "w", "-1", "1y", "2 w", "99999m", "é"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+        let table = "root:x:0:\nadm:x:4:syslog\nbroken\n";
+        assert_eq!((in_table("adm", table), in_table("root", table)), (Some(4), Some(0)));
+        assert_eq!((in_table("broken", table), in_table("syslog", table)), (None, None));
+        assert_eq!(number_of("77", "/no/such/table"), Ok(77));
+    }
 
     #[test]
     fn data_modes_replace_each_other() {

@@ -28,6 +28,7 @@ use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::superblock::Superblock;
 use std::sync::atomic::Ordering;
 
 /// Credits for one of these inodes: bitmaps, descriptors, table, directory and map blocks.
@@ -278,12 +279,17 @@ pub(crate) fn journal(
     let mut sb = volume.superblock.write();
     sb.journal_inum = Ino::JOURNAL.get();
     sb.jnl_backup_type = 1;
+    copy_map(&mut sb, &body);
+    Ok(())
+}
+
+/// Copies the journal's map and size to the superblock.
+pub(crate) fn copy_map(sb: &mut Superblock, body: &Body) {
     for (word, bytes) in sb.jnl_blocks.iter_mut().zip(body.disk.i_block.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     sb.jnl_blocks[15] = (body.disk.size >> 32) as u32;
     sb.jnl_blocks[16] = body.disk.size as u32;
-    Ok(())
 }
 
 /// The hidden quota files, with what the volume holds so far: lost+found and the root.

@@ -120,6 +120,13 @@ impl Claim {
         if self.is_ours()? { self.write(MmpState::Clean) } else { Ok(()) }
     }
 
+    /// Leaves the block clean, whatever it says, damage included.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        let mut bytes = vec![0; self.block_bytes];
+        Mmp { state: MmpState::Clean, ..self.mine }.write(&mut bytes, &self.checksums);
+        self.device.write_fua(self.at, &bytes)
+    }
+
     /// Whether the block says what this host wrote last, or tried to: a write that failed may have
     /// come through.
     fn is_ours(&self) -> Result<bool> {

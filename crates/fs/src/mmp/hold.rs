@@ -7,8 +7,8 @@
 
 use crate::environment::Environment;
 use crate::mmp::claim::Claim;
-use crate::volume::raw_superblock;
-use extant_base::{Result, Site};
+use crate::volume::{raw_superblock, read_superblock};
+use extant_base::{Error, Result, Site};
 use extant_blockdev::{BlockDevice, Fence, Fenced};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
@@ -136,6 +136,18 @@ impl Beating {
             }
         }
     }
+}
+
+/// Ends the hold of whoever left it on the volume on `device`.
+///
+/// Errors: `Invalid` for a volume without multiple mount protection; `Corrupt`, `Device`.
+pub(crate) fn clear(device: &Arc<dyn BlockDevice>, environment: &Environment) -> Result<()> {
+    let superblock = read_superblock(&**device, None)?;
+    if !superblock.features.incompat.contains(Incompat::MMP) {
+        return Err(Error::Invalid("the volume has no multiple mount protection"));
+    }
+    let node = host_name();
+    Claim::new(Arc::clone(device), &superblock, (&node, b""), environment.clone())?.clear()
 }
 
 /// This machine's name on its networks; empty where the system does not tell.

@@ -23,4 +23,4 @@ mod hold;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use hold::Hold;
+pub(crate) use hold::{Hold, clear};

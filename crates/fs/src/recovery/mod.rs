@@ -109,6 +109,10 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
     errors.put_back(&**home, recovery.errno)?;
 
     let superblock = read_superblock(&**home, None)?;
+    if needed && !superblock.has_journal() {
+        // What the log held took the journal away, and with it the log: all is done.
+        return Ok(report);
+    }
     if !needed && !has_orphans(&superblock) {
         if recovery.errno != 0 {
             log.finish(home, &recovery)?;

@@ -120,9 +120,7 @@ impl Shrink<'_> {
         if sb.jnl_backup_type != 1 {
             return;
         }
-        for (word, bytes) in sb.jnl_blocks.iter_mut().zip(body.disk.i_block.chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
+        crate::mkfs::reserved::copy_map(&mut sb, body);
     }
 
     /// Settles the move into the log at its new place.

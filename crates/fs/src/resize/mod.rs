@@ -33,11 +33,11 @@ pub(crate) mod switch;
 mod tree;
 
 use crate::environment::Environment;
-use crate::exclusive::Exclusive;
+use crate::exclusive::{Devices, Exclusive};
 use crate::filesystem::Filesystem;
 use crate::open::OpenOptions;
 use extant_base::{Error, Result};
-use extant_blockdev::{BlockDevice, FileOptions};
+use extant_blockdev::{BlockDevice, FileDevice};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,19 +90,45 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// # Ok::<(), extant::Error>(())
 /// ```
 pub fn resize(path: impl AsRef<Path>, size: Size, progress: Progress<'_>) -> Result<Resized> {
-    let file = Arc::new(FileOptions::new().write(true).open(path)?);
-    let device = Arc::clone(&file) as Arc<dyn BlockDevice>;
+    resize_with(&OpenOptions::new(), path, size, progress)
+}
+
+/// As [`resize`], opened as `open` says: with the device of an external journal, which a volume that
+/// has one needs.
+///
+/// Errors: also `JournalElsewhere` when that was not given; `Invalid` for a volume inside an image.
+pub fn resize_with(
+    open: &OpenOptions,
+    path: impl AsRef<Path>,
+    size: Size,
+    progress: Progress<'_>,
+) -> Result<Resized> {
+    if open.start() != 0 {
+        return Err(Error::Invalid("a volume that begins inside its file keeps its size"));
+    }
+    open.change_file(path.as_ref(), |file, devices| {
+        resize_file(file, devices, size, open.its_environment(), progress)
+    })
+}
+
+fn resize_file(
+    file: &FileDevice,
+    devices: &Devices,
+    size: Size,
+    environment: &Environment,
+    progress: Progress<'_>,
+) -> Result<Resized> {
     let before = file.len();
     let lengthen = &mut |bytes: u64| match file.is_block_device() {
         true => Err(Error::Invalid("the block device is smaller than that")),
         false => file.set_len(bytes),
     };
-    let done = run(&device, size, &Environment::default(), lengthen, progress);
+    let done = run(devices, size, environment, lengthen, progress);
     let bytes = match &done {
         Ok(done) => done.to_blocks * done.block_bytes as u64,
         // What was made longer in vain; a volume that has its new size already needs it, and one
         // that needs recovery may get it.
-        Err(_) => match crate::volume::read_superblock(&*device, None) {
+        Err(_) => match crate::volume::read_superblock(&*devices.volume, None) {
             Ok(sb) if !sb.needs_recovery() && sb.blocks_count << sb.block_size.log2() <= before => {
                 before
             }
@@ -117,15 +143,17 @@ pub fn resize(path: impl AsRef<Path>, size: Size, progress: Progress<'_>) -> Res
     done
 }
 
-/// As [`resize`], for a volume on any device: one that is long enough already, and stays so.
+/// As [`resize_with`], for a volume on any device: one that is long enough already, and stays so.
 pub fn resize_device(
+    open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
     size: Size,
-    environment: &Environment,
     progress: Progress<'_>,
 ) -> Result<Resized> {
     let short = &mut |_| Err(Error::Invalid("the device is smaller than that"));
-    run(device, size, environment, short, progress)
+    open.change_whole(Arc::clone(device), b"", |devices| {
+        run(devices, size, open.its_environment(), short, progress)
+    })
 }
 
 /// The least number of blocks that hold what the volume holds, with a little room to move it in.
@@ -136,15 +164,14 @@ pub fn minimum(fs: &Filesystem) -> Result<u64> {
 }
 
 fn run(
-    device: &Arc<dyn BlockDevice>,
+    devices: &Devices,
     size: Size,
     environment: &Environment,
     lengthen: &mut dyn FnMut(u64) -> Result<()>,
     progress: Progress<'_>,
 ) -> Result<Resized> {
-    let mut open = OpenOptions::new();
-    open.environment(environment.clone()).recover_device_in_place(Arc::clone(device))?;
-    let sb = Exclusive::check(device)?;
+    let device = &devices.volume;
+    let sb = Exclusive::check(devices)?;
     let bs = sb.block_size;
     let wish = match size {
         Size::Blocks(blocks) => blocks,
@@ -162,9 +189,9 @@ fn run(
     };
     if wish < sb.blocks_count {
         let least = (size != Size::Minimum).then(|| plan::fit(&sb, wish)).transpose()?;
-        let result = shrink_in_rounds(device, least, environment, &mut done, progress);
+        let result = shrink_in_rounds(devices, least, environment, &mut done, progress);
         if matches!(result, Err(Error::NoSpace)) && done.to_blocks < sb.blocks_count {
-            grow(device, sb.blocks_count, environment)?;
+            grow(devices, sb.blocks_count, environment)?;
         }
         return result.map(|()| done);
     }
@@ -178,15 +205,15 @@ fn run(
     }
     let all = blocks - sb.blocks_count;
     progress(0, all);
-    done.now_meta_bg = grow(device, blocks, environment)?;
+    done.now_meta_bg = grow(devices, blocks, environment)?;
     done.to_blocks = blocks;
     progress(all, all);
     Ok(done)
 }
 
 /// Makes a volume larger; whether it turned to `meta_bg`.
-fn grow(device: &Arc<dyn BlockDevice>, blocks: u64, environment: &Environment) -> Result<bool> {
-    let exclusive = Exclusive::begin(device, environment)?;
+fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
+    let exclusive = Exclusive::begin(devices, environment)?;
     let before = exclusive.at_begin.features.incompat;
     let new = plan::geometry(&exclusive.at_begin, blocks)?;
     let turned = new.features.incompat != before;
@@ -197,15 +224,15 @@ fn grow(device: &Arc<dyn BlockDevice>, blocks: u64, environment: &Environment) -
 /// Makes a volume smaller, to `least` blocks or as far as it goes. The tables of groups that go may
 /// lie where room is needed: then it becomes smaller in several rounds, whole behind each.
 fn shrink_in_rounds(
-    device: &Arc<dyn BlockDevice>,
+    devices: &Devices,
     least: Option<u64>,
     environment: &Environment,
     done: &mut Resized,
     progress: Progress<'_>,
 ) -> Result<()> {
     loop {
-        let sb = Exclusive::check(device)?;
-        let can = plan::minimum_of(device)?;
+        let sb = Exclusive::check(devices)?;
+        let can = plan::minimum_of(&devices.volume)?;
         let blocks = can.max(least.unwrap_or(0));
         if blocks >= sb.blocks_count {
             return match least {
@@ -214,7 +241,7 @@ fn shrink_in_rounds(
             };
         }
         let new = plan::geometry(&sb, blocks)?;
-        let exclusive = Exclusive::begin(device, environment)?;
+        let exclusive = Exclusive::begin(devices, environment)?;
         shrink::run(exclusive, new, done, progress)?;
         done.to_blocks = blocks;
         if least == Some(blocks) {

@@ -189,6 +189,10 @@ impl Needs {
         if u64::from(layout.inodes_count()) < self.inodes {
             return false;
         }
+        // The block that other hosts watch stays where it is.
+        if old.features.incompat.contains(Incompat::MMP) && old.mmp_block.0 >= blocks {
+            return false;
+        }
         // The places of groups that go are free only when they are gone. Places of groups that stay
         // may lie in what goes: they move.
         let stay = layout.clusters_count();

@@ -6,19 +6,20 @@
 //!                                         ─► backups
 //! ```
 //!
-//! Only what leaves a volume whole is changed; the rest is refused with the reason. The two changes
-//! of the journal itself have no log to lean on: cut in the middle, they leave a volume that is
-//! marked as not closed, with blocks that a checker takes back, and no file touched.
+//! Only what leaves a volume whole is changed; the rest is refused with the reason. A journal is added
+//! or removed in a step of its own, which leans on that very journal.
 
 mod features;
 mod files;
+mod journal;
 mod seal;
+mod users;
 
 use crate::environment::Environment;
-use crate::exclusive::Exclusive;
+use crate::exclusive::{Devices, Exclusive};
 use crate::open::OpenOptions;
 use extant_base::{Error, Result};
-use extant_blockdev::{BlockDevice, FileOptions};
+use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
 use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, Superblock};
@@ -93,38 +94,73 @@ impl Tune {
 /// file that has no room; `Unsupported`, `Corrupt`, `Device`. Nothing has changed then, unless the
 /// journal is added or removed together with something else: that is done in a step of its own.
 pub fn tune(path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
-    let file: Arc<dyn BlockDevice> = Arc::new(FileOptions::new().write(true).open(path)?);
-    tune_device(&file, wish, &Environment::default())
+    tune_with(&OpenOptions::new(), path, wish)
 }
 
-/// As [`tune`], for a volume on any device.
+/// As [`tune`], opened as `open` says: a partition inside an image, the device of an external
+/// journal, which a volume that has one needs.
+///
+/// Errors: also `JournalElsewhere` when that was not given.
+pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
+    open.change_file(path.as_ref(), |_, devices| run(devices, wish, open.its_environment()))
+}
+
+/// As [`tune_with`], for a volume on any device.
 pub fn tune_device(
+    open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
     wish: &Tune,
-    environment: &Environment,
 ) -> Result<Superblock> {
-    let mut open = OpenOptions::new();
-    open.environment(environment.clone()).recover_device_in_place(Arc::clone(device))?;
-    let old = Exclusive::check(device)?;
+    open.change_whole(Arc::clone(device), b"", |devices| run(devices, wish, open.its_environment()))
+}
+
+/// Marks a volume with multiple mount protection as held by nobody: after a checker, or any other
+/// holder, ended without giving it back. The caller knows that none of them writes to it any more.
+///
+/// Errors: `Busy`; `Invalid` for a volume without that protection; `Corrupt`, `Device`.
+pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
+    open.clear_hold(path.as_ref())
+}
+
+fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Superblock> {
+    let old = Exclusive::check(devices)?;
     let new = changed(&old, wish)?;
+    let users = if new.uuid == old.uuid { None } else { users::Users::of(devices)? };
     let journal = FeatureBit::Compat(Compat::HAS_JOURNAL);
     let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
     let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
     if new.features.has(journal) && !old.features.has(journal) {
-        files::add_journal(device, &old, (wish.journal_blocks, gets_fast), environment)?;
+        journal::add(devices, &old, (wish.journal_blocks, gets_fast), environment)?;
+    } else if wish.journal_blocks.is_some() {
+        return Err(match old.features.has(journal) {
+            true => Error::NotSupported(
+                "the volume has a journal, whose size stays: remove it, then add one of that size",
+            ),
+            false => Error::Invalid("a journal's size needs has_journal"),
+        });
     } else if gets_fast {
-        files::check_fast_commit(device)?;
+        files::check_fast_commit(&Exclusive::begin_unmarked(devices, environment)?)?;
     }
-    apply(device, wish, environment)?;
+    let users = match users {
+        Some(mut users) => {
+            users.add(new.uuid)?;
+            Some(users)
+        }
+        None => None,
+    };
+    apply(devices, wish, environment)?;
+    if let Some(mut users) = users {
+        users.remove(old.uuid)?;
+    }
     if old.features.has(journal) && !new.features.has(journal) {
-        files::remove_journal(device, environment)?;
+        journal::remove(devices, environment)?;
     }
-    Exclusive::check(device)
+    Exclusive::check(devices)
 }
 
 /// All but the journal, as one step.
-fn apply(device: &Arc<dyn BlockDevice>, wish: &Tune, environment: &Environment) -> Result<()> {
-    let old = Exclusive::check(device)?;
+fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()> {
+    let old = Exclusive::check(devices)?;
     let mut new = changed(&old, wish)?;
     let journal = old.features.compat & Compat::HAS_JOURNAL;
     new.features.compat.remove(Compat::HAS_JOURNAL);
@@ -132,7 +168,7 @@ fn apply(device: &Arc<dyn BlockDevice>, wish: &Tune, environment: &Environment) 
     if new == old {
         return Ok(());
     }
-    let mut exclusive = Exclusive::begin(device, environment)?;
+    let mut exclusive = Exclusive::begin(devices, environment)?;
     let done = step(&mut exclusive, &old, &new);
     // What was not settled is dropped: the volume is as it was.
     let finished = exclusive.finish();

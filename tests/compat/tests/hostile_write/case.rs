@@ -123,7 +123,8 @@ fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> O
 fn assert_names_its_place(error: &Error) {
     let Error::Corrupt { what, at } = error else { return };
     let says = error.to_string();
-    let whole = what.name().starts_with("Superblock") || matches!(what, What::JournalMissing);
+    let elsewhere = matches!(what, What::JournalMissing | What::JournalElsewhere);
+    let whole = what.name().starts_with("Superblock") || elsewhere;
     assert!(*at != Site::NOWHERE || whole, "no place: {says}");
 }
 

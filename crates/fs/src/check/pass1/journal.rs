@@ -61,8 +61,7 @@ fn is_v1_with_more(bytes: &[u8]) -> bool {
 /// The journal on a device of its own, where it was given.
 fn check_external(view: &View<'_>) {
     let Some(device) = &view.journal else {
-        let detail = "the journal is on another device and was not checked";
-        return view.note(What::JournalMissing, Site::NOWHERE, detail);
+        return view.note(What::JournalElsewhere, Site::NOWHERE, "it was not checked");
     };
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let wrong = |detail: &str| view.error_with(What::JournalUuid, Site::NOWHERE, detail);

@@ -1,0 +1,165 @@
+//! The power goes while settings change: the volume is the old one or the new one, and whole, whoever
+//! recovers it.
+
+use extant::tune::{Tune, tune_device};
+use extant::{BlockDevice, Filesystem, MemoryDevice, OpenOptions, Superblock};
+use extant_base::ByteOffset;
+use extant_blockdev::Recorder;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock};
+use extant_testkit::command::run_args;
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::report::run_cases;
+use extant_testkit::require;
+use extant_testkit::scratch::Scratch;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+const BYTES: u64 = 8 << 20;
+
+/// Name, options of mke2fs, features to turn; the settings of [`wish`] where there are none.
+const ROWS: &[(&str, &str, &str)] = &[
+    ("settings", "-b 1024", ""),
+    ("settings-seed", "-b 1024 -O metadata_csum_seed", ""),
+    ("settings-gdt-csum", "-b 1024 -O ^metadata_csum,uninit_bg", ""),
+    ("settings-4k", "-b 4096", ""),
+    ("journal-on", "-b 1024 -O ^has_journal", "has_journal"),
+    ("journal-on-ext2", "-t ext2 -b 1024", "has_journal"),
+    ("journal-on-bigalloc", "-b 1024 -O ^has_journal,bigalloc -C 4096", "has_journal"),
+    ("journal-on-4k", "-b 4096 -O ^has_journal", "has_journal"),
+    ("journal-off", "-b 1024", "^has_journal"),
+    ("journal-off-ext3", "-t ext3 -b 1024", "^has_journal"),
+    ("journal-off-4k", "-b 4096", "^has_journal"),
+    ("journal-off-bigalloc", "-b 1024 -O bigalloc -C 4096", "^has_journal"),
+    ("orphan-file-on", "-b 1024", "orphan_file"),
+    ("orphan-file-off", "-b 1024 -O orphan_file", "^orphan_file"),
+    ("quota-on", "-b 1024", "quota"),
+    ("project-and-quota", "-b 1024", "project,quota"),
+    ("quota-project-off", "-b 1024 -O quota,project", "^quota,^project"),
+    ("fast-commit", "-b 1024 -J size=2", "fast_commit"),
+    ("seed-on", "-b 1024", "metadata_csum_seed"),
+    ("seed-off", "-b 1024 -O metadata_csum_seed", "^metadata_csum_seed"),
+    ("uninit-on", "-b 1024 -O ^metadata_csum,^uninit_bg", "uninit_bg"),
+    ("casefold", "-b 1024", "casefold"),
+    ("others", "-b 1024", "large_dir,ea_inode,verity,stable_inodes"),
+];
+
+fn wish(features: &str) -> Tune {
+    match features {
+        "" => Tune {
+            label: Some("fresh".into()),
+            uuid: Some(*b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x0e\x0f\x10"),
+            reserved_blocks: Some(77),
+            reserved_uid: Some(5),
+            max_mounts: Some(9),
+            check_interval: Some(86_400),
+            errors: Some(ErrorPolicy::REMOUNT_RO),
+            mount_text: Some("noatime".into()),
+            ..Tune::default()
+        },
+        features => Tune::default().features(features).unwrap(),
+    }
+}
+
+/// What a change of settings changes.
+fn settings(sb: &Superblock) -> impl PartialEq + std::fmt::Debug + use<> {
+    let incompat = sb.features.incompat - Incompat::RECOVER;
+    (
+        (sb.volume_name, sb.uuid, sb.features.compat, incompat, sb.features.ro_compat),
+        (sb.reserved_blocks, sb.def_resuid, sb.errors, sb.max_mnt_count, sb.checkinterval),
+        (sb.journal_inum, sb.overhead_clusters, sb.orphan_file_inum, sb.usr_quota_inum),
+    )
+}
+
+fn image(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    bytes
+}
+
+fn holds_all(device: Arc<dyn BlockDevice>) -> Result<Superblock, String> {
+    let fs = Filesystem::open_device(device).map_err(|e| e.to_string())?;
+    for n in 0..20 {
+        let content = fs.read(format!("/a/file {n}")).map_err(|e| e.to_string())?;
+        if content != vec![n as u8; n * 700] {
+            return Err(format!("file {n} changed"));
+        }
+    }
+    Ok(fs.superblock().clone())
+}
+
+fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
+    let scratch = Scratch::new();
+    let (from, img, out) = (scratch.file("from"), scratch.file("a.img"), scratch.file("cut.img"));
+    fs::create_dir_all(from.join("a")).unwrap();
+    for n in 0..20 {
+        fs::write(from.join(format!("a/file {n}")), vec![n as u8; n * 700]).unwrap();
+    }
+    mke2fs(&img, BYTES * if options.contains("4096") { 4 } else { 1 }, options, Some(&from))?;
+    if options.contains("quota") {
+        // mke2fs counts before it fills.
+        run_args("e2fsck", &["-fy", img.to_str().unwrap_or_default()])?;
+    }
+    let base = MemoryDevice::from_bytes(&fs::read(&img).map_err(|e| e.to_string())?);
+    let old = settings(&holds_all(Arc::new(base.clone()))?);
+    let recorder = Arc::new(Recorder::new(base.clone()));
+    let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+    let new = tune_device(&OpenOptions::new(), &device, wish).map_err(|e| e.to_string())?;
+    let new = settings(&new);
+    if old == new {
+        return Err("nothing changed".into());
+    }
+    let judge = |what: &str, bytes: &[u8]| -> Result<bool, String> {
+        let at = |e: String| format!("{what}: {e}");
+        fs::write(&out, bytes).map_err(|e| at(e.to_string()))?;
+        e2fsck(&out, None).expect_clean().map_err(at)?;
+        let sb = holds_all(Arc::new(MemoryDevice::from_bytes(bytes))).map_err(at)?;
+        let now = settings(&sb);
+        match (now == old, now == new) {
+            (false, false) => Err(at(format!("neither old nor new: {now:?}"))),
+            (_, is_new) => Ok(is_new),
+        }
+    };
+    judge("done", &image(&*device))?;
+    let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
+    let every = (plan.states().count() / states).max(1);
+    let (mut looked, mut news) = (0, 0);
+    for state in plan.states().step_by(every) {
+        let what = state.to_string();
+        let bytes = image(&state.image);
+        let device: Arc<dyn BlockDevice> = Arc::new(state.image);
+        let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
+        recovered.map_err(|e| format!("{what}: recovery: {e}"))?;
+        let is_new = judge(&what, &image(&*device))?;
+        (looked, news) = (looked + 1, news + usize::from(is_new));
+        let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
+        // e2fsck takes a torn superblock for a damaged one.
+        let is_summed = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
+        if !is_summed || raw.checksum_is_right() {
+            mended_by_e2fsck(&out, &bytes)?;
+            judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;
+        }
+    }
+    Ok(format!("{looked} states, {news} of them new"))
+}
+
+fn mended_by_e2fsck(out: &Path, bytes: &[u8]) -> Result<(), String> {
+    fs::write(out, bytes).map_err(|e| e.to_string())?;
+    run_args("e2fsck", &["-fy", out.to_str().unwrap_or_default()]).map(drop)
+}
+
+#[test]
+fn a_cut_leaves_the_old_settings_or_the_new_ones() {
+    require!(E2fsprogs);
+    run_cases(
+        "tune/cut",
+        ROWS,
+        |row| row.0.to_owned(),
+        |&(_, options, features)| {
+            let soak = std::env::var_os("EXTANT_SOAK").is_some();
+            cut(options, &wish(features), if soak { 200 } else { 5 })
+        },
+    );
+}
