@@ -100,8 +100,8 @@ impl Filesystem {
     /// Errors: `ReadOnly`; `NotPermitted` for a file whose flags forbid it; `NotSupported` for
     /// flags or a project that the volume or the file cannot have; `NotEmpty` for folding the case
     /// of a directory with names; for a size, those of [`File::set_len`](crate::File::set_len);
-    /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size. Locks: takes `Inode`,
-    /// then handles.
+    /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size and the kind of
+    /// map. Locks: takes `Inode`, then handles.
     pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
         self.volume().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
@@ -147,6 +147,11 @@ impl Volume {
             && self.data_mode != DataMode::Journal
         {
             self.leave_journal(inode.ino, body)?;
+        }
+        if let Some(flags) = flags
+            && (flags ^ body.flags).contains(InodeFlags::EXTENTS)
+        {
+            self.migrate(inode.ino, body, flags.contains(InodeFlags::EXTENTS))?;
         }
         self.quota_prepare(
             wish.uid.unwrap_or(body.uid),
@@ -232,9 +237,6 @@ impl Volume {
             && !changed.is_empty()
         {
             return Err(Error::NotPermitted);
-        }
-        if changed.contains(InodeFlags::EXTENTS) {
-            return Err(Error::NotSupported("a file keeps its kind of map"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {
             if !self.has_incompat(Incompat::CASEFOLD) {

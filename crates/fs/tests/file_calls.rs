@@ -321,6 +321,48 @@ fn extents_that_meet_after_a_collapse_are_one() {
     image.judge();
 }
 
+/// `chattr +e` and `-e`: the same bytes behind the other kind of map, where it can have them.
+#[test]
+fn a_file_gets_the_other_kind_of_map() {
+    let image = Image::mke2fs(24, "-b 1024 -O ^64bit,^extent,quota");
+    let fs = image.open();
+    let body = pattern(700_000, 9);
+    for name in ["large", "small", "sparse", "many"] {
+        let file = new_file(&fs, name);
+        match name {
+            "large" => file.write_all_at(0, &body).unwrap(),
+            "small" => file.write_all_at(3000, &body[..5000]).unwrap(),
+            "sparse" => (0..9).for_each(|n| file.write_all_at(n << (n + 9), &body[..900]).unwrap()),
+            _ => (0..300).for_each(|n| file.write_all_at(n * 3000, &body[..1000]).unwrap()),
+        }
+    }
+    let set = |fs: &Filesystem, name: &str, flags| {
+        let flags = Some(flags);
+        fs.set_attributes(name, &SetAttributes { flags, ..Default::default() })
+    };
+    assert_eq!(set(&fs, "large", InodeFlags::EXTENTS).unwrap_err().errno(), 22);
+    fs.close().unwrap();
+    e2fsprogs::tune2fs(&image.path, &["-O", "extent"]).unwrap();
+    let fs = image.open();
+    let names = ["large", "small", "sparse", "many"];
+    let before = names.map(|name| fs.read(name).unwrap());
+    names.iter().for_each(|name| set(&fs, name, InodeFlags::EXTENTS).unwrap());
+    set(&fs, "/lost+found", InodeFlags::EXTENTS).unwrap();
+    assert!(names.map(|name| fs.read(name).unwrap()) == before);
+    fs.close().unwrap();
+    image.judge();
+    let fs = image.open();
+    for name in ["large", "sparse", "many"] {
+        assert_eq!(set(&fs, name, InodeFlags::empty()).unwrap_err().errno(), 95, "{name}");
+    }
+    set(&fs, "small", InodeFlags::empty()).unwrap();
+    assert!(names.map(|name| fs.read(name).unwrap()) == before);
+    fs.open_file("small").unwrap().write_all_at(0, &body[..100_000]).unwrap();
+    names.iter().for_each(|name| fs.remove_file(name).unwrap());
+    fs.close().unwrap();
+    image.judge();
+}
+
 #[test]
 fn long_changes_fit_a_small_journal() {
     for options in ["-b 1024 -J size=1", "-b 1024 -J size=1 -O ^extents,^64bit"] {

@@ -110,6 +110,17 @@ impl Volume {
         Credits::blocks(self.depth(body))
     }
 
+    /// A tree of `extents` extents made beside `pointers` blocks of pointers, which go; or taken back.
+    pub(crate) fn migrate_credits(&self, extents: u32, pointers: u32) -> Credits {
+        // A header and entries of 12 bytes each. Nodes above the leaves are fewer than those.
+        let in_node = (self.block_size().bytes() as u32 - 12) / 12;
+        let nodes = 2 * extents.div_ceil(in_node) + MAX_DEPTH as u32;
+        Credits {
+            blocks: self.store_credits() + nodes + self.group_credits(nodes + pointers),
+            revokes: nodes + pointers,
+        }
+    }
+
     /// Moving inline content into blocks: an inode's worth of them, and the inode.
     pub(crate) fn inline_credits(&self) -> Credits {
         let blocks = self.block_size().blocks_for(self.layout.inode_size() as u64) as u32;

@@ -14,6 +14,7 @@ pub(crate) mod block_map;
 pub(crate) mod change;
 pub(crate) mod credits;
 pub(crate) mod extent;
+mod migrate;
 mod steps;
 pub(crate) mod used;
 

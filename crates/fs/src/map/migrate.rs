@@ -1,0 +1,133 @@
+//! Giving a file the other kind of map, its blocks where they are: `chattr +e` and `chattr -e`.
+//!
+//! ```text
+//!   pointers ──► extents   runs read off ─► a tree beside them ─► pointer blocks freed ─► store
+//!   extents ──► pointers   only one written run within the twelve direct blocks
+//! ```
+//!
+//! All of it is one handle: a crash leaves the one map or the other. Source: chattr(1); Linux's
+//! answers.
+
+use crate::inode::Body;
+use crate::map::LOGICAL_END;
+use crate::map::extent::{insert, node, truncate};
+use crate::map::used::Used;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_journal::Credits;
+use extant_ondisk::block_map::DIRECT;
+use extant_ondisk::extent::{Extent, ExtentState};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
+
+/// Most runs that a file may be in to get extents.
+const RUNS_MAX: usize = 1 << 16;
+
+impl Volume {
+    /// Gives a file extents, or pointers, as `extents` says.
+    ///
+    /// Errors: `Invalid` on a volume without extents; `NotSupported` for a file in its inode, for
+    /// one that pointers cannot map, and for one in too many runs; `TransactionTooLarge`;
+    /// `NoSpace`; `Corrupt`, `Device`. Nothing has changed then. Locks: the inode's is held; takes
+    /// a handle, then `Group`.
+    pub(crate) fn migrate(&self, ino: Ino, body: &mut Body, extents: bool) -> Result<()> {
+        if !self.has_incompat(Incompat::EXTENTS) {
+            return Err(Error::Invalid("the volume has no extents"));
+        }
+        if !self.has_map(body) {
+            return Err(Error::NotSupported("a file without blocks has no map"));
+        }
+        self.discard_preallocation(ino);
+        match extents {
+            true => self.with_space_retry(|| self.to_extents(ino, body)),
+            false => self.to_pointers(ino, body),
+        }
+    }
+
+    fn to_extents(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        let (runs, pointers) = self.read_pointers(ino, body)?;
+        let credits = self.migrate_credits(runs.len() as u32, pointers.len() as u32);
+        let handle = self.journal.start(credits)?;
+        let mut new = body.clone();
+        self.init_map(&mut new.disk);
+        let made =
+            runs.into_iter().try_for_each(|run| insert::insert(self, ino, &mut new, &handle, run));
+        if let Err(error) = made {
+            // The nodes go; the data is the file's still.
+            let keep = &mut |_: &mut Body, _: Extent| Ok(());
+            let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
+            self.pass_over(undone)?;
+            handle.stop()?;
+            return Err(error);
+        }
+        for block in pointers {
+            self.pass_over(self.free_metadata(ino, &mut new, &handle, block))?;
+        }
+        new.synced.map_changed = true;
+        *body = new;
+        body.store(self, ino, &handle)?;
+        handle.stop()
+    }
+
+    /// The runs of a map of pointers, and the blocks that the pointers are in.
+    fn read_pointers(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
+        let (mut runs, mut pointers): (Vec<Extent>, Vec<BlockNr>) = Default::default();
+        self.each_block(ino, body, &mut |used| {
+            let (logical, physical, len) = match used {
+                Used::Node(block) => {
+                    pointers.push(block);
+                    return Ok(());
+                }
+                Used::Data { logical, start, len } => (logical, start, len),
+            };
+            let run = Extent { logical, len, physical, state: ExtentState::Written };
+            let is_last = runs.len() == RUNS_MAX;
+            match runs.last_mut() {
+                Some(last) if last.can_merge(&run) => last.len += len,
+                _ if is_last => {
+                    return Err(Error::NotSupported("extents for a file in so many runs"));
+                }
+                _ => runs.push(run),
+            }
+            Ok(())
+        })?;
+        Ok((runs, pointers))
+    }
+
+    fn to_pointers(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        let refused =
+            || Err(Error::NotSupported("pointers for more than one run of direct blocks"));
+        let root = &body.disk.i_block;
+        if self.layout.cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
+            return refused();
+        }
+        // Checked as it is when the file is read.
+        let mut run = None;
+        self.each_block(ino, body, &mut |used| {
+            run = Some(used);
+            Ok(())
+        })?;
+        let mut new = body.clone();
+        new.disk.flags.remove(InodeFlags::EXTENTS);
+        new.disk.i_block = [0; I_BLOCK_SIZE];
+        if let Some(Used::Data { logical, start, len }) = run {
+            let is_written = node::extent(root, 0).state == ExtentState::Written;
+            let end = start.0 + u64::from(len);
+            if !is_written || logical.0 + len > DIRECT || end > 1 << 32 {
+                return refused();
+            }
+            let slots = new.disk.i_block.chunks_exact_mut(4).skip(logical.0 as usize);
+            for (slot, block) in slots.zip(start.0 as u32..=(end - 1) as u32) {
+                slot.copy_from_slice(&block.to_le_bytes());
+            }
+        }
+        if new.disk.size > new.disk.max_size(&self.inode_format) {
+            return refused();
+        }
+        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        new.synced.map_changed = true;
+        *body = new;
+        body.store(self, ino, &handle)?;
+        handle.stop()
+    }
+}
