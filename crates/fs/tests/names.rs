@@ -2,8 +2,8 @@
 
 use extant::mkfs::{MkfsOptions, format};
 use extant::{
-    BlockSize, Environment, Error, FileDevice, FileKind, Filesystem, NewFile, Node, OpenOptions,
-    RenameFlags,
+    BlockSize, Environment, Error, FileDevice, FileKind, Filesystem, InodeFlags, NewFile, Node,
+    OpenOptions, RenameFlags, SetAttributes,
 };
 use extant_testkit::e2fsprogs::e2fsck;
 use std::path::PathBuf;
@@ -217,5 +217,69 @@ fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles
         fs.remove_dir("/d").unwrap();
         assert_eq!(fs.metadata("/f").unwrap().links(), 1);
         assert_eq!(names(&fs.root().unwrap()), ["f", "lost+found"]);
+    });
+}
+
+#[test]
+fn a_file_has_65000_names_and_no_more() {
+    let small = BlockSize::from_bytes(1024).unwrap();
+    let scratch = Scratch::made(16, MkfsOptions::new().block_size(small));
+    scratch.with(|fs| {
+        let root = fs.root().unwrap();
+        let file = root.create("f", &NewFile::default()).unwrap();
+        let other = root.create("other", &NewFile::default()).unwrap();
+        (1..65_000).for_each(|n| root.link(format!("{n}"), &file).unwrap());
+        let one_more = root.link("one more", &file);
+        assert!(matches!(one_more, Err(Error::LinkLimit)), "{one_more:?}");
+        assert_eq!(file.metadata().links(), 65_000);
+        // A name that only changes its file frees one.
+        root.rename("other", &root, "1", RenameFlags::REPLACE).unwrap();
+        root.link("one more", &file).unwrap();
+        assert_eq!((file.metadata().links(), other.metadata().links()), (65_000, 1));
+    });
+}
+
+#[test]
+fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
+    let scratch = Scratch::made(16, features("project,quota"));
+    scratch.with(|fs| {
+        let dir = fs.create_dir("d", &NewFile::directory()).unwrap();
+        let handed = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
+        let own = InodeFlags::TOPDIR | InodeFlags::IMMUTABLE;
+        let set = |wish: SetAttributes| dir.set_attributes(&wish).unwrap();
+        let flags = dir.metadata().flags() | handed | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+        set(SetAttributes { projid: Some(9), gid: Some(6), ..Default::default() });
+        set(SetAttributes { mode: Some(0o2775), flags: Some(flags), ..Default::default() });
+        let new = NewFile { mode: 0o755, gid: 1, projid: 4, ..NewFile::default() };
+        let (file, below) = (dir.create("f", &new).unwrap(), dir.create_dir("d", &new).unwrap());
+        for (node, mode, more) in [
+            (&file, 0o755, InodeFlags::empty()),
+            (&below, 0o2755, InodeFlags::PROJINHERIT | InodeFlags::DIRSYNC),
+        ] {
+            let known = node.metadata();
+            let base = InodeFlags::NODUMP | InodeFlags::NOATIME | more;
+            assert_eq!((known.permissions(), known.gid(), known.project()), (mode, 6, 9));
+            assert_eq!(known.flags() & (handed | own | InodeFlags::DIRSYNC), base);
+        }
+        // A file of another project does not come in; nothing comes or goes where that is fixed.
+        let root = fs.root().unwrap();
+        let other = root.create("other", &NewFile::default()).unwrap();
+        assert!(matches!(dir.link("l", &other), Err(Error::CrossProject)));
+        let moved = root.rename("other", &dir, "f", RenameFlags::REPLACE);
+        assert!(matches!(moved, Err(Error::CrossProject)));
+        let fixed =
+            SetAttributes { flags: Some(flags | InodeFlags::IMMUTABLE), ..Default::default() };
+        set(fixed);
+        assert!(matches!(dir.create("g", &new), Err(Error::NotPermitted)));
+        assert!(matches!(dir.unlink("f"), Err(Error::NotPermitted)));
+        let out = dir.rename("f", &root, "f", RenameFlags::REPLACE);
+        assert!(matches!(out, Err(Error::NotPermitted)));
+        let appended = flags | InodeFlags::APPEND;
+        set(SetAttributes { flags: Some(flags), ..Default::default() });
+        set(SetAttributes { flags: Some(appended), ..Default::default() });
+        dir.create("g", &new).unwrap();
+        assert!(matches!(dir.unlink("g"), Err(Error::NotPermitted)));
+        let over = dir.rename("g", &dir, "f", RenameFlags::REPLACE);
+        assert!(matches!(over, Err(Error::NotPermitted)));
     });
 }
