@@ -23,6 +23,8 @@ pub(crate) enum Role {
     ExtentNode(Ino),
     /// A leaf (or only block) of a directory.
     DirLeaf(Ino),
+    /// The same, and every entry of it was found right.
+    DirNames(Ino),
     /// The htree root of a directory.
     DirRoot(Ino),
     /// An inner htree node of a directory.
@@ -46,6 +48,7 @@ impl Role {
             Role::DirNode(ino) => (6, ino.get()),
             Role::Xattrs => (7, 0),
             Role::Orphans(ino) => (8, ino.get()),
+            Role::DirNames(ino) => (9, ino.get()),
         };
         role << 56 | owner as u64
     }

@@ -51,6 +51,11 @@ impl<'a> Wanted<'a> {
         self.name
     }
 
+    /// The name's bytes, where only they count.
+    pub(crate) fn exact(&self) -> Option<&'a [u8]> {
+        matches!(self.by, By::Bytes).then_some(self.name)
+    }
+
     /// Whether `entry` is the one.
     #[inline]
     pub(crate) fn is(&self, entry: &Dirent<'_>) -> bool {

@@ -250,7 +250,9 @@ impl Dir<'_> {
     fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
         let bytes = block.read();
         let mut room = None;
-        for entry in DirBlock::new(&bytes, self.format, self.site_of(block)).entries() {
+        let view = DirBlock::new(&bytes, self.format, self.site_of(block));
+        let right = self.names_are_right(block);
+        for entry in if right { view.trusted_entries() } else { view.entries() } {
             let entry = entry?;
             let own = match entry.ino {
                 Some(_) if wanted.is(&entry) => return Err(Error::Exists),
@@ -260,6 +262,9 @@ impl Dir<'_> {
             if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
                 room = Some(entry.offset);
             }
+        }
+        if !right {
+            block.set_verified_as(Role::DirNames(self.ino).kind());
         }
         Ok(room)
     }

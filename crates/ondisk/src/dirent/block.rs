@@ -6,7 +6,7 @@
 //! ```
 
 use super::format::{
-    DirFormat, EntryKind, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode,
+    DirFormat, EntryKind, HEAD_LEN, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode,
 };
 use core::mem::offset_of;
 use extant_base::{Ino, Result, Site, What};
@@ -82,7 +82,46 @@ impl<'a> DirBlock<'a> {
             at: self.at,
             next: 0,
             end: self.format.entries_end(self.bytes.len()),
+            trusted: false,
         }
+    }
+
+    /// As [`DirBlock::entries`], of a block all of whose entries were found right before and that
+    /// only [`DirBlockMut`](super::DirBlockMut) changed since: looks at lengths alone.
+    pub fn trusted_entries(&self) -> Entries<'a> {
+        Entries { trusted: true, ..self.entries() }
+    }
+
+    /// As [`DirBlock::find`], of a block as [`DirBlock::trusted_entries`] wants it. The entry that
+    /// comes back is checked.
+    ///
+    /// Errors: `Corrupt` for a bad length, or for the entry itself.
+    pub fn find_trusted(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
+        let end = self.format.entries_end(self.bytes.len());
+        let last = name.last();
+        let mut offset = 0;
+        while offset < end {
+            let head = self.bytes[offset..end].first_chunk::<HEAD_LEN>();
+            let head = head.ok_or_else(|| self.at.offset(offset).corrupt(What::DirentLength))?;
+            let rec_len = rec_len_decode(u16::from_le_bytes([head[4], head[5]]), self.bytes.len());
+            if rec_len < HEAD_LEN || rec_len > end - offset {
+                return Err(self.at.offset(offset).corrupt(What::DirentLength));
+            }
+            // Most names differ in length or in their last byte.
+            let start = offset + HEAD_LEN;
+            if usize::from(head[6]) == name.len()
+                && name.len() <= rec_len - HEAD_LEN
+                && self.bytes[start..start + name.len()].last() == last
+                && self.bytes[start..start + name.len()] == *name
+                && head[..4] != [0; 4]
+            {
+                let mut entries = self.entries();
+                entries.seek(offset);
+                return entries.next().transpose();
+            }
+            offset += rec_len;
+        }
+        Ok(None)
     }
 
     /// The used entry with exactly this name.
@@ -98,13 +137,19 @@ impl<'a> DirBlock<'a> {
         Ok(None)
     }
 
-    /// The entry that starts at `offset`, with the one before it.
+    /// The entry that starts at `offset`, with the one before it, of which only the length counts.
     pub(super) fn at_offset(&self, offset: usize) -> Result<(Option<Dirent<'a>>, Dirent<'a>)> {
         let mut before = None;
-        for entry in self.entries() {
+        for entry in self.trusted_entries() {
             let entry = entry?;
             if entry.offset == offset {
-                return Ok((before, entry));
+                let mut checked = self.entries();
+                checked.seek(offset);
+                let entry = checked.next();
+                return Ok((
+                    before,
+                    entry.ok_or(self.at.offset(offset).corrupt(What::DirentLength))??,
+                ));
             }
             before = Some(entry);
         }
@@ -151,6 +196,8 @@ pub struct Entries<'a> {
     at: Site,
     next: usize,
     end: usize,
+    /// The entries were found right before.
+    trusted: bool,
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -209,6 +256,9 @@ impl<'a> Entries<'a> {
             EntryKind::Unknown
         };
         let mut stored_hash = None;
+        if self.trusted && !self.format.hash_words {
+            return Ok(Dirent { offset, rec_len, ino, kind, name, stored_hash });
+        }
         if let Some(ino) = ino {
             if ino.get() > self.format.inodes_count {
                 return Err(at.corrupt(What::DirentInode));
@@ -275,6 +325,27 @@ mod tests {
                 Err(other) => panic!("{other}"),
             })
             .collect()
+    }
+
+    #[test]
+    fn a_trusted_search_finds_what_a_checked_one_does() {
+        let bytes = block(&[
+            (0, 12, 0, b"b"),
+            (11, 12, 1, b"a"),
+            (13, 16, 1, b"dir2"),
+            (12, 984, 2, b"dir"),
+        ]);
+        let view = DirBlock::new(&bytes, PLAIN, Site::NOWHERE);
+        for name in [&b"a"[..], b"b", b"dir", b"dir2", b"di", b"none"] {
+            assert_eq!(view.find_trusted(name).unwrap(), view.find(name).unwrap(), "{name:?}");
+        }
+        assert!(view.trusted_entries().flatten().eq(view.entries().flatten()));
+        for len in [0u16, 4, 7, 2000] {
+            let mut bad = bytes.clone();
+            bad[16..18].copy_from_slice(&len.to_le_bytes());
+            let view = DirBlock::new(&bad, PLAIN, Site::NOWHERE);
+            assert!(view.find_trusted(b"dir").is_err(), "a length of {len}");
+        }
     }
 
     #[test]
