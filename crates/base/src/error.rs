@@ -128,6 +128,8 @@ pub enum Error {
     LinkLimit,
     /// No blocks or inodes left.
     NoSpace,
+    /// The system has no memory left.
+    NoMemory,
     /// The owner, group or project may not use more.
     QuotaExceeded,
     /// A file would become larger than its format allows.
@@ -213,6 +215,7 @@ impl Error {
             Error::TooManyLinks => 40,    // ELOOP
             Error::LinkLimit => 31,       // EMLINK
             Error::NoSpace => 28,         // ENOSPC
+            Error::NoMemory => 12,        // ENOMEM
             Error::QuotaExceeded => 122,  // EDQUOT
             Error::FileTooLarge => 27,    // EFBIG
             Error::NoAttribute => 61,     // ENODATA
@@ -253,6 +256,7 @@ impl fmt::Display for Error {
             Error::TooManyLinks => f.write_str("too many symbolic links on the way"),
             Error::LinkLimit => f.write_str("too many links to one inode"),
             Error::NoSpace => f.write_str("no space left on the volume"),
+            Error::NoMemory => f.write_str("out of memory"),
             Error::QuotaExceeded => f.write_str("quota exceeded"),
             Error::FileTooLarge => f.write_str("file would be larger than its format allows"),
             Error::NoAttribute => f.write_str("no such attribute"),

@@ -1,68 +1,265 @@
-//! The cache of one volume.
+//! The cache of one volume: what its files share.
+//!
+//! ```text
+//!   PageCache ──► Shared ◄── FileCache ◄── folio (a file lives while it has folios)
+//!      │ the last clone's end: threads joined, every folio out, so the circle opens
+//! ```
 
 use crate::config::CacheConfig;
 use crate::file::FileCache;
+use crate::folio::Folio;
+use crate::frames::{Frames, ORDERS, PAGE_LOG2};
+use crate::index::Index;
 use crate::owner::{Owner, Use};
-use crate::stats::CacheStats;
+use crate::readahead::Ahead;
+use crate::reclaim::{From, Reclaim};
+use crate::slots::{Slot, Slots};
+use crate::stats::{CacheStats, Tally};
 use crate::writeback::{Account, Flusher};
+use extant_base::lock::{Mutex, Rank, WriteGuard};
 use extant_base::{Ino, Result};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 
-/// The page cache of one volume. Clones share it.
+/// The page cache of one volume. Clones share it. When the last clone goes, its threads end and its
+/// folios leave, dirty ones too: sync before.
 #[derive(Clone)]
 pub struct PageCache {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
     shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
+    pub block_log2: u32,
+    /// Orders that folios have: from one block or page on up to what the limit bears.
+    pub orders: std::ops::RangeInclusive<u32>,
     pub account: Arc<Account>,
     pub flusher: Arc<Flusher>,
+    pub ahead: Arc<Ahead>,
+    pub slots: Slots,
+    pub index: Index,
+    pub frames: Frames,
+    pub reclaim: Reclaim,
+    pub tally: Tally,
+    mark_cap: u64,
+    closed: AtomicBool,
+    next_id: AtomicU64,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    by_ino: HashMap<Ino, Weak<FileCache>>,
+    /// How many there may be before dead ones are swept out.
+    sweep_at: usize,
 }
 
 impl PageCache {
-    /// An empty cache.
+    /// An empty cache. Its threads begin with [`PageCache::start`].
     pub fn new(config: CacheConfig) -> PageCache {
         let account = Arc::new(Account::new());
         let flusher = Flusher::new(&config, account.clone());
-        PageCache { shared: Arc::new(Shared { account, flusher }) }
+        let least = config.block_size.log2().saturating_sub(PAGE_LOG2);
+        // A folio is a sixteenth of the limit at most.
+        let most = (config.limit >> (PAGE_LOG2 + 4)).max(1).ilog2().min(ORDERS - 1).max(least);
+        let pages = config.limit >> PAGE_LOG2;
+        let shared = Shared {
+            block_log2: config.block_size.log2(),
+            orders: least..=most,
+            account,
+            flusher,
+            ahead: Arc::new(Ahead::new()),
+            slots: Slots::new(pages.saturating_mul(2).saturating_add(1 << 20)),
+            index: Index::new(pages / 4),
+            frames: Frames::new((config.limit / 16).clamp(1 << 18, 64 << 20) as usize),
+            reclaim: Reclaim::new(config.limit),
+            tally: Tally::default(),
+            mark_cap: config.dont_cache_cap,
+            closed: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+            files: Mutex::new(Rank::Leaf, Files::default()),
+        };
+        PageCache { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
     }
 
-    /// Starts the cache's threads: the flusher and the reader ahead.
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// Starts the cache's threads: the flusher and the reader ahead. Errors: the system gives no
+    /// threads.
     pub fn start(&self, owner: Arc<dyn Owner>) -> Result<()> {
-        self.shared.flusher.start(owner)
+        self.shared().flusher.start(owner.clone())?;
+        self.shared().ahead.start(owner)
     }
 
     /// Stops and joins the threads and lets the owner go. Again is fine.
     pub fn stop(&self) {
-        self.shared.flusher.stop();
+        self.handle.stop();
     }
 
     /// The file of inode `ino`: the same object for as long as it has folios or users.
-    pub fn file(&self, _ino: Ino) -> Arc<FileCache> {
-        unimplemented!("follows")
+    pub fn file(&self, ino: Ino) -> Arc<FileCache> {
+        let shared = self.shared();
+        let mut files = shared.files.lock();
+        if let Some(file) = files.by_ino.get(&ino).and_then(Weak::upgrade) {
+            return file;
+        }
+        if files.by_ino.len() >= files.sweep_at {
+            files.by_ino.retain(|_, file| file.strong_count() > 0);
+            files.sweep_at = 2 * files.by_ino.len() + 64;
+        }
+        let id = shared.next_id.fetch_add(1, Relaxed);
+        let file = FileCache::new(ino, id, shared.clone());
+        files.by_ino.insert(ino, Arc::downgrade(&file));
+        file
     }
 
     /// The inode is gone: its folios leave, dirty or not, and the next [`PageCache::file`] is a new
     /// object.
-    pub fn forget(&self, _ino: Ino) {
-        unimplemented!("follows")
+    pub fn forget(&self, ino: Ino) {
+        let file = self.shared().files.lock().by_ino.remove(&ino);
+        if let Some(file) = file.and_then(|file| file.upgrade()) {
+            file.die();
+        }
     }
 
     /// Files with dirty bytes, the one first that became dirty first.
     pub fn dirty_files(&self) -> Vec<Arc<FileCache>> {
-        self.shared.flusher.dirty_files()
+        self.shared().flusher.dirty_files()
     }
 
     /// What the cache says of itself.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
-        self.shared.account.fill_in(&mut stats);
+        self.shared().account.fill_in(&mut stats);
+        self.shared().tally.fill_in(&mut stats);
         stats
     }
 
     /// A write of `len` bytes at `offset` has returned and no lock is held (but `Rank::Write`
     /// perhaps): don't-cache policy and throttling. May sleep.
     pub fn wrote(&self, file: &Arc<FileCache>, offset: u64, len: u64, how: Use) -> Result<()> {
-        self.shared.flusher.wrote(file, offset, len, how)
+        self.shared().flusher.wrote(file, offset, len, how)
+    }
+}
+
+impl Handle {
+    fn stop(&self) {
+        self.shared.flusher.stop();
+        self.shared.ahead.stop();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+        self.shared.closed.store(true, Release);
+        let files: Vec<_> = {
+            let mut files = self.shared.files.lock();
+            files.by_ino.drain().filter_map(|(_, file)| file.upgrade()).collect()
+        };
+        files.iter().for_each(|file| file.die());
+    }
+}
+
+impl Shared {
+    /// Whether the cache is gone and takes no more folios.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
+    }
+
+    /// Room for `bytes`, made by clean folios that leave; beyond the limit when there are none.
+    pub fn make_room(&self, bytes: u64) {
+        while !self.reclaim.reserve(bytes) {
+            if !self.evict(From::Any) {
+                return self.reclaim.force(bytes);
+            }
+        }
+    }
+
+    /// Keeps clean drop-behind folios below their cap.
+    pub fn bound_marked(&self) {
+        let mut stats = CacheStats::default();
+        self.account.fill_in(&mut stats);
+        let mut clean = stats.drop_behind.saturating_sub(stats.drop_behind_dirty);
+        while clean > self.mark_cap && self.evict(From::Marked) {
+            self.account.fill_in(&mut stats);
+            clean = stats.drop_behind.saturating_sub(stats.drop_behind_dirty);
+        }
+    }
+
+    /// Makes one folio leave that can; `false` when none can. Holds no other folio, waits for none.
+    pub fn evict(&self, from: From) -> bool {
+        for _ in 0..self.reclaim.len(from) {
+            let Some((number, ghost)) = self.reclaim.candidate(&self.slots, from) else {
+                return false;
+            };
+            let Some(slot) = self.slots.get(number) else { return false };
+            let Some(folio) = slot.folio.try_write_second() else { continue };
+            let Some(file) = &folio.file else { continue };
+            if folio.dirty_count() + folio.writing_count() > 0 {
+                self.reclaim.park(&self.slots, number, folio.size());
+                continue;
+            }
+            if ghost {
+                self.reclaim.remember(file.ghost(folio.page()));
+            }
+            self.tally.evicted();
+            self.remove(number, slot, folio);
+            return true;
+        }
+        false
+    }
+
+    /// The folio in `slot` leaves, whatever state it is in.
+    pub fn remove(&self, number: u32, slot: &Slot, mut folio: WriteGuard<'_, Folio>) {
+        let bytes = folio.size();
+        let block = folio.block_size();
+        let marked = slot.marked.load(Relaxed);
+        let all = 0..folio.blocks();
+        let (dirty, writing) = folio.discard(all);
+        let (dirty_bytes, writing_bytes) = (u64::from(dirty) * block, u64::from(writing) * block);
+        if dirty > 0 {
+            self.account.discarded(dirty_bytes, marked);
+        }
+        if writing > 0 {
+            self.account.written(writing_bytes, marked);
+        }
+        if marked {
+            slot.marked.store(false, Relaxed);
+            self.account.unmarked(bytes, 0, 0);
+        }
+        self.index.remove(&self.slots, number);
+        self.reclaim.leave(&self.slots, number, bytes);
+        if let Some(file) = &folio.file {
+            file.unlist(folio.page(), folio.order(), dirty, writing);
+        }
+        self.account.cached(-(bytes as i64));
+        let (frame, file) = folio.take_apart();
+        drop(folio);
+        if let Some(frame) = frame {
+            self.frames.give(frame);
+        }
+        self.reclaim.release(bytes);
+        self.slots.give(number);
+        drop(file);
+    }
+
+    /// An ordinary user found the folio: it stays. The caller holds the folio, shared at least.
+    #[inline]
+    pub fn unmark(&self, number: u32, slot: &Slot, folio: &Folio) {
+        if slot.marked.load(Relaxed) && slot.marked.swap(false, Relaxed) {
+            let block = folio.block_size();
+            let dirty = u64::from(folio.dirty_count()) * block;
+            let writing = u64::from(folio.writing_count()) * block;
+            self.account.unmarked(folio.size(), dirty, writing);
+            self.reclaim.unmark(&self.slots, number, folio.size());
+        }
     }
 }

@@ -15,14 +15,21 @@
 
 #![deny(unsafe_code)]
 
+mod bits;
 mod cache;
 mod config;
 mod file;
+mod folio;
+mod frames;
+mod index;
 mod memory;
 mod owner;
 mod readahead;
+mod reclaim;
+mod slots;
 mod stats;
-#[expect(dead_code, reason = "its callers follow")]
+#[doc(hidden)]
+pub mod visits;
 mod writeback;
 
 pub use cache::PageCache;

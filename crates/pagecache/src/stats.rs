@@ -1,5 +1,8 @@
 //! What a cache says of itself.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
 /// Figures of a [`PageCache`](crate::PageCache); bytes where nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
@@ -29,4 +32,63 @@ pub struct CacheStats {
     pub evicted: u64,
     /// Read ahead of a reader.
     pub read_ahead: u64,
+}
+
+const SHARDS: usize = 16;
+
+/// Counters that threads seldom share.
+#[derive(Default)]
+pub(crate) struct Tally {
+    shards: [Shard; SHARDS],
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evicted: AtomicU64,
+    read_ahead: AtomicU64,
+}
+
+thread_local! {
+    static SHARD: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Relaxed) % SHARDS
+    };
+}
+
+impl Tally {
+    #[inline]
+    fn mine(&self) -> &Shard {
+        // A thread that is going away has no number any more.
+        &self.shards[SHARD.try_with(|n| *n).unwrap_or(0)]
+    }
+
+    #[inline]
+    pub fn hit(&self) {
+        self.mine().hits.fetch_add(1, Relaxed);
+    }
+
+    pub fn missed(&self) {
+        self.mine().misses.fetch_add(1, Relaxed);
+    }
+
+    pub fn evicted(&self) {
+        self.mine().evicted.fetch_add(1, Relaxed);
+    }
+
+    pub fn read_ahead(&self, bytes: u64) {
+        self.mine().read_ahead.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn fill_in(&self, stats: &mut CacheStats) {
+        let sum = |of: fn(&Shard) -> &AtomicU64| {
+            self.shards.iter().map(|shard| of(shard).load(Relaxed)).sum()
+        };
+        stats.hits = sum(|shard| &shard.hits);
+        stats.misses = sum(|shard| &shard.misses);
+        stats.evicted = sum(|shard| &shard.evicted);
+        stats.read_ahead = sum(|shard| &shard.read_ahead);
+    }
 }

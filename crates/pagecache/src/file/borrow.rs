@@ -1,15 +1,22 @@
 //! Folios lent to embedders, memory-map style.
 
-use super::FileCache;
+use super::read::part_of;
+use super::{FileCache, Held};
+use crate::folio::Folio;
 use crate::owner::{Fill, Use};
-use extant_base::Result;
-use std::marker::PhantomData;
+use crate::reclaim::touch;
+use extant_base::lock::ReadGuard;
+use extant_base::{Error, Result};
 use std::ops::{Deref, DerefMut, Range};
+
+/// A folio that a borrower makes reaches as far as this, in bytes.
+const WINDOW: u64 = 64 << 10;
 
 /// Bytes of one folio, to read in place. Keeps the folio's writers out while it lives.
 pub struct FolioRef<'a> {
     start: u64,
-    file: PhantomData<&'a FileCache>,
+    folio: ReadGuard<'a, Folio>,
+    part: Range<usize>,
 }
 
 impl FolioRef<'_> {
@@ -22,14 +29,16 @@ impl FolioRef<'_> {
 impl Deref for FolioRef<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        unimplemented!("follows")
+        &self.folio.bytes()[self.part.clone()]
     }
 }
 
 /// Bytes of one folio, to change in place: dirty when dropped. Keeps everyone else out.
 pub struct FolioMut<'a> {
     start: u64,
-    file: PhantomData<&'a FileCache>,
+    file: &'a FileCache,
+    held: Held<'a>,
+    part: Range<usize>,
 }
 
 impl FolioMut<'_> {
@@ -42,25 +51,70 @@ impl FolioMut<'_> {
 impl Deref for FolioMut<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        unimplemented!("follows")
+        &self.held.folio.bytes()[self.part.clone()]
     }
 }
 
 impl DerefMut for FolioMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        unimplemented!("follows")
+        &mut self.held.folio.bytes_mut()[self.part.clone()]
+    }
+}
+
+impl Drop for FolioMut<'_> {
+    fn drop(&mut self) {
+        self.file.make_dirty(&mut self.held, self.part.clone());
     }
 }
 
 impl FileCache {
-    /// Lends the folio around `offset`, which is before the file's end.
-    pub fn borrow(&self, _offset: u64, _how: Use, _fill: &dyn Fill) -> Result<FolioRef<'_>> {
-        unimplemented!("follows")
+    /// Lends the folio around `offset`, up to the file's end. Errors: `offset` is not before it;
+    /// filling fails.
+    pub fn borrow(&self, offset: u64, how: Use, fill: &dyn Fill) -> Result<FolioRef<'_>> {
+        loop {
+            let len = self.len();
+            if offset >= len {
+                return Err(Error::Invalid("a borrow past the file's end"));
+            }
+            if let Some((number, slot, folio)) = self.hit(offset) {
+                let to = (len.min(folio.end()) - folio.start()) as usize;
+                if folio.is_up_to_date(folio.touched(0, to)) {
+                    if how == Use::Keep {
+                        self.shared.unmark(number, slot, &folio);
+                    }
+                    let at = (offset - folio.start()) as u32;
+                    touch(slot, at, at);
+                    return Ok(FolioRef { start: folio.start(), folio, part: 0..to });
+                }
+            }
+            let end = len.min((offset / WINDOW + 1).saturating_mul(WINDOW));
+            let (held, _) = self.hold_or_make(offset, end, how)?;
+            let blocks = 0..held.folio.blocks();
+            self.filled(held, blocks, fill)?;
+        }
     }
 
     /// Lends `range` to be changed: within one folio, before the file's end, every block allocated
-    /// or reserved.
-    pub fn borrow_mut(&self, _range: Range<u64>, _fill: &dyn Fill) -> Result<FolioMut<'_>> {
-        unimplemented!("follows")
+    /// or reserved. The caller holds the inode alone, or knows otherwise that the blocks stay.
+    /// Errors: the range is empty, past the end, or in several folios; filling fails.
+    pub fn borrow_mut(&self, range: Range<u64>, fill: &dyn Fill) -> Result<FolioMut<'_>> {
+        if range.is_empty() || range.end > self.len() {
+            return Err(Error::Invalid("a borrow that is empty or past the file's end"));
+        }
+        let (held, _) = self.hold_or_make(range.start, range.end, Use::Keep)?;
+        let part = part_of(
+            &held.folio,
+            range.start,
+            usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+        );
+        if range.end > held.folio.end() {
+            self.leave_empty(held);
+            return Err(Error::Invalid("a borrow across folios"));
+        }
+        let blocks = held.folio.touched(part.start, part.end);
+        let mut held = self.filled(held, blocks.clone(), fill)?;
+        held.folio.set_backed(blocks);
+        touch(held.slot, part.start as u32, part.end as u32);
+        Ok(FolioMut { start: range.start, file: self, held, part })
     }
 }

@@ -1,21 +1,328 @@
-//! Dirty bytes on their way to the device.
+//! Dirty bytes, and their way to the device.
+//!
+//! ```text
+//!   make_dirty ──► dirty ── take_dirty ──► writing ── Taken::done ──► clean; marked folios leave
+//!                    ▲                        │
+//!                    └──── Taken dropped ─────┘
+//!
+//!   Taken   │ lent: a whole folio, ≥ 256 KiB, under its shared lock │ copied: everything else │
+//! ```
 
-use super::FileCache;
-use extant_base::Result;
+use super::{FileCache, Held};
+use crate::folio::Folio;
+use crate::frames::{Frame, ORDERS, PAGE_LOG2};
+use extant_base::lock::ReadGuard;
+use extant_base::{Error, Result};
 use std::io::IoSlice;
-use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+/// Fully dirty folios of this size and larger are lent, not copied.
+const LENT: u64 = 256 << 10;
+const COUNT: u64 = u32::MAX as u64;
 
 /// Dirty bytes that are being written. Dropped before [`Taken::done`] they are dirty again.
 pub struct Taken<'a> {
+    file: &'a FileCache,
     range: Range<u64>,
-    file: PhantomData<&'a FileCache>,
+    folios: Vec<Part>,
+    bytes: Vec<Bytes<'a>>,
+    copies: Vec<Frame>,
+    done: bool,
+}
+
+/// Blocks of one folio that are on their way.
+struct Part {
+    number: u32,
+    /// First byte of the folio in the file.
+    start: u64,
+    blocks: Range<u32>,
+}
+
+enum Bytes<'a> {
+    /// Of this folio.
+    Lent(ReadGuard<'a, Folio>, Range<usize>),
+    /// Of this copy.
+    Copied(usize, Range<usize>),
+}
+
+impl Bytes<'_> {
+    fn slice<'s>(&'s self, copies: &'s [Frame]) -> &'s [u8] {
+        match self {
+            Bytes::Lent(folio, range) => &folio.bytes()[range.clone()],
+            Bytes::Copied(copy, range) => &copies[*copy][range.clone()],
+        }
+    }
+}
+
+impl FileCache {
+    /// The bytes `part` of the folio have changed.
+    #[inline]
+    pub(super) fn make_dirty(&self, held: &mut Held<'_>, part: Range<usize>) {
+        let blocks = held.folio.touched(part.start, part.end);
+        if !held.folio.is_dirty(blocks.clone()) {
+            self.newly_dirty(held, blocks);
+        }
+    }
+
+    #[cold]
+    fn newly_dirty(&self, held: &mut Held<'_>, blocks: Range<u32>) {
+        let first = held.folio.dirty_count() == 0;
+        let new = held.folio.set_dirty(blocks);
+        if new == 0 {
+            return;
+        }
+        let bytes = u64::from(new) * self.block();
+        self.shared.account.dirtied(bytes, held.slot.marked.load(Relaxed));
+        if first {
+            self.changing.index.lock().dirty.insert(held.folio.page());
+        }
+        let before = self.changing.blocks.fetch_add(u64::from(new), AcqRel);
+        if before & COUNT == 0
+            && let Some(file) = &held.folio.file
+        {
+            self.shared.flusher.file_dirtied(file);
+        }
+    }
+
+    /// Whether bytes are dirty or on their way to the device.
+    pub fn is_dirty(&self) -> bool {
+        self.changing.blocks.load(Acquire) != 0
+    }
+
+    /// Dirty bytes, those on their way not counted.
+    pub fn dirty_bytes(&self) -> u64 {
+        (self.changing.blocks.load(Acquire) & COUNT) << self.shared.block_log2
+    }
+
+    /// The first folio with dirty blocks that ends behind byte `at`: its slot and first byte.
+    fn next_dirty_folio(&self, at: u64) -> Option<(u32, u64)> {
+        let index = self.changing.index.lock();
+        let page = at >> PAGE_LOG2;
+        let first = index.covering(page).unwrap_or(page);
+        let page = *index.dirty.range(first..).next()?;
+        Some((index.folios.get(&page)?.0, page << PAGE_LOG2))
+    }
+
+    /// The first run of dirty blocks in `range`, across folios, block aligned, at most `max` bytes
+    /// (but one block at least). Blocks that `range` touches partly belong to it.
+    pub fn next_dirty(&self, range: Range<u64>, max: u64) -> Option<Range<u64>> {
+        let block = self.block();
+        let start = range.start & !(block - 1);
+        let end = range.end.checked_next_multiple_of(block).unwrap_or(range.end);
+        let max = (max & !(block - 1)).max(block);
+        let mut at = start;
+        let mut found: Option<Range<u64>> = None;
+        while at < end {
+            if let Some(run) = &found
+                && run.end - run.start >= max
+            {
+                break;
+            }
+            let Some((number, place)) = self.next_dirty_folio(at).filter(|(_, place)| *place < end)
+            else {
+                break;
+            };
+            // A run goes on only in the folio that follows.
+            if found.is_some() && place > at {
+                break;
+            }
+            let Some(slot) = self.shared.slots.get(number) else { break };
+            let folio = slot.folio.read();
+            if !folio.holds(self.id, place) || folio.start() != place {
+                continue;
+            }
+            let from = (at.max(place) - place) as usize;
+            let to = (end.min(folio.end()) - place) as usize;
+            let run = folio.dirty_run(folio.touched(from, to));
+            let run = run.map(|run| folio.bytes_of(run));
+            let run = run.map(|run| place + run.start as u64..place + run.end as u64);
+            match (&mut found, run) {
+                (None, None) => at = folio.end(),
+                (None, Some(run)) => {
+                    at = run.end;
+                    let ends_inside = run.end < folio.end();
+                    found = Some(run);
+                    if ends_inside {
+                        break;
+                    }
+                }
+                (Some(run), Some(more)) if more.start == run.end => {
+                    at = more.end;
+                    run.end = more.end;
+                    if more.end < folio.end() {
+                        break;
+                    }
+                }
+                (Some(_), _) => break,
+            }
+        }
+        found.map(|run| run.start..run.end.min(run.start + max))
+    }
+
+    /// Takes the dirty run at the start of `range` to write it: its bytes stay as they are until
+    /// [`Taken::let_go`], its folios stay in the cache. Fully dirty folios of 256 KiB and more are
+    /// lent under their locks, everything else is copied; a copied block can become dirty again
+    /// meanwhile. The range taken ends at the first block that is clean or on its way already.
+    /// Errors: nothing is dirty at the start of `range`; no memory for a copy.
+    pub fn take_dirty(&self, range: Range<u64>) -> Result<Taken<'_>> {
+        let start = range.start & !(self.block() - 1);
+        let end = range.end.checked_next_multiple_of(self.block()).unwrap_or(range.end);
+        let mut taken = Taken {
+            file: self,
+            range: start..start,
+            folios: Vec::new(),
+            bytes: Vec::new(),
+            copies: Vec::new(),
+            done: false,
+        };
+        let mut room = 0..0;
+        while taken.range.end < end {
+            let at = taken.range.end;
+            let Some((number, place)) = self.next_dirty_folio(at).filter(|(_, p)| *p <= at) else {
+                break;
+            };
+            let Some(slot) = self.shared.slots.get(number) else { break };
+            // Ascending places of one file.
+            let mut folio = slot.folio.write_second();
+            if !folio.holds(self.id, at) || folio.start() != place {
+                continue;
+            }
+            let from = (at - place) as usize;
+            let to = (end.min(folio.end()) - place) as usize;
+            let wanted = folio.touched(from, to);
+            if !folio.is_dirty(wanted.start..wanted.start + 1) {
+                break;
+            }
+            let lent = folio.size() >= LENT && folio.dirty_count() == folio.blocks();
+            // Memory first, so that nothing has to be undone for want of it.
+            let lent = lent && wanted == (0..folio.blocks());
+            if !lent && room.is_empty() {
+                match self.copy_frame(end - at) {
+                    Some(frame) => {
+                        room = 0..frame.len();
+                        taken.copies.push(frame);
+                    }
+                    None if !taken.folios.is_empty() => break,
+                    None => return Err(Error::NoMemory),
+                }
+            }
+            let fits = (room.len() >> self.shared.block_log2) as u32;
+            let most =
+                if lent { wanted.end } else { wanted.end.min(wanted.start.saturating_add(fits)) };
+            let blocks = folio.take(wanted.start..most);
+            if blocks.is_empty() {
+                break;
+            }
+            let bytes = folio.bytes_of(blocks.clone());
+            let count = u64::from(blocks.end - blocks.start);
+            let marked = slot.marked.load(Relaxed);
+            self.shared.account.taken(count << self.shared.block_log2, marked);
+            let clean = folio.dirty_count() == 0;
+            // One step: whoever asks sees them dirty or on their way.
+            self.changing.blocks.fetch_add((count << 32).wrapping_sub(count), AcqRel);
+            if clean {
+                self.changing.index.lock().dirty.remove(&folio.page());
+            }
+            if !lent && let Some(copy) = taken.copies.last_mut() {
+                let to = room.start..room.start + bytes.len();
+                copy[to.clone()].copy_from_slice(&folio.bytes()[bytes.clone()]);
+                room.start = to.end;
+                let copy = taken.copies.len() - 1;
+                match taken.bytes.last_mut() {
+                    Some(Bytes::Copied(last, before)) if *last == copy => before.end = to.end,
+                    _ => taken.bytes.push(Bytes::Copied(copy, to)),
+                }
+            }
+            let stop = blocks.end < wanted.end && !room.is_empty();
+            taken.folios.push(Part { number, start: place, blocks });
+            taken.range.end = place + bytes.end as u64;
+            drop(folio);
+            if lent {
+                // Who changed it in between made it dirty again: newer bytes are as good.
+                taken.bytes.push(Bytes::Lent(slot.folio.read_second(), bytes));
+                room = 0..0;
+            }
+            if stop {
+                break;
+            }
+        }
+        if taken.folios.is_empty() {
+            return Err(Error::Invalid("no dirty bytes where they were to be taken"));
+        }
+        Ok(taken)
+    }
+
+    /// Memory for copies of `bytes`, or of a part of them.
+    fn copy_frame(&self, bytes: u64) -> Option<Frame> {
+        let pages = bytes.div_ceil(1 << PAGE_LOG2).max(1);
+        let order = pages.checked_next_power_of_two().map_or(ORDERS - 1, |pages| pages.ilog2());
+        let least = *self.shared.orders.start();
+        let mut order = order.clamp(least, ORDERS - 1);
+        loop {
+            match self.shared.frames.take(order) {
+                Some(frame) => return Some(frame),
+                None if order > least => order -= 1,
+                None => return None,
+            }
+        }
+    }
+
+    /// Blocks have arrived (`clean`) or are dirty again.
+    fn land(&self, part: &Part, clean: bool) {
+        let Some(slot) = self.shared.slots.get(part.number) else { return };
+        let mut folio = slot.folio.write_second();
+        // Discarded meanwhile: accounted for there.
+        if !folio.holds(self.id, part.start) || folio.start() != part.start {
+            return;
+        }
+        let marked = slot.marked.load(Relaxed);
+        let mut landed = 0;
+        let mut again = 0;
+        let was_clean = folio.dirty_count() == 0;
+        if clean {
+            landed = folio.land(part.blocks.clone());
+        } else {
+            // Those that are still on their way become dirty, unless they are already.
+            for block in part.blocks.clone() {
+                if folio.land(block..block + 1) == 1 {
+                    match folio.set_dirty(block..block + 1) {
+                        1 => again += 1,
+                        _ => landed += 1,
+                    }
+                }
+            }
+        }
+        let block_log2 = self.shared.block_log2;
+        if landed > 0 {
+            self.shared.account.written(u64::from(landed) << block_log2, marked);
+        }
+        if again > 0 {
+            self.shared.account.redirtied(u64::from(again) << block_log2, marked);
+            if was_clean {
+                self.changing.index.lock().dirty.insert(folio.page());
+            }
+        }
+        let gone = u64::from(landed + again) << 32;
+        let before = self.changing.blocks.fetch_sub(gone.wrapping_sub(u64::from(again)), AcqRel);
+        if again > 0
+            && before & COUNT == 0
+            && let Some(file) = &folio.file
+        {
+            self.shared.flusher.file_dirtied(file);
+        }
+        if folio.dirty_count() + folio.writing_count() == 0 {
+            self.shared.reclaim.unpark(&self.shared.slots, part.number, folio.size());
+            self.leave_behind(part.number, slot, folio);
+        }
+    }
 }
 
 impl Taken<'_> {
     /// The bytes, in order; empty after [`Taken::let_go`].
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
-        unimplemented!("follows")
+        let slices = self.bytes.iter().map(|bytes| bytes.slice(&self.copies));
+        slices.map(IoSlice::new).collect()
     }
 
     /// Where they are in the file: whole blocks, perhaps fewer than were asked for.
@@ -25,41 +332,21 @@ impl Taken<'_> {
 
     /// Lets go of the folios' locks and of copies; the range stays on its way.
     pub fn let_go(&mut self) {
-        unimplemented!("follows")
+        self.bytes.clear();
+        self.copies.drain(..).for_each(|frame| self.file.shared.frames.give(frame));
     }
 
     /// The bytes are on the device: clean now, and marked folios leave.
-    pub fn done(self) {
-        unimplemented!("follows")
+    pub fn done(mut self) {
+        self.done = true;
     }
 }
 
-impl FileCache {
-    /// Whether bytes are dirty or on their way to the device.
-    pub fn is_dirty(&self) -> bool {
-        unimplemented!("follows")
-    }
-
-    /// Dirty bytes, those on their way not counted.
-    pub fn dirty_bytes(&self) -> u64 {
-        unimplemented!("follows")
-    }
-
-    /// Whether any folio is in the cache.
-    pub fn has_folios(&self) -> bool {
-        unimplemented!("follows")
-    }
-
-    /// The first run of dirty blocks in `range`, across folios, block aligned, at most `max` bytes.
-    pub fn next_dirty(&self, _range: Range<u64>, _max: u64) -> Option<Range<u64>> {
-        unimplemented!("follows")
-    }
-
-    /// Takes the dirty run at the start of `range` to write it: its bytes stay as they are until
-    /// [`Taken::let_go`], its folios stay in the cache. Fully dirty folios of 256 KiB and more are
-    /// lent under their locks, everything else is copied; a copied block can become dirty again
-    /// meanwhile.
-    pub fn take_dirty(&self, _range: Range<u64>) -> Result<Taken<'_>> {
-        unimplemented!("follows")
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.let_go();
+        for part in &self.folios {
+            self.file.land(part, self.done);
+        }
     }
 }

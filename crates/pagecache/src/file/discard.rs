@@ -1,17 +1,73 @@
 //! Folios that leave because their bytes are no longer the file's.
 
 use super::FileCache;
+use crate::folio::Folio;
+use crate::slots::Slot;
+use extant_base::lock::WriteGuard;
 use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 impl FileCache {
-    /// Every block that touches `range` leaves, dirty or not. The caller holds the inode alone and
-    /// the file's write-back lock. A reader or writer that waits for a folio's lock then misses.
-    pub fn discard(&self, _range: Range<u64>) {
-        unimplemented!("follows")
+    /// Every block that touches `range` leaves, dirty or not, and with them their folios, but for
+    /// those with dirty blocks elsewhere. The caller holds the inode alone and the file's
+    /// write-back lock. A reader or writer that waits for a folio's lock then misses.
+    pub fn discard(&self, range: Range<u64>) {
+        for (number, start) in self.listed(range.start, range.end) {
+            let Some(slot) = self.shared.slots.get(number) else { continue };
+            let folio = slot.folio.write();
+            if folio.holds(self.id, start) && folio.start() == start {
+                self.discard_in(number, slot, folio, &range);
+            }
+        }
+    }
+
+    fn discard_in(
+        &self,
+        number: u32,
+        slot: &Slot,
+        mut folio: WriteGuard<'_, Folio>,
+        range: &Range<u64>,
+    ) {
+        let start = folio.start();
+        let from = (range.start.max(start) - start) as usize;
+        let to = (range.end.min(folio.end()) - start) as usize;
+        let gone = folio.touched(from, to);
+        let rest = [0..gone.start, gone.end..folio.blocks()];
+        if !rest.into_iter().any(|blocks| folio.is_busy(blocks)) {
+            return self.shared.remove(number, slot, folio);
+        }
+        let (dirty, writing) = folio.discard(gone);
+        let marked = slot.marked.load(Relaxed);
+        let bytes = |blocks: u32| u64::from(blocks) << self.shared.block_log2;
+        if dirty > 0 {
+            self.shared.account.discarded(bytes(dirty), marked);
+        }
+        if writing > 0 {
+            self.shared.account.written(bytes(writing), marked);
+        }
+        if folio.dirty_count() == 0 {
+            self.changing.index.lock().dirty.remove(&folio.page());
+        }
+        let blocks = u64::from(writing) << 32 | u64::from(dirty);
+        self.changing.blocks.fetch_sub(blocks, AcqRel);
     }
 
     /// Clean folios that touch `range` leave. `false`: some are dirty; write back and ask again.
-    pub fn drop_clean(&self, _range: Range<u64>) -> bool {
-        unimplemented!("follows")
+    /// Locks as for [`FileCache::discard`].
+    pub fn drop_clean(&self, range: Range<u64>) -> bool {
+        let mut all = true;
+        for (number, start) in self.listed(range.start, range.end) {
+            let Some(slot) = self.shared.slots.get(number) else { continue };
+            let folio = slot.folio.write();
+            if !folio.holds(self.id, start) || folio.start() != start {
+                continue;
+            }
+            if folio.is_busy(0..folio.blocks()) {
+                all = false;
+            } else {
+                self.shared.remove(number, slot, folio);
+            }
+        }
+        all
     }
 }

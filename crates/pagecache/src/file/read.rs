@@ -1,33 +1,238 @@
 //! Reading through the cache.
+//!
+//! ```text
+//!   read_hit   folio in the cache and up to date: copy under its shared lock, next folio
+//!              a miss, or a folio where more is to be read ahead: stop
+//!   read       miss: make a folio as large as the window, fill it under its own lock, so that
+//!              others who miss the same bytes wait for one device read; copy
+//! ```
 
-use super::FileCache;
+use super::{FileCache, Held};
+use crate::folio::Folio;
 use crate::owner::{Fill, Use};
-use crate::readahead::ReadStream;
+use crate::readahead::{Plan, ReadStream};
+use crate::reclaim::touch;
+use crate::slots::Slot;
 use extant_base::Result;
+use extant_base::lock::WriteGuard;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl FileCache {
     /// Copies bytes from `offset` on that are in the cache, up to the first that is not or the
-    /// file's end. How many; no lock but the folios' is taken.
-    pub fn read_hit(&self, _offset: u64, _buf: &mut [u8], _how: Use) -> usize {
-        unimplemented!("follows")
+    /// file's end. How many; no lock but the folios' is taken. It stops, too, where
+    /// [`FileCache::read`] should read ahead.
+    pub fn read_hit(&self, offset: u64, buf: &mut [u8], how: Use) -> usize {
+        let end = offset.saturating_add(buf.len() as u64).min(self.len());
+        if offset >= end || !self.hits.load(Relaxed) {
+            return 0;
+        }
+        let mut at = offset;
+        while at < end {
+            let Some((number, slot, folio)) = self.hit(at) else { break };
+            if slot.trigger.load(Relaxed) {
+                break;
+            }
+            let to = (end.min(folio.end()) - folio.start()) as usize;
+            let from = (at - folio.start()) as usize;
+            let known = match folio.missing(folio.touched(from, to)) {
+                Some(missing) => folio.bytes_of(missing).start.max(from),
+                None => to,
+            };
+            let target = (at - offset) as usize;
+            buf[target..target + known - from].copy_from_slice(&folio.bytes()[from..known]);
+            if how == Use::Keep {
+                self.shared.unmark(number, slot, &folio);
+            }
+            touch(slot, from as u32, known as u32);
+            at += (known - from) as u64;
+            let finished = at == folio.end() || at == self.len();
+            drop(folio);
+            if finished && how == Use::DropBehind {
+                self.drop_behind(number, slot, at);
+            }
+            if known < to {
+                break;
+            }
+        }
+        if at == end {
+            self.shared.tally.hit();
+        }
+        (at - offset) as usize
     }
 
     /// Reads from `offset` on, up to the file's end; what is not in the cache comes from `fill`.
-    /// With a `stream` bytes are read ahead.
+    /// With a `stream` bytes are read ahead. Bytes read: fewer than there are only when an error
+    /// came after some.
     pub fn read(
         &self,
-        _offset: u64,
-        _buf: &mut [u8],
-        _how: Use,
-        _stream: Option<&ReadStream>,
-        _fill: &dyn Fill,
+        offset: u64,
+        buf: &mut [u8],
+        how: Use,
+        stream: Option<&ReadStream>,
+        fill: &dyn Fill,
     ) -> Result<usize> {
-        unimplemented!("follows")
+        let len = self.len();
+        let end = offset.saturating_add(buf.len() as u64).min(len);
+        if offset >= end {
+            return Ok(0);
+        }
+        let mut at = offset;
+        let mut window: Option<u64> = None;
+        let ahead = |plan: Plan| {
+            plan.asks.into_iter().for_each(|range| self.ask_ahead(range, how));
+            plan.now_to
+        };
+        while at < end {
+            if let (Some(stream), None) = (stream, window) {
+                let seen = self.find(at).and_then(|number| self.shared.slots.get(number));
+                match seen {
+                    None => window = Some(ahead(stream.missed(at, end - at, len))),
+                    Some(slot) if slot.trigger.load(Relaxed) => {
+                        if slot.trigger.swap(false, Relaxed) {
+                            ahead(stream.triggered(at, end - at, len));
+                        }
+                    }
+                    Some(_) => stream.passed(at, end - at),
+                }
+            }
+            let to = &mut buf[(at - offset) as usize..(end - offset) as usize];
+            match self.read_piece(at, to, window.unwrap_or(end).max(end), how, fill) {
+                Ok(n) => at += n as u64,
+                Err(error) if at == offset => return Err(error),
+                Err(_) => break,
+            }
+        }
+        if how == Use::DropBehind {
+            self.shared.bound_marked();
+        }
+        Ok((at - offset) as usize)
     }
 
-    /// Brings `range` into the cache: the work of read-ahead.
-    pub fn populate(&self, _range: Range<u64>, _how: Use, _fill: &dyn Fill) -> Result<()> {
-        unimplemented!("follows")
+    /// Reads what one folio has of the bytes from `at` on; a folio that is made reaches to `window`.
+    fn read_piece(
+        &self,
+        at: u64,
+        to: &mut [u8],
+        window: u64,
+        how: Use,
+        fill: &dyn Fill,
+    ) -> Result<usize> {
+        if let Some((number, slot, folio)) = self.hit(at) {
+            let part = part_of(&folio, at, to.len());
+            if folio.is_up_to_date(folio.touched(part.start, part.end)) {
+                to[..part.len()].copy_from_slice(&folio.bytes()[part.clone()]);
+                if how == Use::Keep {
+                    self.shared.unmark(number, slot, &folio);
+                }
+                touch(slot, part.start as u32, part.end as u32);
+                let end = at + part.len() as u64;
+                let finished = end == folio.end() || end == self.len();
+                drop(folio);
+                if finished && how == Use::DropBehind {
+                    self.drop_behind(number, slot, end);
+                }
+                return Ok(part.len());
+            }
+        }
+        let (mut held, new) = self.hold_or_make(at, window, how)?;
+        let part = part_of(&held.folio, at, to.len());
+        let wanted = held.folio.touched(part.start, part.end);
+        // A new folio is filled whole; where that fails, what was asked for may still be had.
+        let whole = 0..held.folio.blocks();
+        if !new || wanted == whole || held.folio.fill(whole, fill).is_err() {
+            held = self.filled(held, wanted, fill)?;
+        }
+        to[..part.len()].copy_from_slice(&held.folio.bytes()[part.clone()]);
+        touch(held.slot, part.start as u32, part.end as u32);
+        let end = at + part.len() as u64;
+        if how == Use::DropBehind && (end == held.folio.end() || end == self.len()) {
+            self.leave_behind(held.number, held.slot, held.folio);
+        }
+        Ok(part.len())
     }
+
+    /// Brings `range` into the cache: the work of read-ahead. The reader who comes to its start has
+    /// the next part read ahead.
+    pub fn populate(&self, range: Range<u64>, how: Use, fill: &dyn Fill) -> Result<()> {
+        let end = range.end.min(self.len());
+        let mut at = range.start;
+        while at < end {
+            let known = self.hit(at).and_then(|(_, slot, folio)| {
+                let part = part_of(&folio, at, usize::try_from(end - at).unwrap_or(usize::MAX));
+                let whole = folio.is_up_to_date(folio.touched(part.start, part.end));
+                whole.then(|| (slot, folio.end()))
+            });
+            let (slot, next) = match known {
+                Some(known) => known,
+                None => {
+                    let (mut held, _) = self.hold_or_make(at, end, how)?;
+                    let part =
+                        part_of(&held.folio, at, usize::try_from(end - at).unwrap_or(usize::MAX));
+                    let wanted = held.folio.touched(part.start, part.end);
+                    held = self.filled(held, wanted, fill)?;
+                    self.shared.tally.read_ahead(part.len() as u64);
+                    (held.slot, held.folio.end())
+                }
+            };
+            if at == range.start {
+                slot.trigger.store(true, Relaxed);
+            }
+            at = next;
+        }
+        if how == Use::DropBehind {
+            self.shared.bound_marked();
+        }
+        Ok(())
+    }
+
+    /// Fills those of `blocks` that are missing. On an error a folio with nothing in it leaves.
+    pub(super) fn filled<'a>(
+        &self,
+        mut held: Held<'a>,
+        blocks: Range<u32>,
+        fill: &dyn Fill,
+    ) -> Result<Held<'a>> {
+        match held.folio.fill(blocks, fill) {
+            Ok(()) => Ok(held),
+            Err(error) => {
+                self.leave_empty(held);
+                Err(error)
+            }
+        }
+    }
+
+    /// A folio in which nothing is up to date leaves.
+    pub(super) fn leave_empty(&self, held: Held<'_>) {
+        if held.folio.is_empty() {
+            self.shared.remove(held.number, held.slot, held.folio);
+        }
+    }
+
+    /// A drop-behind reader has come to the end of a folio: it leaves if it is clean and still
+    /// marked, and nobody holds it.
+    fn drop_behind(&self, number: u32, slot: &Slot, end: u64) {
+        if !slot.marked.load(Relaxed) {
+            return;
+        }
+        if let Some(folio) = slot.folio.try_write_second()
+            && folio.holds(self.id, end - 1)
+        {
+            self.leave_behind(number, slot, folio);
+        }
+    }
+
+    /// The folio leaves if it is clean and marked.
+    pub(super) fn leave_behind(&self, number: u32, slot: &Slot, folio: WriteGuard<'_, Folio>) {
+        let busy = folio.dirty_count() + folio.writing_count() > 0;
+        if slot.marked.load(Relaxed) && !busy {
+            self.shared.remove(number, slot, folio);
+        }
+    }
+}
+
+/// The bytes of `folio` from byte `at` of the file on, `len` at most.
+pub(super) fn part_of(folio: &Folio, at: u64, len: usize) -> Range<usize> {
+    let from = (at - folio.start()) as usize;
+    from..from + len.min(folio.size() as usize - from)
 }

@@ -1,0 +1,104 @@
+//! Slots: places for folios, which never move and never go away while the cache lives.
+//!
+//! ```text
+//!   chunk 0 │ slot │ slot │ … 256      a number found in the index leads to a slot at any time;
+//!   chunk 1 │ …                        whose folio is in it is asked under the slot's lock
+//! ```
+
+use crate::folio::Folio;
+use extant_base::lock::{Mutex, Rank, RwLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+
+/// No slot.
+pub(crate) const NONE: u32 = u32::MAX;
+/// `Slot::last_end` of a folio that nobody has used yet.
+pub(crate) const UNUSED: u32 = u32::MAX;
+
+const CHUNK: usize = 256;
+
+/// A place for one folio.
+#[repr(align(64))]
+pub(crate) struct Slot {
+    pub folio: RwLock<Folio>,
+    /// What the index compares: file and place of the folio; file 0 is none.
+    pub id: AtomicU64,
+    pub place: AtomicU64,
+    /// The next slot of the hash chain.
+    pub next: AtomicU32,
+    /// Where the last use of the folio ended.
+    pub last_end: AtomicU32,
+    /// Used again since it came or was last looked at.
+    pub referenced: AtomicBool,
+    /// Drop-behind. Changed under the folio's lock (shared: by whoever wins the swap).
+    pub marked: AtomicBool,
+    /// A reader that comes here has more read ahead.
+    pub trigger: AtomicBool,
+    /// Links of the reclaim queue, kept under its lock.
+    pub queue: AtomicU8,
+    pub older: AtomicU32,
+    pub newer: AtomicU32,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            folio: RwLock::new(Rank::Folio, Folio::free()),
+            id: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            next: AtomicU32::new(NONE),
+            last_end: AtomicU32::new(UNUSED),
+            referenced: AtomicBool::new(false),
+            marked: AtomicBool::new(false),
+            trigger: AtomicBool::new(false),
+            queue: AtomicU8::new(0),
+            older: AtomicU32::new(NONE),
+            newer: AtomicU32::new(NONE),
+        }
+    }
+}
+
+/// All slots of a cache.
+pub(crate) struct Slots {
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    numbers: Vec<u32>,
+    chunks: usize,
+}
+
+impl Slots {
+    /// Slots for up to about `most` folios.
+    pub fn new(most: u64) -> Slots {
+        let chunks = (most / CHUNK as u64 + 2).min(u64::from(NONE) / CHUNK as u64) as usize;
+        let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
+        Slots { chunks, free: Mutex::new(Rank::Leaf, Free::default()) }
+    }
+
+    /// The slot of a number that [`Slots::take`] gave.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&Slot> {
+        self.chunks.get(number as usize / CHUNK)?.get()?.get(number as usize % CHUNK)
+    }
+
+    /// A free slot's number, or `None`: there are as many folios as there can be.
+    pub fn take(&self) -> Option<u32> {
+        let mut free = self.free.lock();
+        if free.numbers.is_empty() {
+            let chunk = free.chunks;
+            self.chunks.get(chunk)?.get_or_init(|| (0..CHUNK).map(|_| Slot::new()).collect());
+            free.chunks += 1;
+            let first = (chunk * CHUNK) as u32;
+            free.numbers.extend((first..first + CHUNK as u32).rev());
+        }
+        free.numbers.pop()
+    }
+
+    /// A slot is free again.
+    pub fn give(&self, number: u32) {
+        self.free.lock().numbers.push(number);
+    }
+}
