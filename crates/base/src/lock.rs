@@ -3,7 +3,7 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Rename → Inode → Invalidate → Handle → Orphan → Shared → Quota → Folio → ExtentMap
+//!   Mount → Rename → Write → WriteBack → Inode → Handle → Orphan → Shared → Quota → Folio
 //!         → Superblock → Group → JournalState → Leaf
 //! ```
 //!
@@ -21,10 +21,12 @@ pub enum Rank {
     Mount,
     /// Renames of directories from one parent to another.
     Rename,
+    /// One file: who writes to it where that needs more than its folios, or changes its size.
+    Write,
+    /// One file: its data on the way from the page cache to the device.
+    WriteBack,
     /// One inode: its fields and what its names mean.
     Inode,
-    /// Folios of one inode against truncation.
-    Invalidate,
     /// A running journal handle: starting one can wait for a commit.
     Handle,
     /// The list of orphans, or one block of the orphan file.
@@ -35,8 +37,6 @@ pub enum Rank {
     Quota,
     /// One folio of file data.
     Folio,
-    /// The mapping of one inode.
-    ExtentMap,
     /// The superblock's fields that change while a volume is open.
     Superblock,
     /// One block group: its bitmaps, descriptor and free extents.

@@ -63,7 +63,8 @@ impl Image {
     /// How to open it.
     pub(crate) fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.offset(self.offset);
+        // A command uses each byte once.
+        options.offset(self.offset).page_cache_bytes(0);
         if let Some(group) = self.backup {
             options.backup_superblock(group);
         }

@@ -135,7 +135,11 @@ impl Volume {
     /// See [`Filesystem::set_attributes`].
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.check_writable()?;
-        let mut body = inode.write();
+        // Another kind of storage, or another size: nothing may be under way.
+        let mut body = match wish.flags {
+            Some(_) => self.settle(inode, 0..u64::MAX)?,
+            None => self.quiesce(inode),
+        };
         let body = &mut *body;
         let flags = self.check_attributes(inode.ino, body, wish)?;
         if let Some(size) = wish.size {

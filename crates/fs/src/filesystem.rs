@@ -26,6 +26,7 @@ use extant_journal::Log;
 use extant_ondisk::inode::FileKind;
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::Superblock;
+use extant_pagecache::{CacheStats, PageCache};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ pub struct Filesystem {
 
 /// The volume behind all clones; the last one closes it.
 struct Opened {
-    volume: Volume,
+    volume: Arc<Volume>,
     /// Dropped without a word, it leaves the volume as it was.
     one_transaction: bool,
     /// What kept it from being opened to write.
@@ -68,12 +69,13 @@ impl Drop for Opened {
             // opened again.
             let _ = self.volume.close();
         }
+        self.volume.stop_cache();
     }
 }
 
 impl Filesystem {
     pub(crate) fn new(
-        volume: Volume,
+        volume: Arc<Volume>,
         one_transaction: bool,
         read_only_reason: Option<Feature>,
     ) -> Filesystem {
@@ -143,6 +145,11 @@ impl Filesystem {
         self.volume().space()
     }
 
+    /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
+    pub fn cache_stats(&self) -> Option<CacheStats> {
+        self.volume().page_cache.as_ref().map(PageCache::stats)
+    }
+
     /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is
     /// none, or when it is on another device.
     ///
@@ -189,7 +196,8 @@ impl Filesystem {
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
             bytes.resize(len, 0);
-            let n = self.volume().read_file(inode.ino, &body, 0, &mut bytes)?;
+            let how = self.volume().cache_use();
+            let n = self.volume().read_missing(&inode, &body, 0, &mut bytes, how, None)?;
             bytes.truncate(n);
             Ok(bytes)
         })
@@ -216,11 +224,7 @@ impl Filesystem {
     ///
     /// Errors: `Corrupt` naming the inode when it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        self.volume().noting(|| {
-            let inode = self.volume().hold_ino(ino)?;
-            let body = inode.read();
-            Ok(Metadata::of(self.volume(), ino, &body))
-        })
+        self.volume().noting(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
     }
 
     /// Whether the path names something; symlinks are followed. Errors other than a missing name
@@ -341,11 +345,7 @@ impl Filesystem {
     }
 
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
-        self.volume().noting(|| {
-            let inode = self.resolve(path, last)?;
-            let body = inode.read();
-            Ok(Metadata::of(self.volume(), inode.ino, &body))
-        })
+        self.volume().noting(|| Ok(self.resolve(path, last)?.look(self.volume())))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {

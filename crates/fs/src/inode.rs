@@ -13,8 +13,10 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::cached::Cached;
 use crate::dir::moves::Moves;
 use crate::file::synced::Synced;
+use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
@@ -26,8 +28,11 @@ use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
 use extant_ondisk::superblock::VolumeState;
 use hashbrown::HashMap;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// No block is larger.
+const BLOCK_MAX: u64 = 64 << 10;
 
 /// One inode in use.
 pub(crate) struct Inode {
@@ -47,6 +52,17 @@ pub(crate) struct Inode {
     pub(crate) unlinked: AtomicBool,
     /// It was made without a name and may get one.
     pub(crate) nameable: AtomicBool,
+    /// Its folios, once there are any. Set under the inode's lock, as `Body::cached`.
+    pub(crate) cached: OnceLock<Arc<Cached>>,
+    /// Until when, in nanoseconds since 1970, writes over its folios leave nothing to do in the inode; 0: they
+    /// all do. Set under the inode's lock.
+    pub(crate) quiet_until: AtomicU64,
+    /// It was cut to nothing: what is written then goes to the device when it is closed.
+    pub(crate) write_back_at_close: AtomicBool,
+    /// Held by a call that writes where folios alone do not do, or that changes size or map.
+    pub(crate) writing: Mutex<()>,
+    /// Held while dirty data is on its way to the device: its blocks keep their place.
+    pub(crate) writing_back: Mutex<()>,
 }
 
 impl Inode {
@@ -59,6 +75,11 @@ impl Inode {
             users: AtomicU32::new(0),
             unlinked: AtomicBool::new(false),
             nameable: AtomicBool::new(false),
+            cached: OnceLock::new(),
+            quiet_until: AtomicU64::new(0),
+            write_back_at_close: AtomicBool::new(false),
+            writing: Mutex::new(Rank::Write, ()),
+            writing_back: Mutex::new(Rank::WriteBack, ()),
             body: RwLock::new(Rank::Inode, body),
         }
     }
@@ -77,7 +98,33 @@ impl Inode {
     /// Exclusive access to the fields. Locks: takes `Inode`.
     #[track_caller]
     pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
-        self.body.write()
+        let mut body = self.body.write();
+        self.be_loud();
+        if body.cached.is_none() {
+            body.cached = self.cached.get().cloned();
+        }
+        body
+    }
+
+    /// The next write over its folios comes to the inode: what it may do there, or the time it leaves, can be
+    /// another one.
+    pub(crate) fn be_loud(&self) {
+        if self.quiet_until.load(Ordering::Relaxed) != 0 {
+            self.quiet_until.store(0, Ordering::Release);
+        }
+    }
+
+    /// What is known of it now. Whoever changes it afterwards leaves another time, as far as the clock tells them
+    /// apart.
+    pub(crate) fn look(&self, volume: &Volume) -> Metadata {
+        let body = self.read();
+        self.be_loud();
+        Metadata::of(volume, self.ino, &body)
+    }
+
+    /// Whether it has data that is not on the device yet.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.cached.get().is_some_and(|cached| cached.pages.is_dirty())
     }
 }
 
@@ -100,6 +147,12 @@ pub(crate) struct Body {
     pub(crate) no_capability: bool,
     /// Where its names went, if it is a directory.
     pub(crate) moves: Moves,
+    /// Its folios, and what is promised for them.
+    pub(crate) cached: Option<Arc<Cached>>,
+    /// The size that the slot gets while data before `size` is not on the device; `None`: the size.
+    pub(crate) size_on_disk: Option<u64>,
+    /// Times changed since it was stored.
+    pub(crate) times_changed: bool,
 }
 
 /// How an inode counts in the quota files.
@@ -140,12 +193,37 @@ impl Body {
             synced: Synced::default(),
             no_capability: false,
             moves: Moves::default(),
+            cached: None,
+            size_on_disk: None,
+            times_changed: false,
         }
     }
 
     /// The kind of file. An inode that was checked has one.
     pub(crate) fn file_kind(&self) -> FileKind {
         self.disk.kind().unwrap_or(FileKind::Regular)
+    }
+
+    /// Sets the size, as every reader sees it. The size on disk follows at once where no dirty data is behind it.
+    pub(crate) fn resize(&mut self, size: u64) {
+        self.disk.size = size;
+        let Some(cached) = &self.cached else { return };
+        cached.pages.set_len(size);
+        self.size_on_disk = self.size_on_disk.filter(|on_disk| {
+            let block = on_disk / BLOCK_MAX * BLOCK_MAX;
+            *on_disk < size && cached.pages.next_dirty(block..u64::MAX, 1).is_some()
+        });
+    }
+
+    /// Whether the block at `at` is promised to dirty data, and for how many blocks, at most `limit`, the answer
+    /// is the same.
+    pub(crate) fn promised_run(&self, at: u32, limit: u32) -> (bool, u32) {
+        let Some(cached) = &self.cached else { return (false, limit) };
+        let delayed = cached.delayed.lock();
+        match delayed.run_at(at, limit) {
+            0 => (false, delayed.gap_at(at, limit)),
+            len => (true, len),
+        }
     }
 
     /// The bytes that may hold attributes, magic included; empty without room for any.
@@ -187,7 +265,12 @@ impl Body {
         if let Some(list) = &list {
             self.disk.dtime = list.after(ino);
         }
-        self.disk.write(&mut self.raw, ino, &volume.inode_format)?;
+        let size = self.disk.size;
+        self.disk.size = self.size_on_disk.unwrap_or(size);
+        let written = self.disk.write(&mut self.raw, ino, &volume.inode_format);
+        self.disk.size = size;
+        written?;
+        self.times_changed = false;
         let held = {
             let mut bytes = block.bytes_mut();
             let slot = &mut bytes[slot.1.clone()];
@@ -368,6 +451,9 @@ impl Volume {
             synced,
             no_capability: false,
             moves: Moves::default(),
+            cached: None,
+            size_on_disk: None,
+            times_changed: false,
         })
     }
 
@@ -472,7 +558,7 @@ impl InodeTable {
             return;
         }
         shard.sweeps += 1;
-        let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1;
+        let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1 || inode.is_dirty();
         shard.inodes.retain(|_, inode| held(inode) || inode.recent.swap(false, Ordering::Relaxed));
         if shard.inodes.len() > self.limit {
             shard.inodes.retain(|_, inode| held(inode));
@@ -493,6 +579,9 @@ mod tests {
             no_capability: false,
             moves: Moves::default(),
             orphan: OrphanPlace::None,
+            cached: None,
+            size_on_disk: None,
+            times_changed: false,
         }
     }
 

@@ -27,6 +27,7 @@
 mod alloc;
 mod attributes;
 pub mod bulk;
+mod cached;
 pub mod check;
 mod create;
 mod data;
@@ -80,6 +81,7 @@ pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::time::Timestamp;
+pub use extant_pagecache::{CacheStats, DontCachePolicy, Use as CacheUse};
 pub use file::{FallocateMode, File, FileExtent};
 pub use filesystem::Filesystem;
 pub use metadata::{Metadata, system_time};

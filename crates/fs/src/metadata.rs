@@ -46,7 +46,8 @@ impl Metadata {
             uid: disk.uid,
             gid: disk.gid,
             size,
-            sectors: disk.sectors,
+            // What is promised to dirty data counts as if it stood on the disk.
+            sectors: disk.sectors + volume.promised_sectors(body),
             links: disk.links,
             atime: disk.atime,
             mtime: disk.mtime,

@@ -74,6 +74,7 @@ impl Volume {
             self.announce()?;
             self.write_errors()?;
         }
+        self.write_back_all()?;
         self.journal.sync()
     }
 
@@ -117,15 +118,27 @@ impl Volume {
         if !self.mode.is_open_to_write() {
             return Ok(());
         }
-        self.noting_abort(self.make_whole())?;
+        let done = self.noting_abort(self.make_whole());
+        self.stop_cache();
+        done?;
         self.hold.as_ref().map_or(Ok(()), Hold::release)
+    }
+
+    /// Ends the threads that write back and read ahead. What is dirty stays in memory.
+    pub(crate) fn stop_cache(&self) {
+        if let Some(cache) = &self.page_cache {
+            cache.stop();
+        }
     }
 
     fn make_whole(&self) -> Result<()> {
         self.announce()?;
+        self.write_back_all()?;
         if !self.mode.close() {
             return Ok(());
         }
+        // What was under way when the door was shut.
+        self.write_back_all()?;
         self.quota_sweep()?;
         let now = u64::try_from(self.environment.now().sec).unwrap_or(0);
         let no_orphans = self.orphans.file_is_empty();

@@ -79,7 +79,7 @@ impl Node {
 
     /// What is known of it besides its content.
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(self.volume(), self.ino(), &self.inode().read())
+        self.inode().look(self.volume())
     }
 
     /// What `name` means in this directory; "." and ".." included.

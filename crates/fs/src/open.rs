@@ -17,10 +17,11 @@ use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::volume::{Volume, VolumeOptions, read_superblock};
-use extant_base::{ByteOffset, Error, Feature, GroupNr, Result, What};
+use extant_base::{BlockSize, ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
+use extant_pagecache::{CacheConfig, DontCachePolicy, Owner, PageCache};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub struct OpenOptions {
     lock: bool,
     recover: bool,
     cache_bytes: usize,
+    page_cache: PageCacheOptions,
     journal_device: Option<JournalDevice>,
     one_transaction: bool,
     commit_interval: Option<Duration>,
@@ -54,6 +56,16 @@ pub struct OpenOptions {
     use_reserve: bool,
     short_cuts: bool,
     environment: Environment,
+}
+
+/// How much of files is kept in memory, and how.
+#[derive(Clone, Copy, Debug, Default)]
+struct PageCacheOptions {
+    limit: Option<u64>,
+    dirty_limit: Option<u64>,
+    cap: Option<u64>,
+    policy: DontCachePolicy,
+    drop_behind: bool,
 }
 
 /// Where an external journal is.
@@ -90,6 +102,7 @@ impl OpenOptions {
             lock: true,
             recover: true,
             cache_bytes: 64 << 20,
+            page_cache: PageCacheOptions::default(),
             journal_device: None,
             one_transaction: false,
             commit_interval: Some(Duration::from_secs(5)),
@@ -152,6 +165,40 @@ impl OpenOptions {
     /// Memory for metadata blocks, in bytes.
     pub fn cache_bytes(&mut self, bytes: usize) -> &mut OpenOptions {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Memory for the bytes of files, in bytes: a quarter of the machine's unless said otherwise. 0 for none: reads
+    /// and writes then go straight to the device, as they do with [`OpenOptions::one_transaction`].
+    pub fn page_cache_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.limit = Some(bytes);
+        self
+    }
+
+    /// Bytes of files that may wait to be written to the device before writers wait for it: two fifths
+    /// of the page cache unless said otherwise.
+    pub fn dirty_limit_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.dirty_limit = Some(bytes);
+        self
+    }
+
+    /// Whether bytes of files leave the cache once they are used: for volumes that are written or read once. A
+    /// file may say otherwise, [`File::set_dont_cache`](crate::File::set_dont_cache).
+    pub fn dont_cache(&mut self, dont_cache: bool) -> &mut OpenOptions {
+        self.page_cache.drop_behind = dont_cache;
+        self
+    }
+
+    /// How bytes that shall not stay in the cache get to the device.
+    pub fn dont_cache_policy(&mut self, policy: DontCachePolicy) -> &mut OpenOptions {
+        self.page_cache.policy = policy;
+        self
+    }
+
+    /// Most bytes that shall not stay in the cache and are there nevertheless, dirty or being written: 64 MiB
+    /// unless said otherwise. Who writes more waits.
+    pub fn dont_cache_cap_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.cap = Some(bytes);
         self
     }
 
@@ -313,10 +360,27 @@ impl OpenOptions {
             None => Volume::open_parts(device, &options)?,
         };
         volume.hold = hold;
+        volume.page_cache = self.new_page_cache(volume.block_size());
+        volume.drop_behind = self.page_cache.drop_behind;
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }
+        let volume = Arc::new(volume);
+        if let Some(cache) = &volume.page_cache {
+            cache.start(Arc::clone(&volume) as Arc<dyn Owner>)?;
+        }
         Ok(Filesystem::new(volume, self.one_transaction, read_only_reason))
+    }
+
+    fn new_page_cache(&self, block_size: BlockSize) -> Option<PageCache> {
+        let options = &self.page_cache;
+        let limit = options.limit.filter(|limit| *limit > 0 && !self.one_transaction)?;
+        let mut config = CacheConfig::new(block_size);
+        config.limit = limit;
+        config.dirty_limit = options.dirty_limit;
+        config.dont_cache_cap = options.cap.unwrap_or(config.dont_cache_cap);
+        config.policy = options.policy;
+        Some(PageCache::new(config))
     }
 
     /// The log to write changes through; `None` to read, and for a volume without one.

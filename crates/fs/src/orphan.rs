@@ -281,11 +281,12 @@ impl Volume {
     /// Nobody is there to be told of errors: they are noted, and the record stays for the next
     /// opening. Locks: takes `Inode`, then a handle.
     pub(crate) fn orphan_finish(&self, inode: &Inode) {
-        let mut body = inode.write();
+        let mut body = self.quiesce(inode);
         // Somebody may have given it a name meanwhile.
         if body.disk.links != 0 || inode.users.load(Ordering::Acquire) != 0 {
             return;
         }
+        self.drop_folios(inode, &mut body);
         if let Err(error) = self.release_orphan(inode.ino, &mut body) {
             self.note_error(&error);
         }

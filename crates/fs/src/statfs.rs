@@ -39,7 +39,8 @@ impl Volume {
         let ratio_log2 = self.layout.log_cluster_ratio();
         let blocks = self.layout.blocks_count().saturating_sub(self.overhead_blocks());
         let counted = |n: i64| u64::try_from(n).unwrap_or(0);
-        let free = counted(self.free_clusters.load(Ordering::Relaxed)) << ratio_log2;
+        let promised = self.reserved.clusters();
+        let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
         let free = free.min(blocks);
         // Linux keeps a small pool back to finish what is under way.
         let pool = match self.has_incompat(Incompat::EXTENTS) {

@@ -39,6 +39,7 @@ use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_pagecache::PageCache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -156,6 +157,10 @@ pub(crate) struct Volume {
     pub(crate) bulk: BulkCursor,
     /// Which files' bytes go through the journal.
     pub(crate) data_mode: DataMode,
+    /// Folios of files; `None`: their bytes go straight to the device and come from there.
+    pub(crate) page_cache: Option<PageCache>,
+    /// Files are opened with their bytes leaving the cache once they are on the device.
+    pub(crate) drop_behind: bool,
     /// Time and chance.
     pub(crate) environment: Environment,
     /// Nothing is changed on the device, from the start.
@@ -262,6 +267,8 @@ impl Volume {
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             data_mode: options.data_mode,
+            page_cache: None,
+            drop_behind: false,
             read_only: options.read_only,
             mode: Mode::new(options.read_only),
             announced: Mutex::new(Rank::Mount, false),

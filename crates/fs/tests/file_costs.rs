@@ -25,7 +25,11 @@ fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
 fn volume(mib: u64, options: &str) -> (Device, Filesystem) {
     let device = Arc::new(Recorder::new(mke2fs(mib, options)));
     // Only what is asked for is committed.
-    let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
+    let fs = OpenOptions::new()
+        .write(true)
+        .commit_interval(None)
+        .page_cache_bytes(0)
+        .open_device(device.clone());
     (device, fs.unwrap())
 }
 
@@ -106,7 +110,11 @@ fn a_large_write_is_few_large_device_writes() {
 fn what_the_device_did_not_take_is_not_read() {
     for options in ["-b 4096", "-b 1024", "-b 1024 -O ^extents,^64bit", "-b 1024 -O bigalloc"] {
         let device = Arc::new(Faulty::new(mke2fs(24, options)));
-        let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
+        let fs = OpenOptions::new()
+            .write(true)
+            .commit_interval(None)
+            .page_cache_bytes(0)
+            .open_device(device.clone());
         let fs = fs.unwrap();
         let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
         file.write_all_at(0, &[1; 10_000]).unwrap();

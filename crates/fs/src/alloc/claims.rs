@@ -14,7 +14,7 @@ use crate::volume::Volume;
 use extant_base::{Error, Result};
 use extant_ondisk::features::Incompat;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// On what right clusters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,36 +29,39 @@ pub(crate) enum Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Reserved(AtomicI64);
 
+impl Reserved {
+    /// How many.
+    pub(crate) fn clusters(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A promise of clusters for data that is not written yet. Dropping it gives back what was not
 /// used.
 #[derive(Debug)]
-#[allow(dead_code, reason = "delayed allocation will hold it")]
 pub(crate) struct Reservation {
     reserved: Arc<Reserved>,
-    clusters: AtomicU64,
+    clusters: u64,
 }
 
-#[allow(dead_code, reason = "delayed allocation will hold it")]
 impl Reservation {
-    /// Clusters still promised.
-    pub(crate) fn clusters(&self) -> u64 {
-        self.clusters.load(Ordering::Relaxed)
+    /// Gives `clusters` of the promise back: they were allocated with [`Claim::Metadata`], or are not
+    /// needed.
+    pub(crate) fn give_back(&mut self, clusters: u64) {
+        let less = clusters.min(self.clusters);
+        self.clusters -= less;
+        self.reserved.0.fetch_sub(less as i64, Ordering::Relaxed);
     }
 
-    /// Counts `clusters` of the promise as kept: they were allocated with [`Claim::Metadata`].
-    pub(crate) fn keep(&self, clusters: u64) {
-        let before = self.clusters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            Some(left.saturating_sub(clusters))
-        });
-        let used = before.unwrap_or_default().min(clusters);
-        self.reserved.0.fetch_sub(used as i64, Ordering::Relaxed);
+    /// Makes one promise of two.
+    pub(crate) fn join(&mut self, mut other: Reservation) {
+        self.clusters += std::mem::take(&mut other.clusters);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let left = *self.clusters.get_mut();
-        self.reserved.0.fetch_sub(left as i64, Ordering::Relaxed);
+        self.give_back(self.clusters);
     }
 }
 
@@ -82,22 +85,22 @@ impl Volume {
     /// Promises `clusters` clusters to data that is written later.
     ///
     /// Errors: `NoSpace` when they are not there.
-    #[allow(dead_code, reason = "delayed allocation will call it")]
     pub(crate) fn reserve_clusters(&self, clusters: u64) -> Result<Reservation> {
         let wanted = i64::try_from(clusters).map_err(|_| Error::NoSpace)?;
         // Claimed first: of two who ask at once at most one too many is refused.
         self.reserved.0.fetch_add(wanted, Ordering::Relaxed);
-        let reservation = Reservation {
-            reserved: Arc::clone(&self.reserved),
-            clusters: AtomicU64::new(clusters),
-        };
+        let reservation = Reservation { reserved: Arc::clone(&self.reserved), clusters };
         if self.clusters_for_data() < 0 { Err(Error::NoSpace) } else { Ok(reservation) }
+    }
+
+    /// Whether clusters are kept back for what must not fail.
+    pub(crate) fn has_pool(&self) -> bool {
+        self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off()
     }
 
     /// Clusters that ordinary data never gets: the pool, and root's share for the unprivileged.
     fn kept_back(&self) -> i64 {
-        let has_pool = self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off();
-        let pool = if has_pool { (self.layout.clusters_count() / 50).min(4096) } else { 0 };
+        let pool = if self.has_pool() { (self.layout.clusters_count() / 50).min(4096) } else { 0 };
         let ratio = u64::from(self.layout.cluster_ratio());
         let root = if self.privileged { 0 } else { self.at_open.reserved_blocks.div_ceil(ratio) };
         i64::try_from(pool.saturating_add(root)).unwrap_or(i64::MAX)

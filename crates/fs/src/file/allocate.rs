@@ -69,7 +69,12 @@ impl Volume {
         len: u64,
     ) -> Result<()> {
         self.check_writable()?;
-        let mut body = inode.write();
+        let moves = matches!(mode, FallocateMode::Collapse | FallocateMode::Insert);
+        let touched = if moves { u64::MAX } else { offset.saturating_add(len) };
+        let mut body = match mode.only_adds() {
+            true => self.quiesce(inode),
+            false => self.settle(inode, offset..touched)?,
+        };
         let body = &mut *body;
         let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
         if len == 0 {

@@ -47,7 +47,7 @@ impl Volume {
         let mut bytes = vec![0; content.len()];
         content.copy_to(&mut bytes);
         self.inline_put(ino, body, pos as usize, &bytes)?;
-        body.size = body.size.max(end);
+        body.resize(body.size.max(end));
         let now = self.environment.now();
         (body.mtime, body.ctime) = (now, now);
         body.store(self, ino, &handle)?;

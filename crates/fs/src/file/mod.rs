@@ -5,15 +5,16 @@
 //!         └─ cursor (its own)       Read, Write, Seek
 //! ```
 //!
-//! Any number of threads may use one file. Readers share its inode, and so do writers that only
-//! write over what is on disk; other writers take turns. Each call is whole for the others.
+//! Any number of threads may use one file. Who reads or writes over what is in the page cache holds folios alone;
+//! other readers share the inode, other writers take turns. A write is whole for other writers; a reader may see
+//! the part of it that is in one folio before the part in the next.
 
 pub(crate) mod allocate;
 pub(crate) mod content;
 mod inline;
 mod io;
 mod journaled;
-mod pieces;
+pub(crate) mod pieces;
 pub(crate) mod set_len;
 mod shift;
 mod sync;
@@ -32,7 +33,10 @@ use crate::names::hold::InodeHold;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_ondisk::inode::FileKind;
+use extant_pagecache::{ReadStream, Use as CacheUse};
 use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A regular file of a volume, open to read and, where the volume is, to write.
 ///
@@ -50,7 +54,19 @@ use std::io::IoSlice;
 #[derive(Clone)]
 pub struct File {
     inode: InodeHold,
+    opened: Arc<Opened>,
     cursor: u64,
+}
+
+/// What one opening has of its own; clones of a file share it.
+#[derive(Default)]
+struct Opened {
+    /// How it reads, to read ahead of it.
+    stream: ReadStream,
+    /// The last error of writing back that it was told of.
+    error_seen: AtomicU64,
+    /// Its bytes leave the cache once they are on the device.
+    drop_behind: AtomicBool,
 }
 
 /// A piece of a file and where it lies.
@@ -76,7 +92,26 @@ impl File {
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::Invalid("not a regular file")),
         }
-        Ok(File { inode, cursor: 0 })
+        let volume = inode.fs().volume();
+        let opened = Opened::default();
+        opened.drop_behind.store(volume.drop_behind, Ordering::Relaxed);
+        if let Some(cached) = inode.cached.get() {
+            opened.error_seen.store(cached.pages.error_seen(), Ordering::Relaxed);
+        }
+        Ok(File { inode, opened: Arc::new(opened), cursor: 0 })
+    }
+
+    /// Whether bytes that are read or written through this file leave the cache soon: a hint for data that is
+    /// used once. Clones share it; [`OpenOptions::dont_cache`](crate::OpenOptions::dont_cache) is the start value.
+    pub fn set_dont_cache(&self, dont_cache: bool) {
+        self.opened.drop_behind.store(dont_cache, Ordering::Relaxed);
+    }
+
+    fn cache_use(&self) -> CacheUse {
+        match self.opened.drop_behind.load(Ordering::Relaxed) {
+            true => CacheUse::DropBehind,
+            false => CacheUse::Keep,
+        }
     }
 
     fn volume(&self) -> &Volume {
@@ -90,15 +125,19 @@ impl File {
 
     /// What is known of the file besides its content.
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(self.volume(), self.inode.ino, &self.inode.read())
+        self.inode.look(self.volume())
     }
 
     /// Reads bytes from `offset` on; how many, fewer than `buf` holds only at the file's end.
     ///
     /// Errors: `Encrypted`; `Corrupt`; `Device`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.volume()
-            .noting(|| self.volume().read_file(self.inode.ino, &self.inode.read(), offset, buf))
+        self.read_at_with(offset, buf, self.cache_use())
+    }
+
+    /// As [`File::read_at`], with a word on what the cache shall do with the bytes.
+    pub fn read_at_with(&self, offset: u64, buf: &mut [u8], how: CacheUse) -> Result<usize> {
+        self.volume().read_through(&self.inode, offset, buf, how, Some(&self.opened.stream))
     }
 
     /// As [`File::read_at`], encrypted content as it is stored.
@@ -129,8 +168,18 @@ impl File {
 
     /// As [`File::write_at`], the bytes in several pieces of memory, one after the other.
     pub fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> Result<usize> {
+        self.write_vectored_at_with(offset, pieces, self.cache_use())
+    }
+
+    /// As [`File::write_vectored_at`], with a word on what the cache shall do with the bytes.
+    pub fn write_vectored_at_with(
+        &self,
+        offset: u64,
+        pieces: &[IoSlice<'_>],
+        how: CacheUse,
+    ) -> Result<usize> {
         self.volume().noting(|| {
-            self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces))
+            self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces), how)
         })
     }
 
@@ -152,7 +201,8 @@ impl File {
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
         self.volume().noting(|| {
             let pieces = [IoSlice::new(bytes)];
-            self.volume().write_file(&self.inode, Place::End, Content::new(&pieces))
+            let content = Content::new(&pieces);
+            self.volume().write_file(&self.inode, Place::End, content, self.cache_use())
         })
     }
 
@@ -180,14 +230,19 @@ impl File {
 
     /// Where data starts at or behind `offset`; `None` when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.volume()
-            .noting(|| self.volume().seek(self.inode.ino, &self.inode.read(), offset, true))
+        self.seek_to(offset, true)
     }
 
     /// Where a hole starts at or behind `offset`; the end of the file is one. `None` from there on.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.volume()
-            .noting(|| self.volume().seek(self.inode.ino, &self.inode.read(), offset, false))
+        self.seek_to(offset, false)
+    }
+
+    fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
+        self.volume().noting(|| {
+            self.volume().write_back(&self.inode, 0..u64::MAX, u64::MAX)?;
+            self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
+        })
     }
 
     /// The file's pieces in order, holes left out, blocks past its end included; none where the
@@ -196,6 +251,8 @@ impl File {
     /// Errors: `Corrupt`, `Device`.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.volume().noting(|| {
+            // What is promised lies nowhere yet.
+            self.volume().write_back(&self.inode, 0..u64::MAX, u64::MAX)?;
             let body = self.inode.read();
             let mut pieces: Vec<FileExtent> = Vec::new();
             if body.disk.has_inline_data() {

@@ -16,17 +16,31 @@ use std::io::IoSlice;
 
 /// Blocks of the file that a step writes to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) logical: u32,
-    pub(super) len: u32,
-    pub(super) block: BlockNr,
+pub(crate) struct Piece {
+    pub(crate) logical: u32,
+    pub(crate) len: u32,
+    pub(crate) block: BlockNr,
     /// The blocks hold nothing of the file yet.
-    pub(super) fresh: bool,
+    pub(crate) fresh: bool,
 }
 
 impl Piece {
+    /// The part of it before block `end` of the file.
+    pub(crate) fn before(self, end: u32) -> Option<Piece> {
+        let len = self.len.min(end.saturating_sub(self.logical));
+        (len > 0).then_some(Piece { len, ..self })
+    }
+
+    /// The part of it from block `start` of the file on.
+    pub(crate) fn from(self, start: u32) -> Option<Piece> {
+        let skip = start.saturating_sub(self.logical).min(self.len);
+        let block = BlockNr(self.block.0 + u64::from(skip));
+        let (logical, len) = (self.logical + skip, self.len - skip);
+        (len > 0).then_some(Piece { logical, len, block, ..self })
+    }
+
     /// The blocks of a run that is written.
-    pub(super) fn of(run: &Run) -> Option<Piece> {
+    pub(crate) fn of(run: &Run) -> Option<Piece> {
         match run.target {
             Target::Written(block) => {
                 Some(Piece { logical: run.logical.0, len: run.len, block, fresh: false })
@@ -39,7 +53,7 @@ impl Piece {
 impl Volume {
     /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is what the file had:
     /// the rest of the block around it is written with zeros.
-    pub(super) fn write_pieces(
+    pub(crate) fn write_pieces(
         &self,
         path: DataPath<'_, '_>,
         pieces: &[Piece],

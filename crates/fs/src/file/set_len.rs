@@ -18,9 +18,10 @@ use extant_base::{Error, Ino, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
+use std::sync::atomic::Ordering;
 
 /// From this size on a volume has the feature `large_file`.
-const LARGE_FILE: u64 = 1 << 31;
+pub(crate) const LARGE_FILE: u64 = 1 << 31;
 
 impl Volume {
     /// The most bytes that the file can have: what its map reaches, what its size field says in
@@ -46,7 +47,7 @@ impl Volume {
         handle: &Handle<'_>,
         size: u64,
     ) -> Result<()> {
-        body.size = size;
+        body.resize(size);
         match size >= LARGE_FILE {
             true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
             false => Ok(()),
@@ -58,8 +59,11 @@ impl Volume {
     /// Errors: as `File::set_len`. Locks: takes `Inode`, then handles.
     pub(crate) fn set_len(&self, inode: &Inode, size: u64) -> Result<()> {
         self.check_writable()?;
-        let mut body = inode.write();
+        let mut body = self.quiesce(inode);
         self.check_resizable(&body, size)?;
+        if size == 0 && body.size > 0 {
+            inode.write_back_at_close.store(true, Ordering::Relaxed);
+        }
         self.resize_file(inode.ino, &mut body, size)
     }
 
@@ -78,7 +82,8 @@ impl Volume {
         }
     }
 
-    /// Gives a regular file that was checked for it a new size; sets its times.
+    /// Gives a regular file that was checked for it a new size; sets its times. No data of it is on its
+    /// way to the device ([`Volume::quiesce`]).
     pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
@@ -86,6 +91,11 @@ impl Volume {
             if size > room {
                 self.leave_inline(ino, body)?;
             }
+        }
+        if let Some(cached) = body.cached.as_ref().filter(|_| size <= body.size) {
+            cached.pages.truncate(size);
+            let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
+            self.forget_delayed(body, keep..LOGICAL_END);
         }
         let mut handle = self.journal.start(self.resize_credits())?;
         let done = self.resize_under(ino, body, &mut handle, size);

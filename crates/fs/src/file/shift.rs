@@ -32,7 +32,7 @@ impl Volume {
                 self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
                 at = shift::left(self, ino, body, handle, from, blocks.end - blocks.start)?;
             }
-            body.size -= bytes.end - bytes.start;
+            body.resize(body.size - (bytes.end - bytes.start));
             Ok(())
         })
     }

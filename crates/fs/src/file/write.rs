@@ -24,9 +24,10 @@ use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
+use extant_pagecache::Use;
 
 /// Most bytes that are written to the device while a handle waits for it.
-const UNDER_HANDLE: u64 = 256 << 10;
+pub(crate) const UNDER_HANDLE: u64 = 256 << 10;
 /// Most bytes between the two handles of a large write.
 const BETWEEN_HANDLES: u64 = 64 << 20;
 /// Most blocks that go through the journal under one handle.
@@ -35,7 +36,7 @@ const JOURNALED_BLOCKS: u64 = 64;
 const FRESH_RUNS: usize = 16;
 /// Writes in place within this many nanoseconds of each other leave one change time: a tick of the
 /// clock that Linux uses for it.
-const TICK_NS: i128 = 4_000_000;
+pub(crate) const TICK_NS: u64 = 4_000_000;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +58,49 @@ impl Volume {
         inode: &Inode,
         place: Place,
         content: Content<'_>,
+        how: Use,
     ) -> Result<usize> {
         self.check_writable()?;
         if content.len() == 0 {
             return Ok(0);
         }
-        if let Place::At(offset) = place
+        if self.write_over(inode, place, content, how)? {
+            return Ok(content.len());
+        }
+        if self.page_cache.is_none()
+            && let Place::At(offset) = place
             && self.overwrite(inode, offset, content)?
         {
             return Ok(content.len());
         }
-        let mut body = inode.write();
-        check_writable_file(&body)?;
-        self.drop_capability(inode.ino, &mut body)?;
+        // Others who write wait here, so that this call is whole for them; write-back does not.
+        let _writing = inode.writing.lock();
+        let mut start = None;
+        let (mut done, mut len) = (0, content.len());
+        while done < len {
+            let mut body = inode.write();
+            if start.is_none() {
+                let (first, most) = self.begin_write(inode.ino, &mut body, place)?;
+                start = Some(first);
+                len = usize::try_from(most).unwrap_or(usize::MAX).min(len);
+            }
+            let pos = start.unwrap_or_default() + done as u64;
+            let written = self.write_some(inode, &mut body, pos, content.part(done, len), how);
+            drop(body);
+            match written.and_then(|n| self.wrote(inode, pos, n, how).map(|()| n)) {
+                Ok(n) => done += n,
+                // What was written counts; who goes on meets the error.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether bytes may be written at `place`: from where on, and how many at most.
+    fn begin_write(&self, ino: Ino, body: &mut Body, place: Place) -> Result<(u64, u64)> {
+        check_writable_file(body)?;
+        self.drop_capability(ino, body)?;
         if body.flags.contains(InodeFlags::APPEND) && place != Place::End {
             return Err(Error::NotPermitted);
         }
@@ -77,18 +108,38 @@ impl Volume {
             Place::At(offset) => offset,
             Place::End => body.size,
         };
-        let room = self.max_file_size(&body).saturating_sub(start);
-        if room == 0 {
-            return Err(Error::FileTooLarge);
+        match self.max_file_size(body).saturating_sub(start) {
+            0 => Err(Error::FileTooLarge),
+            room => Ok((start, room)),
         }
-        let len = usize::try_from(room).unwrap_or(usize::MAX).min(content.len());
+    }
+
+    /// Writes the start of `content` at byte `pos`; how much of it, at least one byte: all that goes
+    /// to the device at once.
+    fn write_some(
+        &self,
+        inode: &Inode,
+        body: &mut Body,
+        pos: u64,
+        content: Content<'_>,
+        how: Use,
+    ) -> Result<usize> {
         let mut done = 0;
-        while done < len {
-            let part = content.part(done, len);
-            let pos = start + done as u64;
-            match self.with_space_retry(|| self.write_step(inode.ino, &mut body, pos, part)) {
+        while done < content.len() {
+            let (pos, part) = (pos + done as u64, content.part(done, content.len()));
+            let inline = self.with_space_retry(|| self.write_inline(inode.ino, body, pos, part));
+            let written = match inline {
+                Ok(None) if self.goes_through_cache(body) => {
+                    let n = self.write_folios(inode, body, pos, part, how)?;
+                    self.be_quiet(inode, body);
+                    return Ok(done + n);
+                }
+                Ok(None) => self.with_space_retry(|| self.write_step(inode.ino, body, pos, part)),
+                Ok(Some(n)) => Ok(n),
+                Err(error) => Err(error),
+            };
+            match written {
                 Ok(n) => done += n,
-                // What was written counts; who goes on meets the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -142,7 +193,7 @@ impl Volume {
     }
 
     /// The blocks of `offset..end`, if every one of them is written and they are in few runs.
-    fn pieces_in_place(
+    pub(crate) fn pieces_in_place(
         &self,
         ino: Ino,
         body: &Body,
@@ -179,9 +230,6 @@ impl Volume {
         pos: u64,
         content: Content<'_>,
     ) -> Result<usize> {
-        if let Some(n) = self.write_inline(ino, body, pos, content)? {
-            return Ok(n);
-        }
         let size = self.block_size();
         let journaled = self.journals_data(body);
         let log2 = size.log2();
@@ -210,7 +258,13 @@ impl Volume {
     }
 
     /// The runs that bytes `pos..end` lie in, at most so many that are new to the file.
-    fn runs_to_write(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Vec<Run>> {
+    pub(crate) fn runs_to_write(
+        &self,
+        ino: Ino,
+        body: &Body,
+        pos: u64,
+        end: u64,
+    ) -> Result<Vec<Run>> {
         let size = self.block_size();
         let mut fresh = 0;
         let mut runs = Vec::new();
@@ -287,7 +341,7 @@ impl Volume {
 
     /// Gives every run of the plan blocks in `state`, from the left, until space or credits end:
     /// the pieces that have blocks now, and why there are no more.
-    fn place(
+    pub(crate) fn place(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
@@ -340,7 +394,7 @@ impl Volume {
     }
 
     /// Makes the fresh pieces readable, from the left: how many pieces are, and why no more.
-    fn show(
+    pub(crate) fn show(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
@@ -364,7 +418,7 @@ impl Volume {
 
     /// After the device failed: what is new to the file and was not written shall not be read. The
     /// write's own error is the one to tell.
-    fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+    pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
             let range = piece.logical..piece.logical + piece.len;
             if self.more_credits(handle, self.unmap_credits(body)).is_err() {
@@ -405,11 +459,11 @@ impl Volume {
 }
 
 /// What a step writes, and where.
-struct Plan<'a> {
-    ino: Ino,
-    pos: u64,
-    content: Content<'a>,
-    runs: &'a [Run],
+pub(crate) struct Plan<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) pos: u64,
+    pub(crate) content: Content<'a>,
+    pub(crate) runs: &'a [Run],
 }
 
 impl Plan<'_> {
@@ -422,12 +476,12 @@ impl Plan<'_> {
     }
 }
 
-fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32> {
+pub(crate) fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32> {
     let block = u32::try_from(offset >> size.log2()).ok().filter(|n| *n < LOGICAL_END);
     block.ok_or(Error::FileTooLarge)
 }
 
-fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
+pub(crate) fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
     u32::try_from(size.blocks_for(end)).map_err(|_| Error::FileTooLarge)
 }
 
@@ -435,7 +489,7 @@ fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
 fn is_recent(body: &Body, now: Timestamp) -> bool {
     let ns = |time: Timestamp| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     let age = ns(now) - ns(body.mtime.min(body.ctime));
-    (0..TICK_NS).contains(&age)
+    (0..i128::from(TICK_NS)).contains(&age)
 }
 
 /// Whether the content of this file may be changed at all.

@@ -108,6 +108,27 @@ impl Volume {
         ino: Ino,
         body: &mut Body,
         handle: &Handle<'_>,
+        mut hole: Run,
+        way: Option<Path>,
+        state: ExtentState,
+    ) -> Result<Run> {
+        let (promised, len) = body.promised_run(hole.logical.0, hole.len);
+        hole.len = len;
+        // What was promised is there, and the owner's quota was asked.
+        let claim = if promised { Claim::Metadata } else { Claim::Data };
+        let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
+        self.forget_delayed(body, got.logical.0..got.end().0);
+        Ok(got)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fill_on_claim(
+        &self,
+        claim: Claim,
+        first_goal: BlockNr,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
         hole: Run,
         way: Option<Path>,
         state: ExtentState,
@@ -140,9 +161,10 @@ impl Volume {
         // A last cluster that a right-hand neighbour owns is left to its own turn.
         let want = hole.len.min(limit);
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
-        let (search, claim) = (self.search(), Claim::Data);
-        let wish = Request { goal, want: want + skip, below, search, claim, growth };
-        self.quota_check(ino, body, self.sectors(want.into()))?;
+        let wish = Request { goal, want: want + skip, below, search: self.search(), claim, growth };
+        if claim == Claim::Data {
+            self.quota_check(ino, body, self.sectors(want.into()))?;
+        }
         let got = self.allocate(handle, wish)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.

@@ -83,6 +83,23 @@ impl InodeHold {
     }
 }
 
+impl InodeHold {
+    /// Who replaced the content of a file, and seldom syncs it, finds the new one after a crash.
+    fn close_cached(&self) {
+        let inode = &self.inode;
+        if inode.write_back_at_close.load(Ordering::Relaxed)
+            && inode.write_back_at_close.swap(false, Ordering::Relaxed)
+            && !inode.unlinked.load(Ordering::Relaxed)
+            && !std::thread::panicking()
+            && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, u64::MAX)
+            && let Some(cached) = inode.cached.get()
+        {
+            // It stays dirty; the next one to sync the file is told.
+            cached.pages.note_error(&error);
+        }
+    }
+}
+
 impl Deref for InodeHold {
     type Target = Inode;
     fn deref(&self) -> &Inode {
@@ -100,6 +117,7 @@ impl Clone for InodeHold {
 impl Drop for InodeHold {
     fn drop(&mut self) {
         if self.inode.users.load(Ordering::Relaxed) == 1 {
+            self.close_cached();
             // Nobody is left to grow the file; who comes meanwhile only loses room that was kept.
             self.fs.volume().discard_preallocation(self.inode.ino);
         }

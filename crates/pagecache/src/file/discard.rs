@@ -70,4 +70,11 @@ impl FileCache {
         }
         all
     }
+
+    /// The file is cut to `len` bytes: folios wholly behind it leave, dirty or not. In the folio around it bytes
+    /// from `len` on become zeros, and whole blocks behind it are neither dirty, up to date nor backed any more. The
+    /// caller holds the inode alone and the file's write-back lock; it sets the length itself.
+    pub fn truncate(&self, _len: u64) {
+        unimplemented!("follows")
+    }
 }

@@ -1,0 +1,207 @@
+//! Blocks that dirty data will need: promised when it is written, allocated when it goes to disk.
+//!
+//! ```text
+//!   write     hole ──reserve──► delayed, space promised, quota asked
+//!   write-back                  delayed ──fill_hole──► allocated out of the promise
+//!   truncate                    delayed ──forget────► the promise given back
+//! ```
+
+use crate::alloc::claims::Reservation;
+use crate::inode::Body;
+use crate::map::Target;
+use crate::volume::Volume;
+use extant_base::{Ino, Result};
+use rangemap::RangeSet;
+use std::ops::Range;
+
+/// Blocks of one file that are promised and not allocated yet.
+#[derive(Debug, Default)]
+pub(crate) struct Delayed {
+    blocks: RangeSet<u32>,
+    /// Clusters for them, and for what maps them where no pool stands behind that.
+    promise: Option<Reservation>,
+    /// Clusters of the promise that are for the map.
+    for_map: u64,
+}
+
+impl Delayed {
+    /// Whether nothing is promised.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// How many blocks of data.
+    pub(crate) fn len(&self) -> u64 {
+        self.blocks.iter().map(|range| u64::from(range.end - range.start)).sum()
+    }
+
+    /// How many blocks from `at` on are promised, at most `limit`; 0 where `at` is not.
+    pub(crate) fn run_at(&self, at: u32, limit: u32) -> u32 {
+        self.blocks.get(&at).map_or(0, |range| (range.end - at).min(limit))
+    }
+
+    /// How many blocks from `at` on are not promised, at most `limit`.
+    pub(crate) fn gap_at(&self, at: u32, limit: u32) -> u32 {
+        let end = at.saturating_add(limit);
+        self.blocks
+            .gaps(&(at..end))
+            .next()
+            .filter(|gap| gap.start == at)
+            .map_or(0, |gap| gap.end - at)
+    }
+
+    /// The parts of `range` that are not promised.
+    fn missing(&self, range: Range<u32>) -> Vec<Range<u32>> {
+        self.blocks.gaps(&range).collect()
+    }
+
+    /// Adds `range`, of which nothing is promised: clusters that it needs beyond those there are.
+    fn add(&mut self, range: Range<u32>, ratio: u32) -> u64 {
+        let more = self.clusters_only_in(&range, ratio);
+        self.blocks.insert(range);
+        more
+    }
+
+    /// Takes `range` out: clusters that nothing is left in.
+    fn take(&mut self, range: Range<u32>, ratio: u32) -> u64 {
+        let mut less = 0;
+        let parts: Vec<_> = self.blocks.overlapping(range.clone()).cloned().collect();
+        for part in parts {
+            let part = part.start.max(range.start)..part.end.min(range.end);
+            self.blocks.remove(part.clone());
+            less += self.clusters_only_in(&part, ratio);
+        }
+        less
+    }
+
+    /// Clusters of `range` that hold no promised block.
+    fn clusters_only_in(&self, range: &Range<u32>, ratio: u32) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let (first, last) = (range.start / ratio, (range.end - 1) / ratio);
+        let is_free = |cluster: u32| {
+            let start = cluster * ratio;
+            !self.blocks.overlaps(&(start..start.saturating_add(ratio)))
+        };
+        // Between the first and the last one every block is in the range.
+        let inner = u64::from(last - first).saturating_sub(1);
+        let ends = u64::from(is_free(first)) + u64::from(last != first && is_free(last));
+        inner + ends
+    }
+
+    /// Gives back what `clusters` of data, and the map's part once nothing is left, were promised.
+    fn release(&mut self, clusters: u64) {
+        if self.blocks.is_empty() {
+            (self.promise, self.for_map) = (None, 0);
+        } else if let Some(promise) = &mut self.promise {
+            promise.give_back(clusters);
+        }
+    }
+}
+
+impl Volume {
+    /// Makes sure that every block of `blocks` is allocated or promised.
+    ///
+    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. What was promised before the error stays so.
+    /// Locks: the inode's is held, exclusively.
+    pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
+        let Some(cached) = &body.cached else { return Ok(()) };
+        let ratio = self.layout.cluster_ratio();
+        let holes: Vec<Range<u32>> = {
+            // A write behind what was promised, or over it, asks nobody.
+            let missing = cached.delayed.lock().missing(blocks);
+            let mut holes = Vec::new();
+            for range in missing {
+                for run in self.runs(ino, body, range) {
+                    let run = run?;
+                    if run.target == Target::Hole {
+                        holes.push(run.logical.0..run.end().0);
+                    }
+                }
+            }
+            holes
+        };
+        if holes.is_empty() {
+            return Ok(());
+        }
+        for hole in holes {
+            let (promised, for_map, more) = {
+                let delayed = cached.delayed.lock();
+                let for_map = self.map_share(body, &hole, delayed.is_empty());
+                (delayed.len(), for_map, delayed.clusters_only_in(&hole, ratio))
+            };
+            let wanted = promised + u64::from(hole.end - hole.start);
+            self.quota_check(ino, body, self.sectors(wanted))?;
+            let promise = self.reserve_clusters(more + for_map)?;
+            let mut delayed = cached.delayed.lock();
+            match &mut delayed.promise {
+                Some(all) => all.join(promise),
+                none => *none = Some(promise),
+            }
+            delayed.for_map += for_map;
+            delayed.add(hole, ratio);
+        }
+        Ok(())
+    }
+
+    /// What the promises of a file come to in units of 512 bytes.
+    pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
+        let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
+        self.sectors(blocks)
+    }
+
+    /// Clusters for the map of a new run where no pool stands behind it.
+    fn map_share(&self, body: &Body, hole: &Range<u32>, is_first: bool) -> u64 {
+        if body.disk.has_extents() {
+            let rest = if is_first { 5 } else { 0 };
+            return if self.has_pool() { 0 } else { 1 + rest };
+        }
+        let per_block = extant_ondisk::block_map::pointers_per_block(self.block_size());
+        u64::from((hole.end - hole.start) / per_block) + 4
+    }
+
+    /// The blocks of `range` were allocated, or are not needed any more: what was promised for them
+    /// is given back.
+    pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
+        let Some(cached) = &body.cached else { return };
+        let mut delayed = cached.delayed.lock();
+        if !delayed.is_empty() && !range.is_empty() {
+            let clusters = delayed.take(range, self.layout.cluster_ratio());
+            delayed.release(clusters);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_counts_once_whatever_part_of_it_is_promised() {
+        let mut delayed = Delayed::default();
+        assert_eq!(delayed.add(3..5, 4), 2);
+        assert_eq!(delayed.add(5..8, 4), 0, "cluster 1 is there");
+        assert_eq!(delayed.add(8..9, 4), 1);
+        assert_eq!(delayed.take(4..6, 4), 0, "7 is left in cluster 1");
+        assert_eq!(delayed.take(0..8, 4), 2);
+        assert_eq!(delayed.take(0..100, 4), 1);
+        assert!(delayed.is_empty());
+    }
+
+    #[test]
+    fn runs_and_gaps_are_told_from_each_other() {
+        let mut delayed = Delayed::default();
+        delayed.add(10..20, 1);
+        assert_eq!(
+            (delayed.run_at(12, 100), delayed.run_at(12, 3), delayed.run_at(20, 9)),
+            (8, 3, 0)
+        );
+        assert_eq!(
+            (delayed.gap_at(5, 100), delayed.gap_at(5, 2), delayed.gap_at(12, 9)),
+            (5, 2, 0)
+        );
+        assert_eq!(delayed.missing(0..30), [0..10, 20..30]);
+        assert_eq!(delayed.len(), 10);
+    }
+}

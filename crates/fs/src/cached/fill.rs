@@ -1,0 +1,65 @@
+//! What folios are filled with: the file's bytes as they are on the device.
+
+use crate::inode::Body;
+use crate::map::{LOGICAL_END, Target};
+use crate::volume::Volume;
+use extant_base::{Ino, Result};
+use extant_pagecache::Fill;
+use std::ops::Range;
+
+/// Reads whole blocks of one file. The inode's lock is held while it lives.
+pub(super) struct FromDevice<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) ino: Ino,
+    pub(super) body: &'a Body,
+}
+
+impl Fill for FromDevice<'_> {
+    fn fill(&self, offset: u64, buf: &mut [u8], backed: &mut dyn FnMut(Range<u64>)) -> Result<()> {
+        let log2 = self.volume.block_size().log2();
+        let end = offset + buf.len() as u64;
+        // A folio can reach behind the longest file.
+        let at = |byte: u64| u32::try_from(byte >> log2).unwrap_or(LOGICAL_END).min(LOGICAL_END);
+        let (first, last) = (at(offset), at(end));
+        for run in self.volume.runs(self.ino, self.body, first..last) {
+            let run = run?;
+            let bytes = u64::from(run.logical.0) << log2..u64::from(run.end().0) << log2;
+            let part = &mut buf[(bytes.start - offset) as usize..(bytes.end - offset) as usize];
+            match run.target {
+                Target::Written(block) => {
+                    self.volume.read_data(self.body, block, 0, part)?;
+                    backed(bytes);
+                }
+                Target::Unwritten(_) => {
+                    part.fill(0);
+                    backed(bytes);
+                }
+                Target::Hole => {
+                    part.fill(0);
+                    self.promised(run.logical.0..run.end().0, backed);
+                }
+            }
+        }
+        let mapped = (u64::from(last) << log2).saturating_sub(offset) as usize;
+        // What stands behind the file's end is nobody's.
+        let inside = usize::try_from(self.body.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if let Some(behind) = buf.get_mut(inside.min(mapped)..) {
+            behind.fill(0);
+        }
+        Ok(())
+    }
+}
+
+impl FromDevice<'_> {
+    fn promised(&self, blocks: Range<u32>, backed: &mut dyn FnMut(Range<u64>)) {
+        let log2 = self.volume.block_size().log2();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let (promised, len) = self.body.promised_run(at, blocks.end - at);
+            if promised {
+                backed(u64::from(at) << log2..u64::from(at + len) << log2);
+            }
+            at += len.max(1);
+        }
+    }
+}

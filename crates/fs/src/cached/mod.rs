@@ -1,0 +1,76 @@
+//! Files whose bytes go through the page cache.
+//!
+//! ```text
+//!   read    hit: folios alone ───────────────────────────────────► caller
+//!           miss: inode, shared ──► map, device ──► folios ──────► caller
+//!   write   over bytes that are there, within the tick of the clock: folios alone
+//!           else: turn ─► inode ─► reserve ─► folios, size, times ─► throttle
+//!   write-back (flusher, sync, settle), one at a time for a file:
+//!           written blocks      data                                       no handle, no inode lock
+//!           a few new blocks    [map written, data, size, times]           one handle
+//!           many                [map unwritten] ─► data ─► [convert, size, times]
+//!   settle  turn ─► write-back lock ─► inode ─► dirty? write back, again ─► folios leave
+//! ```
+//!
+//! Rules: every dirty block is allocated or promised ([`delayed`]). The size on disk never passes data that is
+//! not there (`Body::size_on_disk`). Blocks change their place only under the write-back lock, so data is
+//! written to them without the inode's. What changes map or kind of storage settles the file first and then
+//! works on the device.
+
+pub(crate) mod delayed;
+mod fill;
+mod read;
+mod settle;
+mod write;
+mod write_back;
+
+use crate::cached::delayed::Delayed;
+use crate::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::lock::{Mutex, Rank};
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_pagecache::{FileCache, Use};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the page cache knows of one file.
+pub(crate) struct Cached {
+    /// Its folios.
+    pub(crate) pages: Arc<FileCache>,
+    /// Its blocks that are promised and not allocated.
+    pub(crate) delayed: Mutex<Delayed>,
+}
+
+impl fmt::Debug for Cached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cached").field("len", &self.pages.len()).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Whether the bytes of this file go through the page cache, now.
+    pub(crate) fn goes_through_cache(&self, body: &Body) -> bool {
+        self.page_cache.is_some()
+            && body.file_kind() == FileKind::Regular
+            && !body.disk.has_inline_data()
+            && !body.flags.contains(InodeFlags::ENCRYPT)
+            && !self.journals_data(body)
+    }
+
+    /// What the cache does with bytes when nobody says.
+    pub(crate) fn cache_use(&self) -> Use {
+        if self.drop_behind { Use::DropBehind } else { Use::Keep }
+    }
+
+    /// The folios of a file; `None` where its bytes are not cached.
+    ///
+    /// Locks: the inode's is held, shared at least.
+    pub(crate) fn cached<'a>(&self, inode: &'a Inode, body: &Body) -> Option<&'a Arc<Cached>> {
+        let cache = self.page_cache.as_ref().filter(|_| self.goes_through_cache(body))?;
+        Some(inode.cached.get_or_init(|| {
+            let pages = cache.file(inode.ino);
+            pages.set_len(body.size);
+            Arc::new(Cached { pages, delayed: Mutex::new(Rank::Leaf, Delayed::default()) })
+        }))
+    }
+}

@@ -1,0 +1,144 @@
+//! Writing through the page cache.
+//!
+//! A write leaves its bytes in folios and its promise of space in the inode. A write over bytes that
+//! are there, within the tick of the clock in which the last one left its time, touches nothing else.
+
+use super::fill::FromDevice;
+use crate::file::content::Content;
+use crate::file::write::{Place, TICK_NS, block_behind, block_of};
+use crate::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::time::Timestamp;
+use extant_pagecache::{Source, Use};
+use std::sync::atomic::Ordering;
+
+/// Most bytes that are written while the inode is held.
+const STEP: u64 = 2 << 20;
+
+/// The caller's bytes, taken one after the other.
+struct Bytes<'a> {
+    content: Content<'a>,
+    done: usize,
+}
+
+impl Source for Bytes<'_> {
+    fn len(&self) -> usize {
+        self.content.len() - self.done
+    }
+
+    fn copy_to(&mut self, to: &mut [u8]) -> usize {
+        let n = to.len().min(self.len());
+        self.content.part(self.done, self.done + n).copy_to(&mut to[..n]);
+        self.done += n;
+        n
+    }
+}
+
+impl Volume {
+    /// Writes over bytes that are in folios, where that is all there is to do; whether it was.
+    pub(crate) fn write_over(
+        &self,
+        inode: &Inode,
+        place: Place,
+        content: Content<'_>,
+        how: Use,
+    ) -> Result<bool> {
+        let (Some(cached), Place::At(offset)) = (inode.cached.get(), place) else {
+            return Ok(false);
+        };
+        let until = inode.quiet_until.load(Ordering::Acquire);
+        if until == 0 {
+            return Ok(false);
+        }
+        let now = nanoseconds(self.environment.now());
+        if now >= until || now + TICK_NS < until {
+            return Ok(false);
+        }
+        let mut bytes = Bytes { content, done: 0 };
+        // Whoever holds the inode to change what may be written here is seen, or waits for the folio.
+        let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
+        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
+        if n < content.len() {
+            return Ok(false);
+        }
+        self.wrote(inode, offset, n, how)?;
+        Ok(true)
+    }
+
+    /// A write of `n` bytes at `offset` is in folios: it may have to wait for the device.
+    pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
+        match (&self.page_cache, inode.cached.get()) {
+            (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the start of `content` at byte `pos` into folios; how much of it, at least one byte.
+    ///
+    /// Errors: `NoSpace`, `QuotaExceeded`; what reading the blocks at both ends gives. Locks: the inode's is
+    /// held; takes `Folio`.
+    pub(crate) fn write_folios(
+        &self,
+        inode: &Inode,
+        body: &mut Body,
+        pos: u64,
+        content: Content<'_>,
+        how: Use,
+    ) -> Result<usize> {
+        let cached = self.cached(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
+        body.cached.get_or_insert_with(|| cached.clone());
+        let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
+        let end = self.reserve_bytes(inode, body, pos, end)?;
+        let size = self.block_size();
+        if pos > body.size && pos >> size.log2() != body.size >> size.log2() {
+            // What lies behind the old end, in a block that this write does not touch.
+            self.zero_behind(crate::data::DataPath::Device, inode.ino, body, body.size)?;
+        }
+        let mut bytes = Bytes { content: content.part(0, (end - pos) as usize), done: 0 };
+        let fill = FromDevice { volume: self, ino: inode.ino, body };
+        let n = cached.pages.write(pos, &mut bytes, how, &fill)?;
+        if pos + n as u64 > body.size {
+            body.size_on_disk.get_or_insert(body.disk.size);
+            body.resize(pos + n as u64);
+        }
+        let now = self.environment.now();
+        (body.mtime, body.ctime) = (now, now);
+        body.times_changed = true;
+        Ok(n)
+    }
+
+    /// Writes over what this inode holds need nothing of it until the clock's next tick.
+    pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
+        let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
+        if body.no_capability && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+            let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
+            inode.quiet_until.store(until, Ordering::Release);
+        }
+    }
+
+    /// Promises space for bytes `pos..end`, or for as many from `pos` on as there is space for: up to where.
+    fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
+        let size = self.block_size();
+        loop {
+            let blocks = block_of(size, pos)?..block_behind(size, end)?;
+            let done =
+                self.with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
+            match done {
+                Ok(()) => return Ok(end),
+                Err(Error::NoSpace | Error::QuotaExceeded { .. }) if blocks.len() > 1 => {
+                    let half = blocks.start + blocks.len() as u32 / 2;
+                    end = u64::from(half) << size.log2();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Nanoseconds since 1970; 0 for what was before.
+fn nanoseconds(time: Timestamp) -> u64 {
+    let seconds = u64::try_from(time.sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nsec.into())
+}

@@ -1,0 +1,305 @@
+//! Dirty folios on their way to the device.
+//!
+//! The caller of [`Volume::write_back_held`] holds the file's write-back lock: blocks keep their place
+//! until it lets go, so the inode is held to find and give blocks, and not while the data moves.
+
+use crate::cached::Cached;
+use crate::data::DataPath;
+use crate::file::content::Content;
+use crate::file::pieces::Piece;
+use crate::file::write::{Plan, UNDER_HANDLE};
+use crate::inode::{Body, Inode};
+use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::features::RoCompat;
+use extant_pagecache::{FileCache, Owner, Taken, Use};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most bytes that get blocks at a time.
+const RUN: u64 = 16 << 20;
+/// Bytes of one device write, where there is more to write.
+const PART: usize = 2 << 20;
+/// Device writes of one run that are under way at a time.
+const IN_FLIGHT: usize = 3;
+
+impl Owner for Volume {
+    fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64> {
+        let Some(inode) = self.inodes.find(file.ino()) else { return Ok(0) };
+        match inode.cached.get() {
+            Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
+                self.noting(|| self.write_back(&inode, range, limit))
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
+        if let Some(inode) = self.inodes.find(file.ino())
+            && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
+        {
+            // The reader meets the error where it is one for him.
+            let _ = self.populate(&inode, range, how);
+        }
+    }
+}
+
+impl Volume {
+    /// Writes dirty bytes of `range` to the device, in order, about `limit` at most; how many. They are not
+    /// flushed there.
+    ///
+    /// Errors: `Device`, `Aborted`, `Corrupt`; `NoSpace` only where the volume is damaged. The bytes stay dirty then.
+    /// Locks: takes `WriteBack`, `Inode`, then handles.
+    pub(crate) fn write_back(&self, inode: &Inode, range: Range<u64>, limit: u64) -> Result<u64> {
+        if inode.cached.get().is_none() {
+            return Ok(0);
+        }
+        let _writing_back = inode.writing_back.lock();
+        self.write_back_held(inode, range, limit)
+    }
+
+    /// As [`Volume::write_back`], the file's write-back lock held.
+    pub(super) fn write_back_held(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        limit: u64,
+    ) -> Result<u64> {
+        let Some(cached) = inode.cached.get() else { return Ok(0) };
+        let (mut at, mut done) = (range.start, 0);
+        while done < limit {
+            let most = RUN.min(limit - done).max(self.block_size().bytes() as u64);
+            let Some(run) = cached.pages.next_dirty(at..range.end, most) else { break };
+            let n = self.with_space_retry(|| self.write_run(inode, cached, run.clone()))?;
+            at = run.start + n;
+            done += n;
+        }
+        self.store_late(inode, cached)?;
+        Ok(done)
+    }
+
+    /// Writes the start of a run of dirty bytes: how many.
+    fn write_run(&self, inode: &Inode, cached: &Cached, run: Range<u64>) -> Result<u64> {
+        let in_place = {
+            let body = inode.read();
+            self.pieces_in_place(inode.ino, &body, run.start, run.end)?
+        };
+        if let Some(pieces) = in_place {
+            let taken = cached.pages.take_dirty(run)?;
+            let run = taken.range();
+            self.write_taken(&pieces, run.start, &taken)?;
+            taken.done();
+            return Ok(run.end - run.start);
+        }
+        let mut body = inode.write();
+        let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
+        let log2 = self.block_size().log2();
+        let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
+        let mut run = run.start..run.end.min(reach);
+        let is_small = run.end - run.start <= UNDER_HANDLE;
+        if !is_small && !body.disk.has_extents() {
+            run.end = run.start + UNDER_HANDLE.max(1 << log2);
+        }
+        let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
+        let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
+        if is_small || !body.disk.has_extents() {
+            return self.write_run_small(&mut body, cached, &plan, run);
+        }
+        let handle = self.journal.start(self.first_fill_credits(&body, &runs))?;
+        let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        drop(body);
+        let run = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
+
+        let mut taken = cached.pages.take_dirty(run)?;
+        let run = taken.range();
+        self.write_taken(&pieces, run.start, &taken)?;
+        taken.let_go();
+
+        let reached = self.block_at(run.end);
+        let pieces: Vec<Piece> = pieces.iter().filter_map(|piece| piece.before(reached)).collect();
+        let mut shown = 0;
+        while shown < pieces.len() {
+            let mut body = inode.write();
+            let handle = self.journal.start(self.late_credits(&body))?;
+            let (more, error) = self.show(&mut body, &handle, inode.ino, &pieces[shown..]);
+            shown += more;
+            let raised = match shown == pieces.len() {
+                true => self.raise_size(&mut body, &handle, cached),
+                false => Ok(()),
+            };
+            body.store(self, inode.ino, &handle)?;
+            handle.stop()?;
+            raised?;
+            if more == 0 {
+                return Err(error.unwrap_or(Error::NoSpace));
+            }
+        }
+        taken.done();
+        Ok(run.end - run.start)
+    }
+
+    /// One handle for blocks, data and size.
+    fn write_run_small(
+        &self,
+        body: &mut Body,
+        cached: &Cached,
+        plan: &Plan<'_>,
+        run: Range<u64>,
+    ) -> Result<u64> {
+        let mut credits = self.first_fill_credits(body, plan.runs);
+        credits.blocks += SUPERBLOCK_CREDITS;
+        let handle = self.journal.start(credits)?;
+        let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
+        let written = match self.reached(&pieces, run) {
+            Some(run) => self.write_small_taken(cached, &pieces, run),
+            None => Err(error.unwrap_or(Error::NoSpace)),
+        };
+        let taken = match written {
+            Ok((taken, reached)) => {
+                let behind = pieces.iter().filter_map(|piece| piece.from(reached));
+                self.hide(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
+                self.raise_size(body, &handle, cached).map(|()| taken)
+            }
+            Err(error) => {
+                self.hide(body, &handle, plan.ino, &pieces);
+                Err(error)
+            }
+        };
+        body.store(self, plan.ino, &handle)?;
+        handle.stop()?;
+        let taken = taken?;
+        let written = taken.range();
+        taken.done();
+        Ok(written.end - written.start)
+    }
+
+    fn write_small_taken<'c>(
+        &self,
+        cached: &'c Cached,
+        pieces: &[Piece],
+        run: Range<u64>,
+    ) -> Result<(Taken<'c>, u32)> {
+        let mut taken = cached.pages.take_dirty(run)?;
+        let run = taken.range();
+        self.write_taken(pieces, run.start, &taken)?;
+        taken.let_go();
+        Ok((taken, self.block_at(run.end)))
+    }
+
+    /// The block of a file that starts at byte `end`.
+    fn block_at(&self, end: u64) -> u32 {
+        u32::try_from(end >> self.block_size().log2()).unwrap_or(u32::MAX)
+    }
+
+    /// The start of `run` that `pieces` cover; `None` for nothing.
+    fn reached(&self, pieces: &[Piece], run: Range<u64>) -> Option<Range<u64>> {
+        let last = pieces.last()?;
+        let end = u64::from(last.logical + last.len) << self.block_size().log2();
+        (end > run.start).then(|| run.start..run.end.min(end))
+    }
+
+    /// Writes what was taken from byte `pos` on into `pieces`, which cover it.
+    fn write_taken(&self, pieces: &[Piece], pos: u64, taken: &Taken<'_>) -> Result<()> {
+        let slices: Vec<IoSlice<'_>> = taken.slices();
+        let content = Content::new(&slices);
+        let log2 = self.block_size().log2();
+        let part = |from: usize| {
+            let to = content.len().min(from + PART);
+            let start = pos + from as u64;
+            let first = pieces
+                .partition_point(|piece| u64::from(piece.logical + piece.len) << log2 <= start);
+            let content = content.part(from, to);
+            self.write_pieces(DataPath::Device, &pieces[first..], u64::MAX, start, content)
+        };
+        if content.len() <= 2 * PART {
+            return (0..content.len()).step_by(PART).try_for_each(part);
+        }
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<()> {
+            loop {
+                let from = next.fetch_add(PART, Ordering::Relaxed);
+                if from >= content.len() {
+                    return Ok(());
+                }
+                if let Err(error) = part(from) {
+                    next.store(content.len(), Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
+            // Without more threads this one writes it all.
+            let others: Vec<_> = (1..IN_FLIGHT).map_while(spawn).collect();
+            let mut done = work();
+            for other in others {
+                let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                done = done.and(other);
+            }
+            done
+        })
+    }
+
+    /// What stores an inode with what changed in the cache: size, times, one conversion.
+    fn late_credits(&self, body: &Body) -> Credits {
+        self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
+    }
+
+    /// The size on disk follows the data that is there.
+    fn raise_size(&self, body: &mut Body, handle: &Handle<'_>, cached: &Cached) -> Result<()> {
+        let Some(before) = body.size_on_disk else { return Ok(()) };
+        let log2 = self.block_size().log2();
+        let from = before >> log2 << log2;
+        let size = match cached.pages.next_dirty(from..u64::MAX, 1) {
+            Some(dirty) => before.max(dirty.start.min(body.size)),
+            None => body.size,
+        };
+        body.size_on_disk = (size < body.size).then_some(size);
+        match size >= crate::file::set_len::LARGE_FILE {
+            true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
+            false => Ok(()),
+        }
+    }
+
+    /// Stores times and size where writing back had no need to.
+    fn store_late(&self, inode: &Inode, cached: &Cached) -> Result<()> {
+        let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
+        if !is_late(&inode.read()) {
+            return Ok(());
+        }
+        let mut body = inode.write();
+        if !is_late(&body) {
+            return Ok(());
+        }
+        let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
+        let handle = self.journal.start(credits)?;
+        let raised = self.raise_size(&mut body, &handle, cached);
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        raised
+    }
+
+    /// Writes all dirty data of all files to the device.
+    ///
+    /// Errors: the first that a file met; the others are tried, and each is told to who syncs the file. Locks: as
+    /// [`Volume::write_back`].
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let Some(cache) = &self.page_cache else { return Ok(()) };
+        let mut done = Ok(());
+        for file in cache.dirty_files() {
+            let Some(inode) = self.inodes.find(file.ino()) else { continue };
+            if let Err(error) = self.write_back(&inode, 0..u64::MAX, u64::MAX) {
+                file.note_error(&error);
+                done = done.and(Err(error));
+            }
+        }
+        done
+    }
+}
