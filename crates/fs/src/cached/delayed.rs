@@ -18,10 +18,8 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     blocks: RangeSet<u32>,
-    /// Clusters for them, and for what maps them where no pool stands behind that.
+    /// Clusters for them, and, until nothing is promised, for what maps them where no pool stands behind that.
     promise: Option<Reservation>,
-    /// Clusters of the promise that are for the map.
-    for_map: u64,
 }
 
 impl Delayed {
@@ -90,10 +88,10 @@ impl Delayed {
         inner + ends
     }
 
-    /// Gives back what `clusters` of data, and the map's part once nothing is left, were promised.
+    /// Gives `clusters` back that were for data, and once nothing is left all there is.
     fn release(&mut self, clusters: u64) {
         if self.blocks.is_empty() {
-            (self.promise, self.for_map) = (None, 0);
+            self.promise = None;
         } else if let Some(promise) = &mut self.promise {
             promise.give_back(clusters);
         }
@@ -139,7 +137,6 @@ impl Volume {
                 Some(all) => all.join(promise),
                 none => *none = Some(promise),
             }
-            delayed.for_map += for_map;
             delayed.add(hole, ratio);
         }
         Ok(())

@@ -19,7 +19,7 @@ impl Fill for FromDevice<'_> {
         let log2 = self.volume.block_size().log2();
         let end = offset + buf.len() as u64;
         // A folio can reach behind the longest file.
-        let at = |byte: u64| u32::try_from(byte >> log2).unwrap_or(LOGICAL_END).min(LOGICAL_END);
+        let at = |byte: u64| u32::try_from(byte >> log2).unwrap_or(LOGICAL_END);
         let (first, last) = (at(offset), at(end));
         for run in self.volume.runs(self.ino, self.body, first..last) {
             let run = run?;

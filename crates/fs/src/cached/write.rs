@@ -127,7 +127,7 @@ impl Volume {
                 self.with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
             match done {
                 Ok(()) => return Ok(end),
-                Err(Error::NoSpace | Error::QuotaExceeded { .. }) if blocks.len() > 1 => {
+                Err(Error::NoSpace | Error::QuotaExceeded) if blocks.len() > 1 => {
                     let half = blocks.start + blocks.len() as u32 / 2;
                     end = u64::from(half) << size.log2();
                 }

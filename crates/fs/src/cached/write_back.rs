@@ -235,7 +235,7 @@ impl Volume {
             }
         };
         std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
             // Without more threads this one writes it all.
             let others: Vec<_> = (1..IN_FLIGHT).map_while(spawn).collect();
             let mut done = work();
