@@ -202,6 +202,52 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same answer for one more who waits for it.
+    pub fn again(&self) -> Error {
+        match self {
+            Error::NotFound => Error::NotFound,
+            Error::Exists => Error::Exists,
+            Error::NotADirectory => Error::NotADirectory,
+            Error::IsADirectory => Error::IsADirectory,
+            Error::NotEmpty => Error::NotEmpty,
+            Error::NameTooLong => Error::NameTooLong,
+            Error::NameNotUtf8 => Error::NameNotUtf8,
+            Error::TooManyLinks => Error::TooManyLinks,
+            Error::LinkLimit => Error::LinkLimit,
+            Error::NoSpace => Error::NoSpace,
+            Error::QuotaExceeded => Error::QuotaExceeded,
+            Error::FileTooLarge => Error::FileTooLarge,
+            Error::NoAttribute => Error::NoAttribute,
+            Error::Invalid(why) => Error::Invalid(why),
+            Error::NotPermitted => Error::NotPermitted,
+            Error::Denied(why) => Error::Denied(why),
+            Error::CrossProject => Error::CrossProject,
+            Error::NotSupported(why) => Error::NotSupported(why),
+            Error::OutOfRange => Error::OutOfRange,
+            Error::TooBig => Error::TooBig,
+            Error::ReadOnly => Error::ReadOnly,
+            Error::Busy => Error::Busy,
+            Error::NoMemory => Error::NoMemory,
+            #[cfg(feature = "std")]
+            Error::Held { holder } => Error::Held { holder: holder.clone() },
+            Error::Encrypted => Error::Encrypted,
+            Error::Corrupt { what, at } => Error::Corrupt { what: *what, at: *at },
+            Error::Unsupported { feature } => Error::Unsupported { feature: *feature },
+            #[cfg(feature = "std")]
+            Error::Device { op, at, len, source } => {
+                let source = match source.raw_os_error() {
+                    Some(errno) => std::io::Error::from_raw_os_error(errno),
+                    None => std::io::Error::new(source.kind(), source.to_string()),
+                };
+                Error::Device { op: *op, at: *at, len: *len, source }
+            }
+            Error::TransactionTooLarge { needed, limit } => {
+                Error::TransactionTooLarge { needed: *needed, limit: *limit }
+            }
+            Error::Aborted { tid } => Error::Aborted { tid: *tid },
+        }
+    }
+
     /// The errno a system call would return, as Linux numbers it.
     pub fn errno(&self) -> i32 {
         match self {

@@ -62,7 +62,7 @@ struct Files {
 impl PageCache {
     /// An empty cache. Its threads begin with [`PageCache::start`].
     pub fn new(config: CacheConfig) -> PageCache {
-        let account = Arc::new(Account::new());
+        let account = Arc::new(Account::new(config.dirty_limit(), config.dont_cache_cap));
         let flusher = Flusher::new(&config, account.clone());
         let least = config.block_size.log2().saturating_sub(PAGE_LOG2);
         // A folio is a sixteenth of the limit at most.
@@ -132,6 +132,11 @@ impl PageCache {
     /// Files with dirty bytes, the one first that became dirty first.
     pub fn dirty_files(&self) -> Vec<Arc<FileCache>> {
         self.shared().flusher.dirty_files()
+    }
+
+    /// Has the flusher write all that is dirty now, oldest files first. Does not wait.
+    pub fn write_everything(&self) {
+        self.shared().flusher.write_everything();
     }
 
     /// What the cache says of itself.

@@ -19,6 +19,7 @@ use crate::frames::{ORDERS, PAGE_LOG2};
 use crate::index::place;
 use crate::owner::Use;
 use crate::slots::{Slot, UNUSED};
+use crate::writeback::FileState;
 use extant_base::lock::{Mutex, Rank, ReadGuard, WriteGuard};
 use extant_base::{Error, Ino, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ pub struct FileCache {
     len: AtomicU64,
     orders: AtomicU32,
     hits: AtomicBool,
+    /// What write-back knows of the file without a lock.
+    pub(crate) writeback: Arc<FileState>,
     changing: Changing,
 }
 
@@ -83,6 +86,7 @@ impl FileCache {
             len: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             hits: AtomicBool::new(true),
+            writeback: Arc::default(),
             changing: Changing {
                 blocks: AtomicU64::new(0),
                 errors: AtomicU64::new(0),

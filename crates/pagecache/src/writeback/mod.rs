@@ -1,86 +1,110 @@
 //! Write-back: how many bytes are in which state, and who writes them when.
+//!
+//! ```text
+//!   a write call                          the flusher's threads
+//!     │ folios: Account, file_dirtied       look: 1 "write everything"   4 older than `expire`
+//!     │ returned: Flusher::wrote                  2 drop-behind bytes owed   3 too much is dirty
+//!     │    policy: one flag (Kick) ─────►    │
+//!     │    brakes: Line           ◄─┐        ▼
+//!     ▼                             │     DirtyList: whose turn, which part
+//!   the caller                      │        ▼
+//!                      Account::written ◄─ Owner::write_back: one file, some MiB in order
+//! ```
+//!
+//! ## What is promised
+//!
+//! - *Don't cache* is a hint. A marked folio leaves when it was written back, unless an ordinary
+//!   reader or writer found it before. When that is, nobody is told; `fsync` waits for it as for
+//!   any other data, and only `fsync` makes it durable.
+//! - A kick does not flush the file that was written. As many bytes are written as are dirty and
+//!   marked, from the files that are oldest: ordinary dirty data of other files may be written
+//!   first. Every other visit goes to a file that has marked bytes, so that they cannot stand
+//!   behind gigabytes of others.
+//! - The flusher goes on while marked bytes are dirty, so none is left to a timer. One page per file
+//!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
+//!   the last call that touched it (`dirty_list`).
+//! - Marked bytes that are dirty or on their way stay within the cap: writers are braked from a
+//!   quarter of it on and wait at a half (`throttle`). The other half is room for the calls that are
+//!   under way then, since brakes work after a call: with `n` writers at a time, calls of up to
+//!   `cap / 2 / n` bytes never pass it.
+//! - Ordinary data: the flusher begins at half of the dirty limit, and writers are braked; at the
+//!   limit they wait. What has been dirty for `expire` is written in any case.
+//! - A file that cannot be written stays dirty. It is tried again after 100 ms, and after twice as
+//!   long each time, up to 5 s; [`FileCache::note_error`] is told of each try. While nothing but such
+//!   files is dirty, writers above a limit get the error instead of waiting.
+//!
+//! ## Locks
+//!
+//! The list, the lines and the bell are innermost: nothing is locked inside them, so they may be
+//! taken under any lock. [`Owner::write_back`] is called with none held.
 
-use crate::config::CacheConfig;
+mod account;
+mod direct;
+mod dirty_list;
+mod flag;
+mod flusher;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+pub(crate) use account::Account;
+pub(crate) use dirty_list::FileState;
+
 use crate::file::FileCache;
-use crate::owner::{Owner, Use};
-use crate::stats::CacheStats;
-use extant_base::Result;
-use std::sync::Arc;
+use crate::owner::Owner;
+use extant_base::{Error, Result};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-/// How many bytes of the cache are in which state, exactly at any time.
-///
-/// ```text
-///                dirtied            taken             written
-///     clean ───────────────► dirty ────────► writing ────────► clean
-///                              │  ◄──────────────┘
-///                              ▼     redirtied
-///                          discarded
-/// ```
-/// `marked`: the folio is drop-behind. Each call is made under the folio's lock, so it sees the
-/// mark as it is: a folio that loses its mark moves all its bytes by `unmarked`. A block that is
-/// dirtied while it is being written counts in both states.
-pub(crate) struct Account {}
+/// Write-back of a cache's files.
+pub(crate) type Flusher = flusher::Writeback<FileCache>;
 
-impl Account {
-    pub fn new() -> Account {
-        Account {}
-    }
-
-    /// Folios came (or left, negative).
-    pub fn cached(&self, _bytes: i64) {}
-
-    /// A folio of `bytes`, all clean, became drop-behind (when it was made).
-    pub fn marked(&self, _bytes: u64) {}
-
-    /// A folio of `bytes` is not drop-behind any more: an ordinary user found it, or it leaves.
-    /// `dirty` and `writing` are its bytes in these states.
-    pub fn unmarked(&self, _bytes: u64, _dirty: u64, _writing: u64) {}
-
-    /// Clean bytes became dirty.
-    pub fn dirtied(&self, _bytes: u64, _marked: bool) {}
-
-    /// Dirty bytes are on their way to the device.
-    pub fn taken(&self, _bytes: u64, _marked: bool) {}
-
-    /// They arrived.
-    pub fn written(&self, _bytes: u64, _marked: bool) {}
-
-    /// They did not and are dirty again.
-    pub fn redirtied(&self, _bytes: u64, _marked: bool) {}
-
-    /// Dirty bytes left with their blocks.
-    pub fn discarded(&self, _bytes: u64, _marked: bool) {}
-
-    /// Puts the byte counts and their peaks into `stats`.
-    pub fn fill_in(&self, _stats: &mut CacheStats) {}
+/// What write-back needs of a file.
+pub(crate) trait DirtyFile: Send + Sync + 'static {
+    /// Whether it has dirty bytes that are not on their way. Takes no lock.
+    fn is_dirty(&self) -> bool;
+    /// How many they are. Takes no lock.
+    fn dirty_bytes(&self) -> u64;
+    /// Keeps an error for the file's openers.
+    fn note_error(&self, error: &Error);
+    /// Write-back's own part of the file.
+    fn state(&self) -> &Arc<FileState>;
 }
 
-/// The one who writes back: a list of dirty files, a thread, and the writers' brakes.
-pub(crate) struct Flusher {}
-
-impl Flusher {
-    pub fn new(_config: &CacheConfig, _account: Arc<Account>) -> Arc<Flusher> {
-        Arc::new(Flusher {})
+impl DirtyFile for FileCache {
+    fn is_dirty(&self) -> bool {
+        FileCache::is_dirty(self)
     }
 
-    /// Starts the thread. Called once between two `stop`s.
-    pub fn start(self: &Arc<Self>, _owner: Arc<dyn Owner>) -> Result<()> {
-        Ok(())
+    fn dirty_bytes(&self) -> u64 {
+        FileCache::dirty_bytes(self)
     }
 
-    /// Wakes all who wait, joins the thread, drops the owner. Again is fine.
-    pub fn stop(&self) {}
-
-    /// `file` has dirty bytes and had none. Called under a folio's lock (`Rank::Folio`).
-    pub fn file_dirtied(&self, _file: &Arc<FileCache>) {}
-
-    /// See `PageCache::dirty_files`.
-    pub fn dirty_files(&self) -> Vec<Arc<FileCache>> {
-        Vec::new()
+    fn note_error(&self, error: &Error) {
+        FileCache::note_error(self, error);
     }
 
-    /// See `PageCache::wrote`.
-    pub fn wrote(&self, _file: &Arc<FileCache>, _offset: u64, _len: u64, _how: Use) -> Result<()> {
-        Ok(())
+    fn state(&self) -> &Arc<FileState> {
+        &self.writeback
     }
+}
+
+/// Who writes files of kind `F`; an [`Owner`], or a test's device.
+pub(crate) trait WriteBack<F>: Send + Sync {
+    /// See [`Owner::write_back`].
+    fn write_back(&self, file: &Arc<F>, range: Range<u64>, limit: u64) -> Result<u64>;
+}
+
+impl WriteBack<FileCache> for Arc<dyn Owner> {
+    fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64> {
+        Owner::write_back(self.as_ref(), file, range, limit)
+    }
+}
+
+/// `time` as a number: nanoseconds since write-back was first used in this process.
+fn nanos(time: Instant) -> u64 {
+    static BORN: OnceLock<Instant> = OnceLock::new();
+    let born = *BORN.get_or_init(|| time);
+    time.saturating_duration_since(born).as_nanos() as u64
 }

@@ -1,0 +1,94 @@
+//! Writers are braked smoothly, and no more is dirty than shall be.
+
+use super::*;
+
+/// Limits of time are generous: the machine may be busy with other things.
+fn within_the_cap(writers: usize, call: u64) {
+    let plan = Plan::default();
+    let (cap, bandwidth) = (plan.cap, plan.bandwidth);
+    let scene = Scene::new(plan);
+    let seen = storm(&scene, writers, call, Use::DropBehind, Duration::from_millis(700));
+    let peak = scene.stats().drop_behind_dirty_peak;
+    assert!(peak <= cap, "{peak} bytes were dirty or on their way");
+    let (least, most) = (seen.written.iter().min().unwrap(), seen.written.iter().max().unwrap());
+    assert!(least * 4 >= *most, "one writer got {least} bytes and another {most}");
+    let stall = seen.quantile(1.0);
+    let share = call as f64 * writers as f64 / bandwidth;
+    let fair = Duration::from_millis(250).max(Duration::from_secs_f64(share * 4.0));
+    assert!(stall < fair, "a call took {stall:?}");
+    let rate = scene.device.written() as f64 / seen.time.as_secs_f64();
+    assert!(rate > bandwidth * 0.6, "{} MB/s", rate / 1e6);
+    assert!(scene.settles(Duration::from_secs(2)), "bytes were left to a timer");
+}
+
+#[test]
+fn one_writer_stays_within_the_cap() {
+    within_the_cap(1, 64 << 10);
+}
+
+#[test]
+fn four_writers_stay_within_the_cap() {
+    within_the_cap(4, MIB);
+}
+
+#[test]
+fn thirty_two_writers_stay_within_the_cap() {
+    within_the_cap(32, 64 << 10);
+}
+
+#[test]
+fn ordinary_writers_stay_near_the_dirty_limit() {
+    let dirty_limit = 16 * MIB;
+    let scene = Scene::new(Plan { dirty_limit, ..Plan::default() });
+    let seen = storm(&scene, 4, 256 << 10, Use::Keep, Duration::from_millis(500));
+    assert!(scene.stats().dirty_peak <= dirty_limit + 4 * (256 << 10));
+    assert!(seen.quantile(1.0) < Duration::from_millis(250), "{:?}", seen.quantile(1.0));
+    let left = scene.stats().dirty;
+    assert!(left > 0 && left <= dirty_limit, "{left} bytes are dirty: background write-back");
+}
+
+#[test]
+fn nobody_is_braked_while_little_is_dirty() {
+    let scene = Scene::new(Plan { bandwidth: 1e6, ..Plan::default() });
+    let file = Arc::new(FakeFile::default());
+    let start = Instant::now();
+    scene.write(&file, 0..MIB, Use::DropBehind).unwrap();
+    scene.write(&file, MIB..9 * MIB, Use::Keep).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(100));
+}
+
+#[test]
+fn those_who_wait_go_one_by_one_as_bytes_arrive() {
+    let scene = Scene::new(Plan::default());
+    scene.shut(true);
+    let file = Arc::new(FakeFile::default());
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8u64)
+            .map(|n| {
+                let (scene, file) = (&scene, &file);
+                scope.spawn(move || {
+                    let at = n * 64 * MIB;
+                    for call in 0..6 {
+                        scene.write(
+                            file,
+                            at + call * MIB..at + (call + 1) * MIB,
+                            Use::DropBehind,
+                        )?;
+                    }
+                    Ok::<(), Error>(())
+                })
+            })
+            .collect();
+        // Half the cap is full; who is braked after a call passes it by one call at most.
+        assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 4 * MIB));
+        std::thread::sleep(Duration::from_millis(120));
+        let full = scene.stats().drop_behind_dirty;
+        assert!(full <= 12 * MIB, "{full}");
+        scene.shut(false);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+    });
+    assert!(scene.stats().drop_behind_dirty_peak <= 12 * MIB);
+    assert!(scene.settles(Duration::from_secs(2)));
+}

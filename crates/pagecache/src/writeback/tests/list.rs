@@ -1,0 +1,121 @@
+//! Whose turn it is, step by step.
+
+use super::*;
+use crate::writeback::dirty_list::{DirtyList, TAIL_REST, Visit, Why};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn dirty_files(list: &mut DirtyList<FakeFile>, count: u32, at: Instant) -> Vec<Arc<FakeFile>> {
+    let file = |n| {
+        let file = Arc::new(FakeFile::with_dirty(10 * PAGE));
+        list.dirtied(&file, at + n * MS);
+        file
+    };
+    (0..count).map(file).collect()
+}
+
+fn pick(list: &mut DirtyList<FakeFile>, why: Why, now: Instant) -> Option<Visit<FakeFile>> {
+    list.pick(why, 4 * PAGE, now, &mut Vec::new())
+}
+
+#[test]
+fn a_file_is_written_in_parts_and_then_goes_behind_the_others() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let files = dirty_files(&mut list, 2, now);
+    let mut order = Vec::new();
+    for n in 0..7 {
+        let visit = pick(&mut list, Why::Oldest, now + (10 + n) * MS).unwrap();
+        order.push((visit.file.state().id() == files[0].state().id(), visit.range.start / PAGE));
+        list.done(&visit, Some(4 * PAGE), now + (10 + n) * MS);
+    }
+    // Ten pages were dirty as the pass began, so it takes three visits; both stay dirty.
+    let first = [(true, 0), (true, 4), (true, 8)];
+    let second = [(false, 0), (false, 4), (false, 8)];
+    assert_eq!(order, [&first[..], &second, &[(true, 12)]].concat());
+}
+
+#[test]
+fn a_visit_that_reaches_the_end_begins_anew_at_the_start() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let _files = dirty_files(&mut list, 1, now);
+    for (start, written) in [(0, 4), (4, 4), (8, 2), (0, 4), (4, 1), (0, 4)] {
+        let visit = pick(&mut list, Why::Oldest, now).unwrap();
+        assert_eq!(visit.range, start * PAGE..u64::MAX);
+        list.done(&visit, Some(written * PAGE), now);
+    }
+}
+
+#[test]
+fn marked_files_have_every_other_turn() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let files = dirty_files(&mut list, 3, now);
+    list.drop_behind(files[2].state().id());
+    assert!(files[2].state().is_known());
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let visit = pick(&mut list, Why::DropBehind { spare_tails: true }, now).unwrap();
+        seen.push(files.iter().position(|file| Arc::ptr_eq(file, &visit.file)).unwrap());
+        list.done(&visit, Some(PAGE), now);
+    }
+    assert_eq!(seen, [2, 0, 2, 0]);
+}
+
+#[test]
+fn a_file_that_fails_rests_longer_each_time() {
+    let (mut list, mut now) = (DirtyList::new(PAGE), Instant::now());
+    let _files = dirty_files(&mut list, 1, now);
+    for delay in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+        let visit = pick(&mut list, Why::Oldest, now).unwrap();
+        list.done(&visit, None, now);
+        assert!(list.is_stuck());
+        assert_eq!(list.next_due(Duration::ZERO), Some(now + delay * MS));
+        assert!(pick(&mut list, Why::Oldest, now + (delay - 1) * MS).is_none());
+        now += delay * MS;
+    }
+    let visit = pick(&mut list, Why::Oldest, now).unwrap();
+    list.done(&visit, Some(PAGE), now);
+    assert!(!list.is_stuck());
+}
+
+#[test]
+fn an_unfinished_page_is_spared_while_its_writer_goes_on() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let files = dirty_files(&mut list, 1, now);
+    let (file, why) = (&files[0], Why::DropBehind { spare_tails: true });
+    assert!(file.state().wrote(&(0..9 * PAGE + 1), PAGE));
+    list.drop_behind(file.state().id());
+    let visit = pick(&mut list, why, now).unwrap();
+    assert_eq!(visit.range, 0..9 * PAGE);
+    file.clean(9 * PAGE);
+    list.done(&visit, Some(9 * PAGE), now);
+    assert!(pick(&mut list, why, now).is_none());
+    assert!(!file.state().is_known());
+    // The page is finished; or time goes by; or room is short.
+    assert!(file.state().wrote(&(9 * PAGE + 1..10 * PAGE), PAGE));
+    list.drop_behind(file.state().id());
+    let visit = pick(&mut list, why, now).unwrap();
+    assert_eq!(visit.range, 9 * PAGE..u64::MAX);
+    file.clean(PAGE);
+    list.done(&visit, Some(PAGE), now);
+    assert!(list.files().is_empty() && list.next_due(MS).is_none());
+    assert!(!file.state().wrote(&(0..1), PAGE));
+    file.dirty(PAGE);
+    list.dirtied(file, now);
+    list.drop_behind(file.state().id());
+    assert!(pick(&mut list, why, now).is_none());
+    assert!(pick(&mut list, why, now + 2 * TAIL_REST).is_some());
+}
+
+#[test]
+fn only_what_is_old_enough_is_picked_by_age() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let files = dirty_files(&mut list, 3, now);
+    let old = Why::Since(now + MS);
+    let first = pick(&mut list, old, now + 9 * MS).unwrap();
+    let second = pick(&mut list, old, now + 9 * MS).unwrap();
+    assert!(Arc::ptr_eq(&first.file, &files[0]) && Arc::ptr_eq(&second.file, &files[1]));
+    assert!(pick(&mut list, old, now + 9 * MS).is_none());
+    // Written by somebody else and dirty again: young.
+    list.dirtied(&files[2], now + 5 * MS);
+    assert_eq!(list.next_due(MS), Some(now + 6 * MS));
+}

@@ -1,0 +1,120 @@
+//! What is written when, and in which order.
+
+use super::*;
+
+#[test]
+fn a_kick_leaves_nothing_to_a_timer() {
+    let scene = Scene::new(Plan::default());
+    let files: Vec<Arc<FakeFile>> = (0..20).map(|_| Arc::default()).collect();
+    for (n, file) in files.iter().enumerate() {
+        scene.write(file, 0..(n as u64 + 1) * PAGE, Use::DropBehind).unwrap();
+    }
+    assert!(scene.settles(Duration::from_secs(2)));
+    assert!(scene.writeback.dirty_files().is_empty());
+}
+
+#[test]
+fn small_writes_in_order_write_each_page_once() {
+    let scene = Scene::new(Plan::default());
+    let file = Arc::new(FakeFile::default());
+    for at in (0..64 * PAGE + 100).step_by(1000) {
+        scene.write(&file, at..at + 1000, Use::DropBehind).unwrap();
+    }
+    // The page in which the writer stopped is written once nobody goes on in it.
+    assert!(scene.settles(Duration::from_secs(2)));
+    let bytes = scene.device.written();
+    let pages = (64 * PAGE + 1100).div_ceil(PAGE);
+    // A busy machine may keep the writer from a page for longer than it is spared.
+    assert!((pages..pages + 3).contains(&(bytes / PAGE)), "{} of {pages}", bytes / PAGE);
+}
+
+#[test]
+fn a_small_file_is_written_without_a_second_call() {
+    let scene = Scene::new(Plan::default());
+    let file = Arc::new(FakeFile::default());
+    scene.write(&file, 0..10, Use::DropBehind).unwrap();
+    assert!(scene.settles(Duration::from_secs(2)));
+}
+
+#[test]
+fn ordinary_data_waits_for_its_age() {
+    let scene = Scene::new(Plan { expire: Duration::from_millis(150), ..Plan::default() });
+    let file = Arc::new(FakeFile::default());
+    let start = Instant::now();
+    scene.write(&file, 0..MIB, Use::Keep).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(scene.stats().dirty == MIB || start.elapsed() > Duration::from_millis(150));
+    assert!(scene.settles(Duration::from_secs(2)));
+    assert!(start.elapsed() >= Duration::from_millis(150));
+}
+
+#[test]
+fn everything_is_written_when_asked_for_the_oldest_first() {
+    let scene = Scene::new(Plan { threads: 1, ..Plan::default() });
+    let files: Vec<Arc<FakeFile>> = (0..8).map(|_| Arc::default()).collect();
+    for file in &files {
+        scene.write(file, 0..3 * PAGE, Use::Keep).unwrap();
+    }
+    scene.writeback.write_everything();
+    assert!(scene.settles(Duration::from_secs(2)));
+    let order: Vec<u64> = scene.device.log.lock().unwrap().iter().map(|write| write.0).collect();
+    assert_eq!(order, files.iter().map(|file| file.state.id()).collect::<Vec<_>>());
+}
+
+#[test]
+fn drop_behind_data_does_not_stand_behind_gigabytes() {
+    let scene = Scene::new(Plan { threads: 1, ..Plan::default() });
+    let (old, new) = (Arc::new(FakeFile::default()), Arc::new(FakeFile::default()));
+    scene.write(&old, 0..100 * MIB, Use::Keep).unwrap();
+    scene.write(&new, 0..MIB, Use::DropBehind).unwrap();
+    assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty == 0));
+    let left = scene.stats().dirty;
+    assert!(left >= 80 * MIB, "{left} bytes are left");
+}
+
+#[test]
+fn a_file_that_is_always_written_to_does_not_hold_up_others() {
+    let scene = Scene::new(Plan { threads: 1, bandwidth: 50e6, cap: 64 * MIB, ..Plan::default() });
+    let (busy, quiet) = (Arc::new(FakeFile::default()), Arc::new(FakeFile::default()));
+    scene.write(&busy, 0..8 * MIB, Use::DropBehind).unwrap();
+    scene.write(&quiet, 0..MIB, Use::DropBehind).unwrap();
+    let start = Instant::now();
+    let mut at = 8 * MIB;
+    while quiet.is_dirty() {
+        scene.write(&busy, at..at + MIB, Use::DropBehind).unwrap();
+        at += MIB;
+        assert!(start.elapsed() < Duration::from_secs(5), "{} bytes of others", at);
+    }
+}
+
+#[test]
+fn inline_writes_its_own_range_before_it_returns() {
+    let scene = Scene::new(Plan { policy: DontCachePolicy::Inline, ..Plan::default() });
+    let file = Arc::new(FakeFile::default());
+    scene.write(&file, 0..MIB, Use::Keep).unwrap();
+    scene.write(&file, 4 * MIB..5 * MIB, Use::DropBehind).unwrap();
+    assert_eq!(scene.stats().dirty, MIB);
+    // A call that finishes no page writes none; the next one writes the page whole.
+    scene.write(&file, 5 * MIB..5 * MIB + 100, Use::DropBehind).unwrap();
+    assert_eq!(scene.stats().dirty, MIB + PAGE);
+    scene.write(&file, 5 * MIB + 100..5 * MIB + PAGE, Use::DropBehind).unwrap();
+    assert_eq!(scene.stats().dirty, MIB);
+}
+
+#[test]
+fn what_rate_limited_calls_skip_is_written_by_those_in_flight() {
+    let scene = Scene::new(Plan { policy: DontCachePolicy::RateLimited, ..Plan::default() });
+    let file = Arc::new(FakeFile::default());
+    std::thread::scope(|scope| {
+        for n in 0..8u64 {
+            let (scene, file) = (&scene, &file);
+            scope.spawn(move || {
+                for call in 0..20 {
+                    let at = (n * 20 + call) * 16 * PAGE;
+                    scene.write(file, at..at + 16 * PAGE, Use::DropBehind).unwrap();
+                }
+            });
+        }
+    });
+    assert!(scene.settles(Duration::from_secs(2)), "{:?}", scene.stats());
+}
