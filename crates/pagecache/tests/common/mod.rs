@@ -176,6 +176,7 @@ impl Driver {
         let len = self.file.len();
         let end = offset + source.len() as u64;
         if offset > len && !len.is_multiple_of(self.store.block as u64) {
+            self.store.back(len..len + 1);
             self.file.dirty_block(len, &self.store)?;
         }
         self.store.back(offset..end);
