@@ -43,7 +43,7 @@ fn overwrite(file: &FileCache, size: usize, from: u64, to: u64) {
     let bytes = vec![2u8; size];
     let mut at = from;
     for _ in 0..CALLS {
-        let n = file.overwrite_hit(at, &mut &*black_box(&bytes[..]), Use::Keep, &|| true);
+        let n = file.overwrite_hit(at, &mut black_box(&bytes[..]), Use::Keep, &|| true);
         assert_eq!(n, size);
         at += 16 << 10;
         if at + size as u64 > to {

@@ -95,7 +95,7 @@ impl PageCache {
     /// threads.
     pub fn start(&self, owner: Arc<dyn Owner>) -> Result<()> {
         self.shared().flusher.start(owner.clone())?;
-        self.shared().ahead.start(owner)
+        self.shared().ahead.start(owner).inspect_err(|_| self.shared().flusher.stop())
     }
 
     /// Stops and joins the threads and lets the owner go. Again is fine.

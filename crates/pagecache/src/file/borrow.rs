@@ -1,6 +1,6 @@
 //! Folios lent to embedders, memory-map style.
 
-use super::read::part_of;
+use super::read::{part_of, to_end};
 use super::{FileCache, Held};
 use crate::folio::Folio;
 use crate::owner::{Fill, Use};
@@ -12,7 +12,8 @@ use std::ops::{Deref, DerefMut, Range};
 /// A folio that a borrower makes reaches as far as this, in bytes.
 const WINDOW: u64 = 64 << 10;
 
-/// Bytes of one folio, to read in place. Keeps the folio's writers out while it lives.
+/// Bytes of one folio, to read in place. Keeps the folio's writers out while it lives; a thread that
+/// holds one makes no other call to the cache or the engine.
 pub struct FolioRef<'a> {
     start: u64,
     folio: ReadGuard<'a, Folio>,
@@ -33,7 +34,8 @@ impl Deref for FolioRef<'_> {
     }
 }
 
-/// Bytes of one folio, to change in place: dirty when dropped. Keeps everyone else out.
+/// Bytes of one folio, to change in place: dirty when dropped. Keeps everyone else out; a thread
+/// that holds one makes no other call to the cache or the engine.
 pub struct FolioMut<'a> {
     start: u64,
     file: &'a FileCache,
@@ -102,11 +104,7 @@ impl FileCache {
             return Err(Error::Invalid("a borrow that is empty or past the file's end"));
         }
         let (held, _) = self.hold_or_make(range.start, range.end, Use::Keep)?;
-        let part = part_of(
-            &held.folio,
-            range.start,
-            usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
-        );
+        let part = part_of(&held.folio, range.start, to_end(range.start, range.end));
         if range.end > held.folio.end() {
             self.leave_empty(held);
             return Err(Error::Invalid("a borrow across folios"));

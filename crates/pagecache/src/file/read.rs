@@ -84,17 +84,19 @@ impl FileCache {
             plan.now_to
         };
         while at < end {
-            if let (Some(stream), None) = (stream, window) {
-                let seen = self.find(at).and_then(|number| self.shared.slots.get(number));
-                match seen {
-                    None => window = Some(ahead(stream.missed(at, end - at, len))),
-                    Some(slot) if slot.trigger.load(Relaxed) => {
-                        if slot.trigger.swap(false, Relaxed) {
-                            ahead(stream.triggered(at, end - at, len));
-                        }
-                    }
-                    Some(_) => stream.passed(at, end - at),
+            let seen = self.find(at).and_then(|number| self.shared.slots.get(number));
+            let trigger = seen.is_some_and(|slot| {
+                slot.trigger.load(Relaxed) && slot.trigger.swap(false, Relaxed)
+            });
+            match (stream, seen, window) {
+                (Some(stream), _, _) if trigger => {
+                    ahead(stream.triggered(at, end - at, len));
                 }
+                (Some(stream), None, None) => {
+                    window = Some(ahead(stream.missed(at, end - at, len)));
+                }
+                (Some(stream), Some(_), None) => stream.passed(at, end - at),
+                _ => {}
             }
             let to = &mut buf[(at - offset) as usize..(end - offset) as usize];
             match self.read_piece(at, to, window.unwrap_or(end).max(end), how, fill) {
@@ -159,7 +161,7 @@ impl FileCache {
         let mut at = range.start;
         while at < end {
             let known = self.hit(at).and_then(|(_, slot, folio)| {
-                let part = part_of(&folio, at, usize::try_from(end - at).unwrap_or(usize::MAX));
+                let part = part_of(&folio, at, to_end(at, end));
                 let whole = folio.is_up_to_date(folio.touched(part.start, part.end));
                 whole.then(|| (slot, folio.end()))
             });
@@ -167,8 +169,7 @@ impl FileCache {
                 Some(known) => known,
                 None => {
                     let (mut held, _) = self.hold_or_make(at, end, how)?;
-                    let part =
-                        part_of(&held.folio, at, usize::try_from(end - at).unwrap_or(usize::MAX));
+                    let part = part_of(&held.folio, at, to_end(at, end));
                     let wanted = held.folio.touched(part.start, part.end);
                     held = self.filled(held, wanted, fill)?;
                     self.shared.tally.read_ahead(part.len() as u64);
@@ -235,4 +236,9 @@ impl FileCache {
 pub(super) fn part_of(folio: &Folio, at: u64, len: usize) -> Range<usize> {
     let from = (at - folio.start()) as usize;
     from..from + len.min(folio.size() as usize - from)
+}
+
+/// Bytes from `at` to `end`.
+pub(super) fn to_end(at: u64, end: u64) -> usize {
+    usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX)
 }

@@ -10,7 +10,7 @@
 //!   short copy: a block that was not up to date and is not covered wholly counts as not written
 //! ```
 
-use super::read::part_of;
+use super::read::{part_of, to_end};
 use super::{FileCache, Held};
 use crate::owner::{Fill, Source, Use};
 use crate::reclaim::touch;
@@ -43,7 +43,7 @@ impl FileCache {
             return 0;
         }
         let Some(number) = self.find(offset) else { return 0 };
-        let Some(held) = self.hold(number, offset) else { return 0 };
+        let Some(mut held) = self.hold(number, offset) else { return 0 };
         if end > held.folio.end() {
             return self.overwrite_several(held, offset..end, source, how, may);
         }
@@ -51,7 +51,7 @@ impl FileCache {
         if !can_overwrite(&held, &part) || !self.may_overwrite(end, may) {
             return 0;
         }
-        self.overwrite_part(held, part, source, how)
+        self.overwrite_part(&mut held, part, source, how)
     }
 
     /// [`FileCache::overwrite_hit`] of more than one folio: all are held before a byte changes.
@@ -66,26 +66,30 @@ impl FileCache {
         let mut start = Some(first);
         for _ in 0..ROUNDS {
             let Some(first) = start.take() else { return 0 };
-            match self.hold_all(first, &range) {
-                Hold::All(all) => {
-                    let able = all.iter().all(|(held, part)| can_overwrite(held, part));
+            let mut all = [const { None }; FOLIOS];
+            match self.hold_all(first, &range, &mut all) {
+                Hold::All => {
+                    let mut parts = all.iter().flatten();
+                    let able = parts.all(|(held, part)| can_overwrite(held, part));
                     if !able || !self.may_overwrite(range.end, may) {
                         return 0;
                     }
                     let mut done = 0;
-                    for (held, part) in all {
-                        let want = part.len();
-                        let n = self.overwrite_part(held, part, source, how);
+                    for (held, part) in all.iter_mut().flatten() {
+                        let n = self.overwrite_part(held, part.clone(), source, how);
                         done += n;
-                        if n < want {
+                        if n < part.len() {
                             break;
                         }
                     }
                     return done;
                 }
                 Hold::Miss => return 0,
-                // Waited for with nothing held, so nobody can be waited for in a circle.
-                Hold::Busy(number, at) => drop(self.hold(number, at)),
+                Hold::Busy(number, at) => {
+                    // Waited for with nothing held, so nobody can be waited for in a circle.
+                    all.fill_with(|| None);
+                    drop(self.hold(number, at));
+                }
             }
             start = self.find(range.start).and_then(|number| self.hold(number, range.start));
         }
@@ -93,15 +97,19 @@ impl FileCache {
     }
 
     /// Holds the folios of `range` after the first one, in order, without waiting.
-    fn hold_all<'a>(&'a self, first: Held<'a>, range: &Range<u64>) -> Hold<'a> {
-        let len = |at: u64| usize::try_from(range.end - at).unwrap_or(usize::MAX);
-        let mut all = Vec::with_capacity(4);
-        let mut next = first.folio.end();
-        let part = part_of(&first.folio, range.start, len(range.start));
-        all.push((first, part));
-        while next < range.end {
-            if all.len() == FOLIOS {
-                return Hold::Miss;
+    fn hold_all<'a>(
+        &'a self,
+        first: Held<'a>,
+        range: &Range<u64>,
+        all: &mut [Option<(Held<'a>, Range<usize>)>; FOLIOS],
+    ) -> Hold {
+        let (mut next, mut held) = (range.start, first);
+        for place in all {
+            let part = part_of(&held.folio, next, to_end(next, range.end));
+            next = held.folio.end();
+            *place = Some((held, part));
+            if next >= range.end {
+                return Hold::All;
             }
             let found = self.find(next).and_then(|n| Some((n, self.shared.slots.get(n)?)));
             let Some((number, slot)) = found else { return Hold::Miss };
@@ -111,11 +119,9 @@ impl FileCache {
             if !folio.holds(self.id, next) {
                 return Hold::Miss;
             }
-            let part = part_of(&folio, next, len(next));
-            next = folio.end();
-            all.push((Held { number, slot, folio }, part));
+            held = Held { number, slot, folio };
         }
-        Hold::All(all)
+        Hold::Miss
     }
 
     /// Asked under the folios' locks: whoever shortens the file, or hides it, and then takes these
@@ -129,16 +135,16 @@ impl FileCache {
     #[inline]
     fn overwrite_part(
         &self,
-        mut held: Held<'_>,
+        held: &mut Held<'_>,
         part: Range<usize>,
         source: &mut dyn Source,
         how: Use,
     ) -> usize {
         let n = source.copy_to(&mut held.folio.bytes_mut()[part.clone()]).min(part.len());
         let written = part.start..part.start + n;
-        self.used(&mut held, how);
+        self.used(held, how);
         touch(held.slot, written.start as u32, written.end as u32);
-        self.make_dirty(&mut held, written);
+        self.make_dirty(held, written);
         n
     }
 
@@ -181,7 +187,7 @@ impl FileCache {
         fill: &dyn Fill,
     ) -> Result<(usize, bool)> {
         let (mut held, _) = self.hold_or_make(at, end, how)?;
-        let part = part_of(&held.folio, at, usize::try_from(end - at).unwrap_or(usize::MAX));
+        let part = part_of(&held.folio, at, to_end(at, end));
         let blocks = held.folio.touched(part.start, part.end);
         if !held.folio.is_up_to_date(blocks.clone()) {
             for block in [blocks.start, blocks.end - 1] {
@@ -260,8 +266,8 @@ impl FileCache {
 }
 
 /// What [`FileCache::hold_all`] got.
-enum Hold<'a> {
-    All(Vec<(Held<'a>, Range<usize>)>),
+enum Hold {
+    All,
     Miss,
     Busy(u32, u64),
 }
