@@ -374,9 +374,11 @@ impl OpenOptions {
 
     fn new_page_cache(&self, block_size: BlockSize) -> Option<PageCache> {
         let options = &self.page_cache;
-        let limit = options.limit.filter(|limit| *limit > 0 && !self.one_transaction)?;
+        if options.limit == Some(0) || self.one_transaction {
+            return None;
+        }
         let mut config = CacheConfig::new(block_size);
-        config.limit = limit;
+        config.limit = options.limit.unwrap_or(config.limit);
         config.dirty_limit = options.dirty_limit;
         config.dont_cache_cap = options.cap.unwrap_or(config.dont_cache_cap);
         config.policy = options.policy;

@@ -71,10 +71,23 @@ impl FileCache {
         all
     }
 
-    /// The file is cut to `len` bytes: folios wholly behind it leave, dirty or not. In the folio around it bytes
-    /// from `len` on become zeros, and whole blocks behind it are neither dirty, up to date nor backed any more. The
-    /// caller holds the inode alone and the file's write-back lock; it sets the length itself.
-    pub fn truncate(&self, _len: u64) {
-        unimplemented!("follows")
+    /// The file is cut to `len` bytes: what is behind the block around it leaves as with
+    /// [`FileCache::discard`], the rest of that block becomes zeros. The caller sets the length. Locks as for
+    /// [`FileCache::discard`].
+    pub fn truncate(&self, len: u64) {
+        let block = 1 << self.shared.block_log2;
+        let end = len.next_multiple_of(block);
+        self.discard(end..u64::MAX);
+        if len == end {
+            return;
+        }
+        for (number, start) in self.listed(len, end) {
+            let Some(slot) = self.shared.slots.get(number) else { continue };
+            let mut folio = slot.folio.write();
+            if folio.holds(self.id, start) && folio.start() == start {
+                let (from, to) = ((len - start) as usize, (end - start) as usize);
+                folio.bytes_mut()[from..to].fill(0);
+            }
+        }
     }
 }
