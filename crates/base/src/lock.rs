@@ -154,6 +154,13 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { inner: self.inner.lock(), _mark: mark }
     }
 
+    /// The lock, if it is to be had at once, whatever the caller holds: what does not wait needs no order.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _mark: held::Mark::note(self.rank, Location::caller()) })
+    }
+
     /// Waits for the lock while holding another of the same rank. The caller keeps number order.
     #[track_caller]
     pub fn lock_second(&self) -> MutexGuard<'_, T> {

@@ -97,7 +97,13 @@ impl Volume {
         if body.disk.links > 0 {
             return body.store_in(self, target.ino, handle, slot);
         }
-        if target.users.load(Ordering::Acquire) == 1 && self.is_quick_to_release(body) {
+        // Data on its way to the device keeps its blocks until it is there.
+        let still = target.writing_back.try_lock();
+        if target.users.load(Ordering::Acquire) == 1
+            && still.is_some()
+            && self.is_quick_to_release(body)
+        {
+            self.drop_folios(target, body);
             match self.release_inode(handle, target.ino, body) {
                 Ok(()) => return Ok(()),
                 // What is left of it is an orphan.
