@@ -273,10 +273,15 @@ impl<F: DirtyFile> Writeback<F> {
             self.account.marked_line.used(len);
             self.dont_cache(file, offset..offset.saturating_add(len));
         }
-        self.account.all_line.used(len);
-        let all = self.account.all_line.fill().of(self.account.held());
+        let account = &self.account;
+        account.all_line.used(len);
+        let (held, brakes) = (account.held(), account.all_line.fill());
+        if held <= brakes.start && how == Use::Keep {
+            return Ok(());
+        }
+        let all = brakes.of(held);
         let marked = match how {
-            Use::DropBehind => self.account.marked_line.fill().of(self.account.marked_held()),
+            Use::DropBehind => account.marked_line.fill().of(account.marked_held()),
             Use::Keep => 0.0,
         };
         if all.max(marked) <= 0.0 {
@@ -284,10 +289,10 @@ impl<F: DirtyFile> Writeback<F> {
         }
         // The flusher relieves the pressure under any policy.
         if how == Use::DropBehind && marked > 0.0 {
-            self.handed_over.fetch_max(self.account.marked_dirty(), Ordering::Relaxed);
+            self.handed_over.fetch_max(account.marked_dirty(), Ordering::Relaxed);
         }
         self.kick.kick();
-        let (account, rate) = (&self.account, self.rate.now());
+        let rate = self.rate.now();
         if marked > all {
             account.marked_line.brake(len, rate, || account.marked_held(), || self.stuck())
         } else {
