@@ -15,7 +15,7 @@ use crate::readahead::Ahead;
 use crate::reclaim::{From, Reclaim};
 use crate::slots::{Slot, Slots};
 use crate::stats::{CacheStats, Tally};
-use crate::writeback::{Account, Flusher};
+use crate::writeback::{Account, Flusher, Room};
 use extant_base::lock::{Mutex, Rank, WriteGuard};
 use extant_base::{Ino, Result};
 use std::collections::HashMap;
@@ -145,6 +145,15 @@ impl PageCache {
         self.shared().account.fill_in(&mut stats);
         self.shared().tally.fill_in(&mut stats);
         stats
+    }
+
+    /// Before a write of `len` bytes, no lock held (but `Rank::Write` perhaps): waits until don't-cache
+    /// bytes have room under [`CacheConfig::dont_cache_cap`]. What comes back is dropped after the
+    /// write, before [`PageCache::wrote`]. Does nothing for [`Use::Keep`].
+    ///
+    /// Errors: that of write-back, when no file can be written and waiting is in vain.
+    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
+        self.shared().flusher.make_room(len, how)
     }
 
     /// A write of `len` bytes at `offset` has returned and no lock is held (but `Rank::Write`

@@ -40,3 +40,4 @@ pub use file::dirty::Taken;
 pub use owner::{Fill, Owner, Source, Use};
 pub use readahead::ReadStream;
 pub use stats::CacheStats;
+pub use writeback::Room;

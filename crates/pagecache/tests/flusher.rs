@@ -98,7 +98,9 @@ fn a_stream_stays_within_the_cap(policy: DontCachePolicy) {
                 let (mut at, step) = (0, 150_000);
                 while at < len {
                     let end = (at + step).min(len);
+                    let room = cache.make_room(end - at, Use::DropBehind).unwrap();
                     driver.write(at, &pattern(n, at..end), Use::DropBehind);
+                    drop(room);
                     cache.wrote(&driver.file, at, end - at, Use::DropBehind).unwrap();
                     at = end;
                 }

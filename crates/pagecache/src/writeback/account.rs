@@ -15,6 +15,7 @@
 //! its way from dirty to writing is one step of one counter (`dirty`); `held`, dirty and writing
 //! together, does not move then, so peaks are exact, too.
 
+use super::gate::Gate;
 use super::throttle::{Fill, Line};
 use crate::stats::CacheStats;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -74,6 +75,8 @@ pub(crate) struct Account {
     pub(super) all_line: Line,
     /// Where don't-cache writers wait while too much of theirs is.
     pub(super) marked_line: Line,
+    /// Where they wait before a write that would pass the cap.
+    pub(super) gate: Gate,
 }
 
 impl Account {
@@ -88,6 +91,7 @@ impl Account {
             all_line: Line::new(Fill { start: dirty_limit / 2, full: dirty_limit }),
             // Brakes work after a write, so room for the calls that are under way is left.
             marked_line: Line::new(Fill { start: dont_cache_cap / 4, full: dont_cache_cap / 2 }),
+            gate: Gate::new(dont_cache_cap),
         }
     }
 
@@ -108,7 +112,7 @@ impl Account {
         if dirty + writing > 0 {
             self.marked.dirty.add(-(dirty as i64));
             self.marked.held.add(-((dirty + writing) as i64));
-            self.marked_line.moved(|| self.marked_held());
+            self.marked_moved();
         }
     }
 
@@ -134,7 +138,7 @@ impl Account {
         self.all_line.moved(|| self.held());
         if marked {
             self.marked.held.add(-(bytes as i64));
-            self.marked_line.moved(|| self.marked_held());
+            self.marked_moved();
         }
     }
 
@@ -150,6 +154,11 @@ impl Account {
     pub fn discarded(&self, bytes: u64, marked: bool) {
         self.taken(bytes, marked);
         self.written(bytes, marked);
+    }
+
+    fn marked_moved(&self) {
+        self.marked_line.moved(|| self.marked_held());
+        self.gate.moved(|| self.marked_held());
     }
 
     /// Bytes that are dirty and not on their way.

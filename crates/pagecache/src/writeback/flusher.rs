@@ -3,6 +3,7 @@
 use super::account::Account;
 use super::dirty_list::{DirtyList, Visit, Why};
 use super::flag::{Kick, Ring};
+use super::gate::Room;
 use super::throttle::{Line, Rate};
 use super::{DirtyFile, WriteBack};
 use crate::config::{CacheConfig, DontCachePolicy};
@@ -260,6 +261,31 @@ impl<F: DirtyFile> Writeback<F> {
         let less = |bytes_left: u64| Some(bytes_left.saturating_sub(bytes));
         let _ = self.handed_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         written
+    }
+
+    /// Before a write of `len` bytes, no lock held: waits until don't-cache bytes have room under the
+    /// cap. Errors: that of write-back, when waiting for it is in vain.
+    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
+        let account = &*self.account;
+        if how == Use::Keep || !self.is_running.load(Ordering::Relaxed) {
+            return Ok(Room::new(account, 0));
+        }
+        let held = || account.marked_held();
+        if let Some(bytes) = account.gate.try_pass(len, held) {
+            return Ok(Room::new(account, bytes));
+        }
+        let end = || {
+            self.handed_over.fetch_max(account.marked_dirty(), Ordering::Relaxed);
+            self.kick.kick();
+            if !self.is_running.load(Ordering::SeqCst) {
+                return Some(Ok(()));
+            }
+            // What is only expected goes by itself.
+            let is_full = held() + len > account.gate.cap();
+            self.stuck().filter(|_| is_full).map(Err)
+        };
+        let bytes = account.gate.pass(len, held, end)?;
+        Ok(Room::new(account, bytes))
     }
 
     /// A write of `len` bytes at `offset` has returned: policy, then brakes. May sleep; holds no

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a write call                          the flusher's threads
+//!     │ Flusher::make_room: Gate
 //!     │ folios: Account, file_dirtied       look: 1 "write everything"   4 older than `expire`
 //!     │ returned: Flusher::wrote                  2 drop-behind bytes owed   3 too much is dirty
 //!     │    policy: one flag (Kick) ─────►    │
@@ -23,10 +24,10 @@
 //! - The flusher goes on while marked bytes are dirty, so none is left to a timer. One page per file
 //!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
 //!   the last call that touched it (`dirty_list`).
-//! - Marked bytes that are dirty or on their way stay within the cap: writers are braked from a
-//!   quarter of it on and wait at a half (`throttle`). The other half is room for the calls that are
-//!   under way then, since brakes work after a call: with `n` writers at a time, calls of up to
-//!   `cap / 2 / n` bytes never pass it.
+//! - Marked bytes that are dirty or on their way stay within the cap, exactly, for writers that ask
+//!   for room before a write (`gate`). All are braked after it, from a quarter of the cap on, and
+//!   wait at a half (`throttle`): so the gate seldom has to. Without the gate `n` writers at a time
+//!   stay within the cap with calls of up to `cap / 2 / n` bytes.
 //! - Ordinary data: the flusher begins at half of the dirty limit, and writers are braked; at the
 //!   limit they wait. What has been dirty for `expire` is written in any case.
 //! - A file that cannot be written stays dirty. It is tried again after 100 ms, and after twice as
@@ -43,12 +44,14 @@ mod direct;
 mod dirty_list;
 mod flag;
 mod flusher;
+mod gate;
 #[cfg(test)]
 mod tests;
 mod throttle;
 
 pub(crate) use account::Account;
 pub(crate) use dirty_list::FileState;
+pub use gate::Room;
 
 use crate::file::FileCache;
 use crate::owner::Owner;

@@ -37,7 +37,7 @@ fn row(name: &str, policy: DontCachePolicy, how: Use, threads: usize, writers: u
 #[ignore = "takes minutes and judges nothing"]
 fn policies_beside_each_other() {
     println!("policy     threads writers call   device  p50 µs  p99  p99.9  max  peak MiB");
-    for call in [64 << 10, MIB] {
+    for call in [64 << 10, MIB, 4 * MIB] {
         for writers in [1, 4, 32] {
             row("buffered", DontCachePolicy::Flusher, Use::Keep, 2, writers, call);
             for threads in [1, 2, 4] {

@@ -166,6 +166,7 @@ struct Plan {
     bandwidth: f64,
     latency: Duration,
     threads: usize,
+    gate: bool,
 }
 
 impl Default for Plan {
@@ -179,6 +180,7 @@ impl Default for Plan {
             bandwidth: 100e6,
             latency: Duration::from_micros(100),
             threads: 2,
+            gate: true,
         }
     }
 }
@@ -189,6 +191,8 @@ struct Scene {
     writeback: Arc<Writeback<FakeFile>>,
     device: Arc<Device>,
     page: u64,
+    /// Writers ask for room.
+    gate: bool,
     /// As folios do, keeps the files alive that have dirty bytes.
     files: Mutex<Vec<Arc<FakeFile>>>,
 }
@@ -209,7 +213,14 @@ impl Scene {
             opened: Condvar::new(),
         });
         writeback.start_threads(device.clone(), plan.threads).unwrap();
-        Scene { account, writeback, device, page: plan.page, files: Mutex::default() }
+        Scene {
+            account,
+            writeback,
+            device,
+            page: plan.page,
+            gate: plan.gate,
+            files: Mutex::default(),
+        }
     }
 
     /// The folios' part of a write.
@@ -229,7 +240,9 @@ impl Scene {
 
     fn write(&self, file: &Arc<FakeFile>, range: Range<u64>, how: Use) -> Result<()> {
         let len = range.end - range.start;
+        let room = if self.gate { Some(self.writeback.make_room(len, how)?) } else { None };
         self.dirty(file, range.clone(), how);
+        drop(room);
         self.writeback.wrote(file, range.start, len, how)
     }
 
