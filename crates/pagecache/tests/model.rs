@@ -142,10 +142,13 @@ fn run(seed: u64, block: usize, steps: usize) {
 
 #[test]
 fn random_work_agrees_with_a_plain_file() {
-    let rounds = std::env::var("EXTANT_CACHE_ROUNDS").ok().and_then(|n| n.parse().ok());
-    for round in 0..rounds.unwrap_or(2) {
+    let number = |name| std::env::var(name).ok().and_then(|n: String| n.parse::<u64>().ok());
+    let first = number("EXTANT_SEED").unwrap_or(0x5eed);
+    for round in 0..2 * number("EXTANT_SOAK").unwrap_or(1) {
         for (n, block) in [1024, 2048, 4096, 8192, 16384, 65536].into_iter().enumerate() {
-            run(0x5eed + round * 17 + n as u64, block, 700);
+            let seed = first + round * 17 + n as u64;
+            let done = std::panic::catch_unwind(|| run(seed, block, 700));
+            assert!(done.is_ok(), "seed {seed}, blocks of {block}; EXTANT_SEED={first}");
         }
     }
 }

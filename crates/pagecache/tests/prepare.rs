@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Faulty, driver};
+use extant_base::Ino;
 use extant_pagecache::{Use, visits};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -144,4 +145,25 @@ fn an_overwrite_asks_before_it_changes_anything() {
     assert_eq!(over(100, 8000, true), 0, "all or nothing");
     let mut faulty = Faulty { bytes: &[3; 50], good: 20 };
     assert_eq!(file.overwrite_hit(0, &mut faulty, Use::Keep, &|| true), 20);
+}
+
+#[test]
+fn what_lies_behind_the_end_is_zero_when_the_file_grows() {
+    let driver = driver(4096, 64 << 20);
+    driver.write(0, &[0xEE; 8192], Use::Keep);
+    driver.truncate(0);
+    driver.write(0, &[1; 5000], Use::Keep);
+    driver.write_back(0..u64::MAX, 1 << 20);
+    driver.file.discard(0..u64::MAX);
+    // A frame that somebody has used, and a write up to the end: nothing is read.
+    driver.cache.forget(Ino::new(13).unwrap());
+    let other = driver.cache.file(Ino::new(13).unwrap());
+    other.write(0, &mut &[0xEE; 8192][..], Use::Keep, &driver.store).unwrap();
+    other.discard(0..u64::MAX);
+    driver.store.log.lock().unwrap().clear();
+    driver.write(0, &[2; 5000], Use::Keep);
+    assert_eq!(driver.store.log.lock().unwrap().len(), 0);
+    driver.truncate(8192);
+    let read = driver.read(0, 8192, Use::Keep);
+    assert!(read[..5000].iter().all(|byte| *byte == 2) && read[5000..].iter().all(|b| *b == 0));
 }

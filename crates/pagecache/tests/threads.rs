@@ -100,8 +100,8 @@ fn race(limit: u64, time: Duration) -> Driver {
 
 #[test]
 fn nobody_sees_torn_or_stale_blocks() {
-    let seconds = std::env::var("EXTANT_CACHE_SECONDS").ok().and_then(|n| n.parse().ok());
-    let time = Duration::from_secs_f64(seconds.unwrap_or(1.0));
+    let soak = std::env::var("EXTANT_SOAK").ok().and_then(|n| n.parse().ok());
+    let time = Duration::from_secs(soak.unwrap_or(1));
     race(64 << 20, time);
     // Folios come and go.
     let driver = race(1 << 20, time);
@@ -139,4 +139,22 @@ fn overwrites_of_several_folios_are_whole_for_each_other() {
     let first = generation(0, &read[..BLOCK]);
     assert!(read.chunks(BLOCK).all(|bytes| generation(0, bytes) == first), "mixed");
     assert!(first > 3);
+}
+
+#[test]
+fn an_overwrite_that_waited_sees_the_file_shortened() {
+    let driver = driver(BLOCK, 16 << 20);
+    driver.write(0, &[1; BLOCK], Use::Keep);
+    std::thread::scope(|scope| {
+        let lent = driver.file.borrow(0, Use::Keep, &driver.store).unwrap();
+        let file = &driver.file;
+        let waits =
+            scope.spawn(|| file.overwrite_hit(0, &mut &[2u8; BLOCK][..], Use::Keep, &|| true));
+        std::thread::sleep(Duration::from_millis(50));
+        driver.file.set_len(100);
+        drop(lent);
+        assert_eq!(waits.join().unwrap(), 0);
+    });
+    driver.file.set_len(BLOCK as u64);
+    assert_eq!(driver.read(0, BLOCK, Use::Keep), [1; BLOCK]);
 }
