@@ -192,8 +192,10 @@ impl<'a> Apply<'a> {
         self.change.at(path, |_| node.set_attributes(&owner))?;
         for attribute in self.tree.xattrs(id) {
             let name = OsStr::from_bytes(&attribute.name);
-            node.set_xattr(name, &attribute.value, XattrMode::Any)
-                .map_err(|error| of_attribute(self.change, path, &attribute.name, &error))?;
+            node.set_xattr(name, &attribute.value, XattrMode::Any).map_err(|error| {
+                let named = (&attribute.name[..], attribute.value.len());
+                of_attribute(self.change, path, named, &error)
+            })?;
         }
         let times = SetAttributes {
             mtime: Some(timestamp(meta.mtime)),
@@ -224,15 +226,21 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// An attribute could not be set: which, and why.
+/// An attribute with a value of `len` bytes could not be set: which, and why.
 pub(crate) fn of_attribute(
     change: &Change,
     path: &[u8],
-    name: &[u8],
+    (name, len): (&[u8], usize),
     error: &extant::Error,
 ) -> Failure {
-    let why = format!("attribute {}: {error}", crate::shown::Shown(name));
-    change.refuse(path, &why)
+    let name = crate::shown::Shown(name);
+    let why = match error {
+        extant::Error::NoSpace => change.attribute_limit(len),
+        extant::Error::NotPermitted => return change.failure(path, error),
+        _ => None,
+    };
+    let why = why.unwrap_or_else(|| crate::failure::explained(error));
+    change.refuse(path, &format!("attribute {name}: {why}"))
 }
 
 fn new_file(meta: &extant_image::Meta) -> NewFile {

@@ -10,10 +10,12 @@
 //! With `--in-steps` the engine commits as it goes, and what was done when it ends early stays.
 
 use crate::failure::{Failure, tell};
-use crate::image::{Image, as_path};
+use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
-use extant::{Error, Filesystem, Metadata};
+use extant::{Error, Filesystem, InodeFlags, Metadata};
+use extant_ondisk::features::Incompat;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// How a change is committed.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -23,6 +25,9 @@ pub(crate) struct Steps {
     #[arg(long)]
     pub(crate) in_steps: bool,
 }
+
+/// The longest value of an attribute, in bytes.
+const ATTRIBUTE_MAX: usize = 65536;
 
 /// A volume that is being changed.
 pub(crate) struct Change {
@@ -48,7 +53,77 @@ impl Change {
 
     /// What failed at `path` in the volume.
     pub(crate) fn failure(&self, path: &[u8], error: &Error) -> Failure {
-        self.image.failure(path, error)
+        let why = match error {
+            Error::NotPermitted => self.forbidden(path),
+            // Of a path and not of the volume: it leads to what cannot move.
+            Error::Busy => Some("is a directory of the path itself: it cannot be moved"),
+            _ => None,
+        };
+        match why {
+            Some(why) => self.refuse(path, why),
+            None => self.image.failure(path, error),
+        }
+    }
+
+    /// What forbids a change of `path` to everybody.
+    fn forbidden(&self, path: &[u8]) -> Option<&'static str> {
+        let flags = |path: &[u8]| self.fs.symlink_metadata(as_path(path)).map(|it| it.flags());
+        if let Ok(flags) = flags(path) {
+            if flags.contains(InodeFlags::IMMUTABLE) {
+                return Some("is immutable (chattr +i): nothing of it can be changed");
+            }
+            if flags.contains(InodeFlags::APPEND) {
+                return Some("is append-only (chattr +a): only bytes at its end can be added");
+            }
+        }
+        let flags = flags(split_last(path).0).ok()?;
+        if flags.contains(InodeFlags::IMMUTABLE) {
+            return Some("its directory is immutable (chattr +i): its names stay as they are");
+        }
+        let is_append = flags.contains(InodeFlags::APPEND);
+        is_append.then_some("its directory is append-only (chattr +a): names can only be added")
+    }
+
+    /// Why a value of `len` bytes has no place, when it is not for want of free blocks.
+    pub(crate) fn attribute_limit(&self, len: usize) -> Option<String> {
+        let superblock = self.fs.superblock();
+        let block = superblock.block_size.bytes();
+        let in_inodes = superblock.features.incompat.contains(Incompat::EA_INODE);
+        let most = if in_inodes { ATTRIBUTE_MAX } else { block };
+        if len > most {
+            return Some(format!("a value of {len} bytes: it can have {most} at most"));
+        }
+        let free = superblock.free_blocks.saturating_mul(block as u64);
+        (free > 2 * ATTRIBUTE_MAX as u64).then(|| {
+            format!(
+                "no room: all attributes of a file share its inode and one block of {block} bytes"
+            )
+        })
+    }
+
+    /// A path whose last name is to go or to move, as rm and mv take it: a name, not the root, and
+    /// behind a slash a directory. `done` is what cannot be done, as in "removed".
+    pub(crate) fn named(&self, path: &OsStr, done: &str) -> Result<Vec<u8>, Failure> {
+        let inner = inner_path(path)?;
+        let bytes = path.as_bytes();
+        let whole = without_slashes(bytes);
+        if inner == b"/" && whole.is_empty() {
+            return Err(self.refuse(&inner, &format!("the root directory cannot be {done}")));
+        }
+        if matches!(split_last(whole).1, b"." | b"..") {
+            return Err(self.refuse(bytes, &format!("'.' and '..' cannot be {done}")));
+        }
+        if whole.len() < bytes.len() && self.look(&inner)?.is_some_and(|there| !there.is_dir()) {
+            return Err(self.failure(bytes, &Error::NotADirectory));
+        }
+        Ok(inner)
+    }
+
+    /// Whether two paths are one name in one directory, symlinks on the way followed.
+    pub(crate) fn is_same_name(&self, a: &[u8], b: &[u8]) -> Result<bool, Failure> {
+        let ((dir_a, name_a), (dir_b, name_b)) = (split_last(a), split_last(b));
+        let ino = |dir| Ok::<_, Failure>(self.look_behind(dir)?.map(|dir| dir.ino()));
+        Ok(name_a == name_b && ino(dir_a)? == ino(dir_b)?)
     }
 
     /// A complaint about `path` in words.
@@ -89,6 +164,12 @@ fn found(answer: extant::Result<Metadata>) -> extant::Result<Option<Metadata>> {
         Err(Error::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A path without slashes at its end.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    &path[..end]
 }
 
 /// The last part of a path, and what is before it.

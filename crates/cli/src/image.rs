@@ -92,7 +92,12 @@ impl Image {
 
 /// A path inside the volume, absolute, without empty parts, `.` and a trailing slash. What `..`
 /// means depends on symlinks, so such a path is left to the volume.
-pub(crate) fn inner_path(path: &OsStr) -> Vec<u8> {
+///
+/// Errors: an empty path, which a variable that is not set may leave behind.
+pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
+    if path.is_empty() {
+        return Err(Failure::new("an empty path names nothing: the volume's root is /"));
+    }
     let mut out = Vec::new();
     for part in path.as_bytes().split(|&byte| byte == b'/') {
         if !part.is_empty() && part != b"." {
@@ -100,7 +105,7 @@ pub(crate) fn inner_path(path: &OsStr) -> Vec<u8> {
             out.extend_from_slice(part);
         }
     }
-    if out.is_empty() { b"/".to_vec() } else { out }
+    Ok(if out.is_empty() { b"/".to_vec() } else { out })
 }
 
 /// The path as the engine takes it.
@@ -136,10 +141,16 @@ mod tests {
 
     #[test]
     fn paths_are_absolute_and_plain() {
-        let known =
-            [("", "/"), ("/", "/"), ("etc/", "/etc"), ("//a/./b//", "/a/b"), ("a/../b", "/a/../b")];
+        let known = [
+            (".", "/"),
+            ("/", "/"),
+            ("etc/", "/etc"),
+            ("//a/./b//", "/a/b"),
+            ("a/../b", "/a/../b"),
+        ];
         for (text, path) in known {
-            assert_eq!(inner_path(text.as_ref()), path.as_bytes());
+            assert_eq!(inner_path(text.as_ref()).unwrap(), path.as_bytes());
         }
+        assert!(inner_path("".as_ref()).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! One entry of a volume as a line of JSON: the fields of `docs/JSON.md`.
 
 use crate::failure::explained;
-use crate::shown::{base64, encoded, hex};
+use crate::shown::{BASE64, encoded, hex};
 use crate::walk::Visit;
+use base64::Engine;
 use extant::{Error, File, FileExtent, FileKind, Filesystem, InodeFlags, Timestamp};
 use extant_ondisk::features::RoCompat;
 use serde::Serialize;
@@ -138,7 +139,7 @@ impl Record {
                     .map(|target| encoded(target.as_os_str().as_bytes()));
             }
             record.xattrs = keep(fs.xattrs_of_ino(visit.ino), problems).map(|all| {
-                all.iter().map(|(name, value)| (encoded(name), base64(value))).collect()
+                all.iter().map(|(name, value)| (encoded(name), BASE64.encode(value))).collect()
             });
             if kind == FileKind::Regular && (ask.hash || ask.extents) {
                 let file = keep(fs.open_ino(visit.ino), problems);

@@ -19,10 +19,18 @@ use std::path::Path;
 
 /// A change of permission bits: clauses joined by commas, as `chmod` has them.
 ///
-/// A clause is octal (`0644`) or symbolic (`u=rwX`, `go-w`, `+x`, `u+s`, `+t`; without `ugoa` all
-/// three are meant). `X` is `x` for directories and for files that some may execute. A `D` or `F`
-/// before a clause applies it to directories only, or to everything else only: `D0755,F0644`.
-/// Symbolic links keep their mode.
+/// ```text
+///   clause   [DF]  0644                          exactly these bits, of directories too
+///            [DF]  [ugoa…] action…               u=rwX  go-w  u+rw-x  g=u-x  +-x
+///            [DF]  + - =  0644                   these bits given, taken, set
+///   action   + - =  [rwxXst…]                    or one of u g o: what that class has
+/// ```
+///
+/// Without `ugoa` all three are meant. `X` is `x` for directories and for files that some may
+/// execute by then. `s` means the set-ID bits of `u` and `g`, `t` the sticky bit of `o`. A
+/// directory keeps its set-ID bits under `=` where no `s` is said. A `D` or `F` before a clause
+/// applies it to directories only, or to everything else only: `D0755,F0644`. Symbolic links keep
+/// their mode. Source: chmod(1), "MODES".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange {
     clauses: Vec<Clause>,
@@ -38,15 +46,36 @@ struct Clause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Octal(u16),
-    /// Bits of `who`, operator, permission bits of one class (0..=7), `X`, and special bits.
-    Symbolic {
-        who: u16,
-        operator: u8,
+    /// Bits of the classes that are meant, special ones included, and what is done to them.
+    Symbolic(u16, Vec<Action>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Action {
+    /// `+`, `-` or `=`.
+    operator: u8,
+    bits: Bits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bits {
+    /// Of every class, before those that are not meant are taken away; `x` where `X` finds one.
+    Said {
         bits: u16,
         execute_if_any: bool,
-        special: u16,
     },
+    /// What the class has whose bits stand so far left.
+    CopyOf {
+        shift: u16,
+    },
+    Octal(u16),
 }
+
+const USER: u16 = 0o4700;
+const GROUP: u16 = 0o2070;
+const OTHERS: u16 = 0o1007;
+const ALL: u16 = 0o7777;
+const SET_IDS: u16 = 0o6000;
 
 impl ModeChange {
     /// Reads clauses. The error says what is wrong.
@@ -62,24 +91,45 @@ impl ModeChange {
     /// The permission bits after the change.
     pub fn apply(&self, mode: u16, is_directory: bool) -> u16 {
         let fits = |c: &&Clause| if is_directory { c.directories } else { c.others };
-        self.clauses.iter().filter(fits).fold(mode, |mode, clause| match clause.what {
-            Change::Octal(bits) => bits,
-            Change::Symbolic { who, operator, bits, execute_if_any, special } => {
-                let execute = execute_if_any && (is_directory || mode & 0o111 != 0);
-                let bits = bits | u16::from(execute);
-                let spread = (bits << 6 | bits << 3 | bits) & who | special;
-                match operator {
-                    b'+' => mode | spread,
-                    b'-' => mode & !spread,
-                    _ => {
-                        let set_id = (who & 0o100) << 5 | (who & 0o010) << 7;
-                        let sticky = if who == 0o777 { 0o1000 } else { 0 };
-                        mode & !(who | set_id | sticky) | spread
-                    }
-                }
+        self.clauses.iter().filter(fits).fold(mode, |mode, clause| match &clause.what {
+            Change::Octal(bits) => *bits,
+            Change::Symbolic(who, actions) => {
+                actions.iter().fold(mode, |mode, action| action.apply(*who, mode, is_directory))
             }
         })
     }
+}
+
+impl Action {
+    fn apply(self, who: u16, mode: u16, is_directory: bool) -> u16 {
+        let spread = |bits: u16| bits << 6 | bits << 3 | bits;
+        let bits = who
+            & match self.bits {
+                Bits::Said { bits, execute_if_any } => {
+                    let execute = execute_if_any && (is_directory || mode & 0o111 != 0);
+                    bits | spread(u16::from(execute))
+                }
+                Bits::CopyOf { shift } => spread(mode >> shift & 7),
+                Bits::Octal(bits) => bits,
+            };
+        match self.operator {
+            b'+' => mode | bits,
+            b'-' => mode & !bits,
+            _ => {
+                let said = match self.bits {
+                    Bits::Octal(_) => ALL,
+                    _ => bits,
+                };
+                let kept = if is_directory { SET_IDS & !said } else { 0 };
+                mode & (!who | kept) | bits
+            }
+        }
+    }
+}
+
+fn octal(digits: &str) -> Result<u16, String> {
+    let bits = u16::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL);
+    bits.ok_or_else(|| format!("{digits} is no octal mode up to 7777"))
 }
 
 fn clause(text: &str) -> Result<Clause, String> {
@@ -88,39 +138,64 @@ fn clause(text: &str) -> Result<Clause, String> {
         Some(b'F') => (false, true, &text[1..]),
         _ => (true, true, text),
     };
+    let made = |what| Ok(Clause { directories, others, what });
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
-        let bits = u16::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777);
-        let bits = bits.ok_or_else(|| format!("{rest} is no octal mode up to 7777"))?;
-        return Ok(Clause { directories, others, what: Change::Octal(bits) });
+        return made(Change::Octal(octal(rest)?));
     }
-    let at = rest.find(['+', '-', '=']);
+    let is_operator = |c| matches!(c, '+' | '-' | '=');
+    let at = rest.find(is_operator);
     let at = at.ok_or("a clause is octal or has one of + - =, as in u=rwX,go=rX or D0755,F0644")?;
     let mut who = 0;
     for c in rest[..at].chars() {
         who |= match c {
-            'u' => 0o700,
-            'g' => 0o070,
-            'o' => 0o007,
-            'a' => 0o777,
+            'u' => USER,
+            'g' => GROUP,
+            'o' => OTHERS,
+            'a' => ALL,
             c => return Err(format!("{c:?} is not one of u g o a")),
         };
     }
-    let who = if who == 0 { 0o777 } else { who };
-    let (mut bits, mut special, mut execute_if_any) = (0, 0, false);
-    for c in rest[at + 1..].chars() {
+    let is_all = who == 0;
+    let who = if is_all { ALL } else { who };
+    let mut actions = Vec::new();
+    let mut rest = &rest[at..];
+    while let Some(&operator) = rest.as_bytes().first() {
+        let end = rest[1..].find(is_operator).map_or(rest.len(), |end| end + 1);
+        let said = &rest[1..end];
+        rest = &rest[end..];
+        let bits = match said {
+            "u" => Bits::CopyOf { shift: 6 },
+            "g" => Bits::CopyOf { shift: 3 },
+            "o" => Bits::CopyOf { shift: 0 },
+            said if said.starts_with(|c: char| c.is_ascii_digit()) => {
+                if !is_all || !rest.is_empty() || !actions.is_empty() {
+                    return Err("octal digits stand alone behind + - =, as in +111".into());
+                }
+                Bits::Octal(octal(said)?)
+            }
+            said => letters(said)?,
+        };
+        actions.push(Action { operator, bits });
+    }
+    made(Change::Symbolic(who, actions))
+}
+
+/// What `rwxXst` mean.
+fn letters(said: &str) -> Result<Bits, String> {
+    let (mut bits, mut execute_if_any) = (0, false);
+    for c in said.chars() {
         match c {
-            'r' => bits |= 4,
-            'w' => bits |= 2,
-            'x' => bits |= 1,
+            'r' => bits |= 0o444,
+            'w' => bits |= 0o222,
+            'x' => bits |= 0o111,
             'X' => execute_if_any = true,
-            's' => special |= (who & 0o100) << 5 | (who & 0o010) << 7,
-            't' => special |= 0o1000,
-            c => return Err(format!("{c:?} is not one of r w x X s t")),
+            's' => bits |= SET_IDS,
+            't' => bits |= 0o1000,
+            'u' | 'g' | 'o' => return Err(format!("{c:?} copies a class and stands alone")),
+            c => return Err(format!("{c:?} is not one of r w x X s t, nor of u g o alone")),
         }
     }
-    let operator = rest.as_bytes()[at];
-    let what = Change::Symbolic { who, operator, bits, execute_if_any, special };
-    Ok(Clause { directories, others, what })
+    Ok(Bits::Said { bits, execute_if_any })
 }
 
 /// Owners and modes by path, read from a file.
@@ -277,15 +352,37 @@ mod tests {
             ("+x", 0o644, false, 0o755),
             ("u+s,g+s", 0o755, false, 0o6755),
             ("+t", 0o777, true, 0o1777),
-            ("a=rx", 0o7777, true, 0o555),
+            ("a=rx", 0o7777, true, 0o6555),
+            ("a=rx", 0o7777, false, 0o555),
             ("u=rw", 0o4755, false, 0o655),
+            ("u=g", 0o750, false, 0o550),
+            ("o=u", 0o750, false, 0o757),
+            ("g=u-x", 0o700, false, 0o760),
+            ("u+rw-x", 0o111, false, 0o611),
+            ("+-x", 0o755, false, 0o644),
+            ("u=", 0o755, false, 0o055),
+            ("a-x+X", 0o755, false, 0o644),
+            ("a-x+X", 0o755, true, 0o755),
+            ("u-s", 0o6755, false, 0o2755),
+            ("g=s", 0o4775, false, 0o6705),
+            ("u=rwxs,g=u", 0o000, false, 0o4770),
+            ("u=rwx", 0o6755, true, 0o6755),
+            ("u=rwxs", 0o2755, true, 0o6755),
+            ("ug-s", 0o6755, true, 0o755),
+            ("u+t", 0o755, true, 0o755),
+            ("o+t,o=rx", 0o755, true, 0o755),
+            ("=644", 0o4755, false, 0o644),
+            ("+111,-4", 0o644, false, 0o751),
+            ("=", 0o777, false, 0),
         ];
         for (text, mode, directory, result) in cases {
             let change = ModeChange::parse(text).unwrap();
             let got = change.apply(mode, directory);
             assert_eq!(got, result, "{text} on {mode:o}: {got:o}");
         }
-        for bad in ["", "D", "89", "10000", "u=q", "x+r", "rwx"] {
+        for bad in
+            ["", "D", "89", "10000", "u=q", "x+r", "rwx", "u=ug", "u=gx", "u+7", "+7-x", "u=ü"]
+        {
             assert!(ModeChange::parse(bad).is_err(), "{bad}");
         }
     }

@@ -70,7 +70,7 @@ impl Args {
         if let Some(dir) = &self.spool_dir {
             options = options.spool_dir(dir);
         }
-        let to = inner_path(&self.to);
+        let to = inner_path(&self.to)?;
         let (mut entries, mut data_bytes) = (0, 0);
         // Opened first: an image that cannot be changed is told before an archive is read.
         let change = Change::begin(&self.image, self.steps)?;

@@ -38,7 +38,7 @@ impl Args {
         let mut out = Out::new();
         let mut buffer = vec![0; PIECE];
         for path in &self.paths {
-            let path = inner_path(path);
+            let path = inner_path(path)?;
             let failed = |error| image.failure(&path, &error);
             let file = fs.open_file(as_path(&path)).map_err(failed)?;
             let mut at = 0;

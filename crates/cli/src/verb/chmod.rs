@@ -45,7 +45,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, self.steps)?;
         for path in &self.paths {
-            each(&change, &inner_path(path), self.recursive, &mut |path, is_dir| {
+            each(&change, &inner_path(path)?, self.recursive, &mut |path, is_dir| {
                 let mode = change.at(path, |fs| fs.metadata(as_path(path)))?.permissions();
                 let mode = Some(self.mode.apply(mode, is_dir));
                 let wish = SetAttributes { mode, ..SetAttributes::default() };

@@ -3,14 +3,18 @@
 use crate::change::{Change, Steps};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path};
-use extant::SetAttributes;
-use std::ffi::OsString;
+use extant::{Error, SetAttributes};
+use std::ffi::{OsStr, OsString};
+
+/// What a program may do that its user may not.
+const CAPABILITY: &str = "security.capability";
 
 /// Change owner and group of files in a volume.
 ///
 /// OWNER is USER, USER:GROUP, :GROUP or USER: (the user's own group); users and groups are numbers,
 /// or names that the volume's /etc/passwd and /etc/group know. Symbolic links that are named are
-/// followed unless told otherwise; -R passes over those it meets. All files are changed, or none.
+/// followed unless told otherwise; -R passes over those it meets. As with chown(2), files lose
+/// capabilities, set-user-ID and set-group-ID. All files are changed, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant chown root.img 1000:1000 /home/user
@@ -44,13 +48,22 @@ impl Args {
         let (uid, gid) = owner(&change, &self.owner)?;
         let wish = SetAttributes { uid, gid, ..SetAttributes::default() };
         for path in &self.paths {
-            let path = inner_path(path);
+            let path = inner_path(path)?;
             if self.no_dereference {
                 change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &wish))?;
                 continue;
             }
-            super::chmod::each(&change, &path, self.recursive, &mut |path, _| {
-                change.at(path, |fs| fs.set_attributes(as_path(path), &wish))
+            super::chmod::each(&change, &path, self.recursive, &mut |path, is_dir| {
+                let node = change.at(path, |fs| fs.node(as_path(path)))?;
+                // As chown(2) does; first, so that with --in-steps no new owner has them.
+                if !is_dir {
+                    let name = OsStr::new(CAPABILITY);
+                    match node.remove_xattr(name) {
+                        Ok(()) | Err(Error::NoAttribute) => {}
+                        Err(error) => return Err(change.failure(path, &error)),
+                    }
+                }
+                change.at(path, |_| node.set_attributes(&wish))
             })?;
         }
         change.finish()?;

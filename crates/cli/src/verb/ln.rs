@@ -43,10 +43,24 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
-        let mut link = inner_path(&self.link);
+        let mut link = inner_path(&self.link)?;
         let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());
         if is_dir && !self.no_target_directory {
             link = join(&link, split_last(self.target.as_bytes()).1);
+        }
+        let target = match self.symbolic {
+            true => Vec::new(),
+            false => inner_path(&self.target)?,
+        };
+        if !self.symbolic {
+            let there = change.look(&target)?;
+            if there.is_some_and(|there| there.is_dir()) {
+                let why = "is a directory: only a symbolic link (-s) can be another name of it";
+                return Err(change.refuse(&target, why));
+            }
+            if change.look(&link)?.is_some() && change.is_same_name(&target, &link)? {
+                return Err(change.refuse(&link, "is the name that is to be linked"));
+            }
         }
         if self.force && change.look(&link)?.is_some_and(|there| !there.is_dir()) {
             change.at(&link, |fs| fs.remove_file(as_path(&link)))?;
@@ -56,7 +70,6 @@ impl Args {
             let new = NewFile { uid, gid, ..NewFile::default() };
             change.at(&link, |fs| fs.symlink(&self.target, as_path(&link), &new).map(drop))?;
         } else {
-            let target = inner_path(&self.target);
             let wrong = match change.look(&target)? {
                 None => &target,
                 Some(_) => &link,

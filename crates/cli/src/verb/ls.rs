@@ -53,7 +53,7 @@ impl Args {
         let mut out = Out::new();
         let mut failed = false;
         for (n, path) in self.paths.iter().enumerate() {
-            let path = inner_path(path);
+            let path = inner_path(path)?;
             let follows = fs
                 .symlink_metadata(as_path(&path))
                 .map_err(|error| image.failure(&path, &error))?
@@ -98,7 +98,7 @@ fn real_path(fs: &Filesystem, image: &Image, mut path: Vec<u8>) -> Result<Vec<u8
                     true => target.to_vec(),
                     false => [&path[..=dir], target].concat(),
                 };
-                path = inner_path(std::ffi::OsStr::from_bytes(&joined));
+                path = inner_path(std::ffi::OsStr::from_bytes(&joined))?;
             }
             Err(extant::Error::Invalid(_)) => return Ok(path),
             Err(error) => return Err(image.failure(&path, &error)),

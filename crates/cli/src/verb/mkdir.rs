@@ -42,7 +42,7 @@ impl Args {
         let mode = self.mode.as_ref().map_or(0o755, |mode| mode.apply(0o755, true));
         let new = NewFile { mode, uid: self.owner.0, gid: self.owner.1, ..NewFile::default() };
         for path in &self.paths {
-            let path = inner_path(path);
+            let path = inner_path(path)?;
             change.at(&path, |fs| match self.parents {
                 true => fs.create_dir_all(as_path(&path), &new),
                 false => fs.create_dir(as_path(&path), &new).map(drop),

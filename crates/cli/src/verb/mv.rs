@@ -3,7 +3,7 @@
 use crate::change::{Change, Steps, split_last};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path, join};
-use extant::{Error, RenameFlags};
+use extant::{Error, InodeFlags, RenameFlags};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -44,32 +44,59 @@ impl Args {
         let Some((dest, sources)) = self.paths.split_last() else {
             return Err(Failure::new("no name was given"));
         };
+        if self.exchange && sources.len() > 1 {
+            return Err(Failure::new("--exchange takes two names"));
+        }
         let into_directory = dest.as_bytes().ends_with(b"/");
-        let dest = inner_path(dest);
-        let whole = self.no_target_directory || self.exchange;
-        let is_dir = !whole && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
-        if !is_dir && (sources.len() > 1 || into_directory) {
+        let dest = inner_path(dest)?;
+        let behind = change.look_behind(&dest)?;
+        let dest_is_dir = behind.is_some_and(|dest| dest.is_dir());
+        let is_dir = !self.no_target_directory && !self.exchange && dest_is_dir;
+        if !is_dir && sources.len() > 1 || !dest_is_dir && into_directory {
             return Err(change.failure(&dest, &Error::NotADirectory));
+        }
+        if dest == b"/" && !is_dir {
+            return Err(change.refuse(&dest, "the root directory cannot be renamed"));
+        }
+        for source in sources {
+            let source = change.named(source, "renamed")?;
+            let target = match is_dir {
+                true => join(&dest, split_last(&source).1),
+                false => dest.clone(),
+            };
+            self.rename(&change, &source, &target)?;
+        }
+        change.finish()?;
+        Ok(0)
+    }
+
+    fn rename(&self, change: &Change, source: &[u8], target: &[u8]) -> Result<(), Failure> {
+        let from = change.look(source)?;
+        let to = change.look(target)?;
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from.ino() == to.ino()
+        {
+            if change.is_same_name(source, target)? {
+                return Err(change.refuse(target, "is the name it has already"));
+            }
+            let dir = change.look_behind(split_last(source).0)?;
+            let folds = dir.is_some_and(|dir| dir.flags().contains(InodeFlags::CASEFOLD));
+            // Two names of one file: rename(2) would leave both. Where case is folded they may be
+            // one name in two spellings, which stays.
+            if !self.exchange && !self.no_clobber && !folds && from.links() > 1 {
+                return change.at(source, |fs| fs.remove_file(as_path(source)));
+            }
         }
         let flags = RenameFlags {
             no_replace: self.no_clobber,
             exchange: self.exchange,
             ..RenameFlags::REPLACE
         };
-        for source in sources {
-            let source = inner_path(source);
-            let target = match is_dir {
-                true => join(&dest, split_last(&source).1),
-                false => dest.clone(),
-            };
-            // Named after the target: what stands there is what usually is in the way.
-            let wrong = match change.look(&source)? {
-                None => &source,
-                Some(_) => &target,
-            };
-            change.at(wrong, |fs| fs.rename_with(as_path(&source), as_path(&target), flags))?;
-        }
-        change.finish()?;
-        Ok(0)
+        // Named after the target: what stands there is what usually is in the way.
+        let wrong = match from {
+            None => source,
+            Some(_) => target,
+        };
+        change.at(wrong, |fs| fs.rename_with(as_path(source), as_path(target), flags))
     }
 }

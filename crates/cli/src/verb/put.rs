@@ -69,7 +69,7 @@ impl Args {
             return Err(Failure::new("no file was given"));
         };
         let into_directory = dest.as_bytes().ends_with(b"/");
-        let dest = inner_path(dest);
+        let dest = inner_path(dest)?;
         let is_dir = !self.no_target_directory
             && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
         if !is_dir && (sources.len() > 1 || into_directory) {
@@ -141,8 +141,9 @@ impl Args {
         let wish = SetAttributes {
             // A write may have taken the set-ID bits away.
             mode: (fresh || self.mode.is_some()).then_some(new.mode),
-            uid: self.owner.map(|(uid, _)| uid),
-            gid: self.owner.map(|(_, gid)| gid),
+            // In a directory with set-group-ID a new file got that directory's group.
+            uid: (fresh || self.owner.is_some()).then_some(new.uid),
+            gid: (fresh || self.owner.is_some()).then_some(new.gid),
             mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
             ..SetAttributes::default()
         };

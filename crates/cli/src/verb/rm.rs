@@ -2,7 +2,7 @@
 
 use crate::change::{Change, Steps};
 use crate::failure::Failure;
-use crate::image::{as_path, inner_path};
+use crate::image::as_path;
 use extant::Error;
 use std::ffi::OsString;
 
@@ -40,7 +40,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, self.steps)?;
         for path in &self.paths {
-            let path = inner_path(path);
+            let path = change.named(path, "removed")?;
             let there = change.look(&path);
             match there? {
                 None if self.force => {}

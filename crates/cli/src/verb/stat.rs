@@ -48,7 +48,7 @@ impl Args {
         let mut out = Out::new();
         let mut failed = false;
         for path in &self.paths {
-            let path = inner_path(path);
+            let path = inner_path(path)?;
             let meta = fs
                 .symlink_metadata(as_path(&path))
                 .map_err(|error| image.failure(&path, &error))?;

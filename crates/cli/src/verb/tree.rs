@@ -44,7 +44,7 @@ impl Args {
         let image = Image::parse(&self.image)?;
         let fs = image.open()?;
         let mut out = Out::new();
-        let path = inner_path(&self.path);
+        let path = inner_path(&self.path)?;
         let depth = self.depth.unwrap_or(usize::MAX);
         let mut printer = Printer {
             args: &self,

@@ -97,7 +97,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
         let fs = image.open()?;
-        let path = inner_path(&self.path);
+        let path = inner_path(&self.path)?;
         let meta =
             fs.symlink_metadata(as_path(&path)).map_err(|error| image.failure(&path, &error))?;
         let to_stdout = self.dest.as_deref().is_some_and(|dest| dest.as_os_str() == "-");

@@ -12,7 +12,17 @@
 
 use super::Fault;
 use crate::entry::{Time, Xattr, is_storable_xattr};
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
 use std::collections::BTreeMap;
+
+/// Base64 with the usual alphabet; what is read may be padded or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// What extended headers say. A field that is `None` leaves the header's own.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +105,7 @@ impl Pax {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                     self.add_xattr(name.to_vec(), value.to_vec())?;
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-                    let value = base64(value).ok_or("is not base64")?;
+                    let value = BASE64.decode(value).map_err(|_| "is not base64")?;
                     self.add_xattr(percent_decoded(name), value)?;
                 } else if let Some(which) = key.strip_prefix(b"SCHILY.acl.") {
                     let name: &[u8] = match which {
@@ -201,32 +211,6 @@ fn time(value: &[u8]) -> Result<Option<Time>, Fault> {
     Ok(Some(time))
 }
 
-/// Base64 with the usual alphabet, padded or not.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let end = text.iter().position(|&b| b == b'=').unwrap_or(text.len());
-    if !text[end..].iter().all(|&b| b == b'=') || end % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(end / 4 * 3 + 2);
-    for group in text[..end].chunks(4) {
-        let mut bits = 0u32;
-        for &b in group {
-            let six = match b {
-                b'A'..=b'Z' => b - b'A',
-                b'a'..=b'z' => b - b'a' + 26,
-                b'0'..=b'9' => b - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(six);
-        }
-        bits <<= 6 * (4 - group.len());
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
-    }
-    Some(bytes)
-}
-
 /// `%41` is `A`; anything else stays.
 fn percent_decoded(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -297,8 +281,8 @@ mod tests {
         let mut pax = Pax::default();
         pax.set(b"LIBARCHIVE.xattr.user.a%20b", b"AP8K", &mut true).unwrap();
         assert_eq!(pax.xattr_list(), one);
-        assert_eq!(base64(b"AA").unwrap(), [0]);
-        assert_eq!(base64(b"AAE=").unwrap(), [0, 1]);
-        assert!(base64(b"A").is_none() && base64(b"A*==").is_none());
+        assert_eq!(BASE64.decode(b"AA").unwrap(), [0]);
+        assert_eq!(BASE64.decode(b"AAE=").unwrap(), [0, 1]);
+        assert!(BASE64.decode(b"A").is_err() && BASE64.decode(b"A*==").is_err());
     }
 }
