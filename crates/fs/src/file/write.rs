@@ -78,6 +78,11 @@ impl Volume {
         let mut start = None;
         let (mut done, mut len) = (0, content.len());
         while done < len {
+            let room = match self.make_room(len - done, how) {
+                Ok(room) => room,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
             let mut body = inode.write();
             if start.is_none() {
                 let (first, most) = self.begin_write(inode.ino, &mut body, place)?;
@@ -87,6 +92,7 @@ impl Volume {
             let pos = start.unwrap_or_default() + done as u64;
             let written = self.write_some(inode, &mut body, pos, content.part(done, len), how);
             drop(body);
+            drop(room);
             match written.and_then(|n| self.wrote(inode, pos, n, how).map(|()| n)) {
                 Ok(n) => done += n,
                 // What was written counts; who goes on meets the error.

@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads that write back, each another file at a time. Two: while one file's last bytes are on
-/// their way, or its blocks are found, the device is busy with another's.
-const THREADS: usize = 2;
+/// Threads that write back, each another file at a time: while one file's last bytes are on their way,
+/// or its blocks are found, the device is busy with others'. With 32 writers that have 1 MiB dirty
+/// each, a device of 1 GB/s and 0.1 ms was 80 to 90 % busy with one thread, 75 to 90 % with two (a
+/// thread that wakes late leaves it idle) and 99 % with four; with few writers all are alike.
+const THREADS: usize = 4;
 /// A visit to a file takes the device about this long,
 const VISIT_TIME: f64 = 0.1;
 /// but is no smaller or larger than this many bytes,
