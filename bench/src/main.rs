@@ -14,9 +14,11 @@ mod build;
 mod crc;
 mod fallocate;
 mod metadata;
+mod overwrite;
 mod process;
 mod published;
 mod report;
+mod rig;
 
 use std::fs;
 use std::io::Write;
@@ -56,6 +58,8 @@ enum Verb {
     Fallocate(fallocate::Plan),
     /// Names made, looked up and removed: against the kernel
     Metadata(metadata::Plan),
+    /// Small writes over cached bytes, by folio size: against the kernel's ext4, XFS and tmpfs
+    Overwrite(overwrite::Plan),
     /// Every bench, one after the other
     All,
 }
@@ -71,11 +75,14 @@ impl Verb {
             Verb::Fallocate(plan) => vec![fallocate::measure(plan)?],
             Verb::Metadata(plan) if quick => vec![metadata::measure(&plan.clone().quick())?],
             Verb::Metadata(plan) => vec![metadata::measure(plan)?],
+            Verb::Overwrite(plan) if quick => vec![overwrite::measure(&plan.clone().quick())?],
+            Verb::Overwrite(plan) => vec![overwrite::measure(plan)?],
             Verb::All => {
                 let mut reports = Verb::Crc.run(quick)?;
                 reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fallocate(fallocate::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
                 reports
             }
         })

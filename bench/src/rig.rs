@@ -1,0 +1,152 @@
+//! What benches stand on: a directory that is removed, volumes that the kernel mounts, processors.
+//!
+//! ```text
+//!   Scratch ── image ── loop device ── mount      each undone when it is dropped, the last made first
+//! ```
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// A directory for one run, removed with all in it, also when the bench fails.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes the directory in `parent`.
+    pub(crate) fn new(parent: &Path, bench: &str) -> Result<Scratch> {
+        let dir = parent.join(format!("extant-{bench}-{}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Scratch(fs::canonicalize(dir)?))
+    }
+
+    /// A path in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether the bench may mount.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+/// A volume that the kernel has mounted.
+pub(crate) struct Mount {
+    dir: PathBuf,
+    /// Behind the mount; detached after it.
+    _device: Option<LoopDevice>,
+}
+
+impl Mount {
+    /// Mounts an image by a loop device, which opens it with `O_DIRECT` if `direct`.
+    ///
+    /// Errors: when `losetup` or `mount` refuse, in their words.
+    pub(crate) fn image(image: &Path, dir: &Path, kind: &str, direct: bool) -> Result<Mount> {
+        let device = LoopDevice::attach(image, direct)?;
+        let from = device.0.clone();
+        Mount::new(&from, dir, kind, "noatime", Some(device))
+    }
+
+    /// A filesystem in memory, with large folios for large writes as disk filesystems have them.
+    pub(crate) fn tmpfs(dir: &Path, bytes: u64) -> Result<Mount> {
+        Mount::new(
+            Path::new("tmpfs"),
+            dir,
+            "tmpfs",
+            &format!("noatime,huge=always,size={bytes}"),
+            None,
+        )
+    }
+
+    fn new(
+        from: &Path,
+        dir: &Path,
+        kind: &str,
+        options: &str,
+        device: Option<LoopDevice>,
+    ) -> Result<Mount> {
+        fs::create_dir_all(dir)?;
+        let mut mount = Command::new("mount");
+        run(mount.args(["-t", kind, "-o", options]).arg(from).arg(dir))?;
+        Ok(Mount { dir: dir.to_path_buf(), _device: device })
+    }
+
+    /// A path in the volume.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Something may still look at a fresh mount.
+        for _ in 0..50 {
+            if run(Command::new("umount").arg(&self.dir)).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        eprintln!("extant-bench: cannot unmount {}", self.dir.display());
+    }
+}
+
+/// An attached loop device, by its path.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn attach(image: &Path, direct: bool) -> Result<LoopDevice> {
+        let direct = format!("--direct-io={}", if direct { "on" } else { "off" });
+        let mut losetup = Command::new("losetup");
+        let path = run(losetup.args(["--find", "--show", &direct]).arg(image))?;
+        Ok(LoopDevice(path.trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("losetup").arg("--detach").arg(&self.0)) {
+            eprintln!("extant-bench: {error:#}");
+        }
+    }
+}
+
+/// Runs a command to its end; what it says.
+///
+/// Errors: when it cannot be started or fails, with its own words.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command.output().with_context(|| format!("cannot run {name}"))?;
+    if !done.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Keeps the calling thread on the `n`-th processor, counted round; threads it starts inherit that.
+pub(crate) fn pin(n: usize) {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut set = CpuSet::new();
+    set.set(n % count);
+    // A wish: figures are the same, only less steady.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// What else the machine does, in words.
+pub(crate) fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    match text.split(' ').next() {
+        Some(load) if !load.is_empty() => format!("load average at the start: {load}"),
+        _ => "load average unknown".to_string(),
+    }
+}
