@@ -81,7 +81,7 @@ pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::time::Timestamp;
-pub use extant_pagecache::{CacheStats, DontCachePolicy, Use as CacheUse};
+pub use extant_pagecache::{CacheStats, DontCachePolicy, FolioMut, FolioRef, Use as CacheUse};
 pub use file::{FallocateMode, File, FileExtent};
 pub use filesystem::Filesystem;
 pub use metadata::{Metadata, system_time};

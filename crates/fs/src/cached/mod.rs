@@ -17,6 +17,7 @@
 //! written to them without the inode's. What changes map or kind of storage settles the file first and then
 //! works on the device.
 
+mod borrow;
 pub(crate) mod delayed;
 mod fill;
 mod read;

@@ -27,6 +27,7 @@ pub use allocate::FallocateMode;
 use crate::attributes::SetAttributes;
 use crate::file::content::Content;
 use crate::file::write::Place;
+use crate::inode::Inode;
 use crate::map::{LOGICAL_END, Target};
 use crate::metadata::Metadata;
 use crate::names::hold::InodeHold;
@@ -107,14 +108,18 @@ impl File {
         self.opened.drop_behind.store(dont_cache, Ordering::Relaxed);
     }
 
-    fn cache_use(&self) -> CacheUse {
+    pub(crate) fn cache_use(&self) -> CacheUse {
         match self.opened.drop_behind.load(Ordering::Relaxed) {
             true => CacheUse::DropBehind,
             false => CacheUse::Keep,
         }
     }
 
-    fn volume(&self) -> &Volume {
+    pub(crate) fn held(&self) -> &Inode {
+        &self.inode
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
         self.inode.fs().volume()
     }
 

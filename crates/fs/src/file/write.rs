@@ -93,11 +93,18 @@ impl Volume {
             let written = self.write_some(inode, &mut body, pos, content.part(done, len), how);
             drop(body);
             drop(room);
-            match written.and_then(|n| self.wrote(inode, pos, n, how).map(|()| n)) {
-                Ok(n) => done += n,
+            let n = match written {
+                Ok(n) => n,
                 // What was written counts; who goes on meets the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
+            };
+            done += n;
+            match self.wrote(inode, pos, n, how) {
+                Ok(()) => {}
+                // Too much waits for a device that fails: nobody is to add to it unawares.
+                Err(error) if done == n => return Err(error),
+                Err(_) => break,
             }
         }
         Ok(done)

@@ -1,0 +1,79 @@
+//! Folios lent to embedders: bytes of a file in place, without a copy.
+
+use super::fill::FromDevice;
+use crate::file::File;
+use crate::file::write::{block_behind, block_of, check_writable_file};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_pagecache::{FolioMut, FolioRef, Use};
+use std::ops::Range;
+
+const NOT_CACHED: Error = Error::NotSupported("lending bytes of a file that is not cached");
+
+impl File {
+    /// Lends the cached bytes around `offset`, up to the file's end, to be read in place: between 4 KiB and 2 MiB,
+    /// as they lie in the cache. Nobody writes to them meanwhile; the thread that holds them makes no other call to
+    /// the volume.
+    ///
+    /// Errors: `Invalid` at or past the end; `NotSupported` without a page cache, and for content that does not go
+    /// through it (in the inode, through the journal, encrypted); as [`File::read_at`]. Locks: takes `Inode`
+    /// (shared), then keeps `Folio`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let fs = extant::Filesystem::open("disk.img")?;
+    /// let file = fs.open_file("/usr/bin/env")?;
+    /// let start = file.borrow(0)?;
+    /// println!("{} bytes, the first ones {:?}", start.len(), &start[..4]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn borrow(&self, offset: u64) -> Result<FolioRef<'_>> {
+        self.volume().noting(|| self.volume().borrow_folio(self.held(), offset, self.cache_use()))
+    }
+
+    /// Lends `range`, which lies before the file's end and within one folio, to be changed in place: as if it were
+    /// written when it is given back. Nobody else reads or writes the folio meanwhile; the thread that holds it makes no
+    /// other call to the volume.
+    ///
+    /// Errors: as [`File::borrow`]; `Invalid` for a range that is empty or in several folios (a multiple of
+    /// 2 MiB is the only border that always is one); as [`File::write_at`]. Locks: takes `Write`, `Inode`, then
+    /// keeps `Folio`.
+    pub fn borrow_mut(&self, range: Range<u64>) -> Result<FolioMut<'_>> {
+        self.volume().noting(|| self.volume().borrow_folio_mut(self.held(), range.clone()))
+    }
+}
+
+impl Volume {
+    fn borrow_folio<'a>(&self, inode: &'a Inode, offset: u64, how: Use) -> Result<FolioRef<'a>> {
+        let body = inode.read();
+        let cached = self.cached(inode, &body).ok_or(NOT_CACHED)?;
+        let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
+        cached.pages.borrow(offset, how, &fill)
+    }
+
+    fn borrow_folio_mut<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<FolioMut<'a>> {
+        self.check_writable()?;
+        let _writing = inode.writing.lock();
+        let mut body = inode.write();
+        check_writable_file(&body)?;
+        if body.flags.contains(extant_ondisk::inode::InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        self.drop_capability(inode.ino, &mut body)?;
+        let cached = self.cached(inode, &body).ok_or(NOT_CACHED)?;
+        body.cached.get_or_insert_with(|| cached.clone());
+        if range.is_empty() || range.end > body.size {
+            return Err(Error::Invalid("a range that is empty or past the file's end"));
+        }
+        let size = self.block_size();
+        let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
+        self.with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
+        let now = self.environment.now();
+        (body.mtime, body.ctime) = (now, now);
+        body.times_changed = true;
+        let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
+        cached.pages.borrow_mut(range, &fill)
+    }
+}
