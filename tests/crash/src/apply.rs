@@ -1,9 +1,9 @@
 //! Does an operation to an open volume, as a program would.
 
 use crate::make::Make;
-use crate::op::{FLAGS, Falloc, Op, RenameHow, Special};
+use crate::op::{FLAGS, Op, RenameHow, Special};
 use extant::{
-    DeviceNumber, Error, FallocateMode, FileKind, Filesystem, NewFile, Node, RenameFlags, Result,
+    DeviceNumber, Error, FileKind, Filesystem, NewFile, Node, RenameFlags, Result,
     SetAttributes, XattrMode,
 };
 use extant_blockdev::MemoryDevice;
@@ -78,16 +78,7 @@ impl Applier {
             }
             Op::Truncate { path, len } => fs.open_file(path)?.set_len(*len),
             Op::Fallocate { path, mode, at, len } => {
-                let mode = match mode {
-                    Falloc::Allocate => FallocateMode::Allocate,
-                    Falloc::KeepSize => FallocateMode::KeepSize,
-                    Falloc::ZeroRange => FallocateMode::ZeroRange,
-                    Falloc::ZeroRangeKeepSize => FallocateMode::ZeroRangeKeepSize,
-                    Falloc::PunchHole => FallocateMode::PunchHole,
-                    Falloc::Collapse => FallocateMode::Collapse,
-                    Falloc::Insert => FallocateMode::Insert,
-                };
-                fs.open_file(path)?.allocate(mode, *at, *len)
+                fs.open_file(path)?.allocate(mode.library_mode(), *at, *len)
             }
             Op::SetXattr { path, name, len } => {
                 fs.set_xattr(path, name, &stamp(n, 0, *len), XattrMode::Any)
@@ -124,6 +115,12 @@ impl Applier {
                 Ok(())
             }
             Op::Release { path } => self.held.remove(path).map(drop).ok_or(Error::NotFound),
+            // Here every operation opens the file and closes it.
+            Op::Close { .. } | Op::DontCache { .. } => Ok(()),
+            Op::Read { path, at, len } => {
+                fs.open_file(path)?.read_at(*at, &mut vec![0; *len as usize]).map(drop)
+            }
+            Op::WriteBack { path, at, len } => fs.open_file(path)?.write_back(*at, *len),
             Op::Fsync { path } => fs.node_nofollow(path)?.sync_all(),
             Op::Fdatasync { path } => fs.node_nofollow(path)?.sync_data(),
             Op::Sync => fs.sync(),

@@ -248,7 +248,8 @@ impl Explorer {
             make: *make,
             seed: self.seed,
             depth: self.budget.depth,
-            at: state.map(|state| (state.cut, state.index)),
+            // The next run through the page cache has another log.
+            at: state.filter(|_| !make.is_cached()).map(|state| (state.cut, state.index)),
             workload: workload.clone(),
         };
         Box::new(Failure {
@@ -318,6 +319,10 @@ impl Case<'_> {
         let mut judge = || {
             let recovered = self.recovered(state, tally)?;
             for history in self.histories {
+                if let Some(contents) = &history.contents {
+                    contents.judge(history, &recovered.view, (state.cut, state.completed))?;
+                    continue;
+                }
                 let bounds = history.bounds(state.cut, state.completed);
                 history.judge(&recovered.view.below(&history.root), &bounds)?;
             }

@@ -8,6 +8,7 @@
 //!               begin   end
 //! ```
 
+use crate::buffered::Contents;
 use crate::op::Op;
 use crate::view::View;
 use extant_blockdev::{MemoryDevice, Op as DeviceOp};
@@ -54,7 +55,7 @@ pub struct History {
     pub log: Arc<[DeviceOp]>,
     /// The operations in order; the last may be the volume's closing.
     pub steps: Vec<Step>,
-    /// One more than there are steps.
+    /// One more than there are steps; none where `contents` is.
     pub views: Vec<Arc<View>>,
     /// The directory that this run kept to; `/` for the whole volume.
     pub root: String,
@@ -64,6 +65,8 @@ pub struct History {
     pub whole_writes: bool,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
+    /// What files held, where they went through the page cache.
+    pub contents: Option<Contents>,
 }
 
 impl History {

@@ -7,12 +7,14 @@
 //!                                  │
 //!                   oracle · checker · recovery cut again · e2fsck · Linux in user mode
 //! ```
+//! Where files go through the page cache, [`buffered`] stands in for the views and their oracle.
 //! `EXTANT_CRASH_REPLAY` with what a failure printed runs that state alone (test program `replay`).
 //! `EXTANT_SEED` draws other states and other random workloads; `EXTANT_SOAK` takes many more.
 #![forbid(unsafe_code)]
 
 pub mod alone;
 pub mod apply;
+pub mod buffered;
 pub mod explorer;
 pub mod external;
 pub mod failure;

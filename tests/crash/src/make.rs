@@ -8,7 +8,9 @@ use crate::external::{self, FlushPart, Part};
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
-use extant::{BlockSize, DataMode, Environment, OpenOptions, Result, Timestamp};
+use extant::{
+    BlockSize, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
+};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::collections::HashMap;
@@ -33,8 +35,20 @@ pub struct Make {
     /// less (F6), the engine keeps it all.
     data_mode: DataMode,
     prepared: Prepared,
+    /// How bytes go through the page cache; `None`: they do not.
+    page_cache: Option<Through>,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
+}
+
+/// How the bytes of files go through the page cache.
+#[derive(Clone, Copy, Debug)]
+struct Through {
+    /// KiB of memory: so few that writers wait and folios leave.
+    kib: u64,
+    /// What becomes of bytes that shall not stay, and whether none shall.
+    policy: DontCachePolicy,
+    drop_behind: bool,
 }
 
 /// A volume and its journal.
@@ -54,6 +68,7 @@ const PLAIN: Make = Make {
     journal_mib: 0,
     data_mode: DataMode::Ordered,
     prepared: Prepared::Empty,
+    page_cache: None,
     one_transaction: false,
 };
 
@@ -110,10 +125,68 @@ pub const MAKES: &[Make] = &[
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
+const SMALL: Option<Through> =
+    Some(Through { kib: 256, policy: DontCachePolicy::Flusher, drop_behind: false });
+const LARGER: Option<Through> =
+    Some(Through { kib: 1024, policy: DontCachePolicy::Flusher, drop_behind: false });
+
+const fn dropped(policy: DontCachePolicy) -> Option<Through> {
+    Some(Through { kib: 512, policy, drop_behind: true })
+}
+
+/// Kinds whose files go through the page cache.
+pub const CACHED: &[Make] = &[
+    Make { name: "cache_4k", page_cache: SMALL, ..PLAIN },
+    Make { name: "cache_1k", page_cache: LARGER, mib: 16, block_bytes: 1024, ..PLAIN },
+    Make { name: "cache_64k", page_cache: LARGER, mib: 128, block_bytes: 65536, ..PLAIN },
+    Make { name: "cache_bigalloc", page_cache: SMALL, features: "bigalloc", mib: 32, ..PLAIN },
+    Make {
+        name: "cache_block_map",
+        page_cache: SMALL,
+        features: "^extent,^64bit,^metadata_csum",
+        mib: 16,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "cache_inline", page_cache: SMALL, features: "inline_data", ..PLAIN },
+    Make { name: "cache_quota", page_cache: LARGER, features: "quota,project", ..PLAIN },
+    Make {
+        name: "cache_data_writeback",
+        page_cache: SMALL,
+        data_mode: DataMode::Writeback,
+        mib: 16,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make {
+        name: "cache_data_journal",
+        page_cache: SMALL,
+        data_mode: DataMode::Journal,
+        mib: 16,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "drop_flusher", page_cache: dropped(DontCachePolicy::Flusher), ..PLAIN },
+    Make { name: "drop_inline", page_cache: dropped(DontCachePolicy::Inline), ..PLAIN },
+    Make {
+        name: "drop_rate_limited",
+        page_cache: dropped(DontCachePolicy::RateLimited),
+        mib: 16,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+];
+
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        MAKES.iter().find(|make| make.name == name).copied()
+        MAKES.iter().chain(CACHED).find(|make| make.name == name).copied()
+    }
+
+    /// Whether files go through the page cache. The log of a run then differs from run to run: threads write
+    /// back.
+    pub fn is_cached(&self) -> bool {
+        self.page_cache.is_some()
     }
 
     /// Bytes of a block.
@@ -194,6 +267,11 @@ impl Make {
         }
         options.data_mode(self.data_mode);
         options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
+        options.page_cache_bytes(0);
+        if let Some(Through { kib, policy, drop_behind }) = self.page_cache {
+            options.page_cache_bytes(kib << 10).dont_cache_cap_bytes(kib << 8);
+            options.dont_cache_policy(policy).dont_cache(drop_behind);
+        }
         options
     }
 }

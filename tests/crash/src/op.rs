@@ -5,7 +5,7 @@
 //!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
 //! ```
 
-use extant::InodeFlags;
+use extant::{FallocateMode, InodeFlags};
 use std::fmt;
 
 /// How a rename treats what it meets.
@@ -45,6 +45,19 @@ impl Falloc {
         (Falloc::Collapse, "FALLOC_FL_COLLAPSE_RANGE"),
         (Falloc::Insert, "FALLOC_FL_INSERT_RANGE"),
     ];
+
+    /// As the library calls it.
+    pub fn library_mode(self) -> FallocateMode {
+        match self {
+            Falloc::Allocate => FallocateMode::Allocate,
+            Falloc::KeepSize => FallocateMode::KeepSize,
+            Falloc::ZeroRange => FallocateMode::ZeroRange,
+            Falloc::ZeroRangeKeepSize => FallocateMode::ZeroRangeKeepSize,
+            Falloc::PunchHole => FallocateMode::PunchHole,
+            Falloc::Collapse => FallocateMode::Collapse,
+            Falloc::Insert => FallocateMode::Insert,
+        }
+    }
 
     fn flags(self) -> &'static str {
         let found = Falloc::ALL.iter().find(|(mode, _)| *mode == self);
@@ -205,6 +218,28 @@ pub enum Op {
     Release {
         path: String,
     },
+    /// Closes the file, which operations on its content opened and keep open where they go through the
+    /// page cache.
+    Close {
+        path: String,
+    },
+    /// Whether bytes of the open file leave the page cache soon.
+    DontCache {
+        path: String,
+        on: bool,
+    },
+    /// Reads, and compares with what is wanted where that is known.
+    Read {
+        path: String,
+        at: u64,
+        len: u64,
+    },
+    /// Brings dirty bytes to the device, without a flush.
+    WriteBack {
+        path: String,
+        at: u64,
+        len: u64,
+    },
     Fsync {
         path: String,
     },
@@ -258,6 +293,10 @@ impl Op {
             | Op::SetAcl { path, .. }
             | Op::Hold { path }
             | Op::Release { path }
+            | Op::Close { path }
+            | Op::DontCache { path, .. }
+            | Op::Read { path, .. }
+            | Op::WriteBack { path, .. }
             | Op::Fsync { path }
             | Op::Fdatasync { path } => below(path),
         }
@@ -321,6 +360,10 @@ impl fmt::Display for Op {
             Op::Fill { path, dir, count } => write!(f, "fill {path} {dir} {count}"),
             Op::Hold { path } => write!(f, "hold {path}"),
             Op::Release { path } => write!(f, "release {path}"),
+            Op::Close { path } => write!(f, "shut {path}"),
+            Op::DontCache { path, on } => write!(f, "dontcache {path} {}", u8::from(*on)),
+            Op::Read { path, at, len } => write!(f, "read {path} {at} {len}"),
+            Op::WriteBack { path, at, len } => write!(f, "writeback {path} {at} {len}"),
             Op::Fsync { path } => write!(f, "fsync {path}"),
             Op::Fdatasync { path } => write!(f, "fdatasync {path}"),
             Op::Sync => write!(f, "sync"),

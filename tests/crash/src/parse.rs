@@ -101,6 +101,10 @@ fn op(verb: &str, args: &[&str]) -> Result<Option<Op>, String> {
         "fill" => Op::Fill { path: path(0)?, dir: path(1)?, count: number(2)? },
         "hold" => Op::Hold { path: path(0)? },
         "release" => Op::Release { path: path(0)? },
+        "shut" => Op::Close { path: path(0)? },
+        "dontcache" => Op::DontCache { path: path(0)?, on: number(1)? != 0 },
+        "read" => Op::Read { path: path(0)?, at: number(1)?, len: number(2)? },
+        "writeback" => Op::WriteBack { path: path(0)?, at: number(1)?, len: number(2)? },
         "fsync" => Op::Fsync { path: path(0)? },
         "fdatasync" => Op::Fdatasync { path: path(0)? },
         "sync" => Op::Sync,
@@ -157,7 +161,7 @@ mod tests {
                     removexattr /d user.x ; chown /d 1 2 ; utimes /d ; chattr /d +A ; hold /d ; \
                     release /d ; fdatasync /d ; sync ; symlink target /s ; chmod /d 0600 ; \
                     chattr /d -j ; chproj /d 7 ; setfacl /d default ; setfacl /d access ; \
-                    fill /f /d 300";
+                    fill /f /d 300 ; shut /d ; dontcache /d 1 ; read /d 3 4 ; writeback /d 0 9";
         let first = ops(text).unwrap();
         let shown = first.iter().map(Op::to_string).collect::<Vec<_>>().join(" ; ");
         assert_eq!(ops(&shown).unwrap(), first);

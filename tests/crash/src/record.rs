@@ -10,6 +10,7 @@
 //! timer: the same workload makes the same log, byte by byte.
 
 use crate::apply::Applier;
+use crate::buffered;
 use crate::history::{History, Step};
 use crate::make::{Make, run_time};
 use crate::op::Op;
@@ -48,6 +49,10 @@ pub fn record_over(
     workload: &Workload,
     over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
 ) -> Result<History, String> {
+    if make.is_cached() {
+        let run = Run::open(make, with_marker(make)?, None, over)?;
+        return run.buffered(make, workload);
+    }
     let run = Run::open(make, make.base(), None, over)?;
     run.alone(make, workload)
 }
@@ -99,6 +104,14 @@ fn with_directories(make: &Make, paths: &[String]) -> Result<MemoryDevice, Strin
     Ok(run.recorder.inner().clone())
 }
 
+/// A volume with the marker of runs through the page cache.
+fn with_marker(make: &Make) -> Result<MemoryDevice, String> {
+    let run = Run::open(make, make.base(), None, |volume| volume)?;
+    buffered::Run::prepare(&run.fs).map_err(|e| format!("the marker: {e}"))?;
+    run.fs.close().map_err(|e| format!("close: {e}"))?;
+    Ok(run.recorder.inner().clone())
+}
+
 /// A volume that is open on a recorder.
 struct Run {
     base: MemoryDevice,
@@ -137,6 +150,30 @@ impl Run {
         Ok(self.close(make, vec![recorded])?.remove(0))
     }
 
+    /// Does a workload through the page cache and closes the volume.
+    fn buffered(self, make: &Make, workload: &Workload) -> Result<History, String> {
+        let mut run = buffered::Run::new(self.fs.clone());
+        let mut steps = Vec::new();
+        for (n, op) in workload.ops.iter().enumerate() {
+            self.clock.0.store(n + 1, Ordering::Relaxed);
+            let begin = self.recorder.position();
+            let refused = run.step(n, op, |error| {
+                // The volume has room for all.
+                is_answer(error) && !matches!(error, Error::NoSpace)
+            })?;
+            let end = self.recorder.position();
+            steps.push(Step { op: op.clone(), begin, end, refused });
+            run.mark(n).map_err(|e| format!("the marker: {e}"))?;
+        }
+        run.compare().map_err(|e| format!("before closing: {e}"))?;
+        let contents = run.end();
+        let views = Vec::new();
+        let recorded = Recorded { root: "/".to_owned(), steps, views };
+        let mut history = self.close(make, vec![recorded])?.remove(0);
+        history.contents = Some(contents);
+        Ok(history)
+    }
+
     /// Closes the volume; the closing is the last step of every track.
     fn close(self, make: &Make, tracks: Vec<Recorded>) -> Result<Vec<History>, String> {
         let begin = self.recorder.position();
@@ -156,6 +193,7 @@ impl Run {
                 block_bytes: make.block_bytes(),
                 whole_writes: make.journals_data(),
                 one_transaction: make.one_transaction,
+                contents: None,
             }
         };
         Ok(tracks.into_iter().map(history).collect())

@@ -1,0 +1,103 @@
+//! Random workloads on the bytes of a few files: a seed decides every operation.
+
+use crate::op::{Falloc, Op, RenameHow};
+use crate::workload::Workload;
+use extant_testkit::rng::Rng;
+
+const NAMES: [&str; 5] = ["/a", "/b", "/c", "/d", "/e"];
+const SIZES: [u64; 9] = [1, 100, 512, 1000, 4096, 5000, 16_384, 70_000, 200_000];
+
+/// The workload of a seed, with about `len` operations.
+pub fn workload(seed: u64, len: usize) -> Workload {
+    let mut draw = Draw { rng: Rng::new(seed ^ 0xb0ff), sync_every: 5 };
+    draw.sync_every = [4, 9, 20][draw.rng.below(3)];
+    let mut ops = Vec::new();
+    for path in &NAMES[..3] {
+        ops.push(Op::Create { path: (*path).to_owned(), mode: 0o644 });
+    }
+    while ops.len() < len {
+        match draw.rng.below(draw.sync_every) {
+            0 => ops.push(draw.sync()),
+            _ => draw.some(&mut ops),
+        }
+    }
+    Workload { name: format!("buffered/{seed}"), ops }
+}
+
+struct Draw {
+    rng: Rng,
+    sync_every: usize,
+}
+
+impl Draw {
+    fn some(&mut self, ops: &mut Vec<Op>) {
+        let path = self.path();
+        let (at, len) = (self.offset(), self.size());
+        match self.rng.below(60) {
+            0..18 => ops.push(Op::Write { path, at, len }),
+            18..29 => ops.push(Op::Append { path, len }),
+            29..34 => ops.push(Op::Truncate { path, len: at }),
+            34..41 => ops.push(self.fallocate(path)),
+            41..44 => ops.push(Op::Read { path, at, len }),
+            44..47 => ops.push(Op::WriteBack { path, at: at / 2, len: 2 * len }),
+            47..49 => ops.push(Op::DontCache { path, on: self.rng.below(2) == 0 }),
+            49..51 => ops.push(Op::Close { path }),
+            51..53 => ops.push(Op::Create { path, mode: 0o644 }),
+            53..54 => ops.push(Op::Unlink { path }),
+            54..57 => self.replace(path, ops),
+            _ => self.rewrite(path, ops),
+        }
+    }
+
+    /// A new file takes the name of an old one.
+    fn replace(&mut self, to: String, ops: &mut Vec<Op>) {
+        let from = "/new".to_owned();
+        ops.push(Op::Create { path: from.clone(), mode: 0o644 });
+        for _ in 0..self.rng.below(3) {
+            ops.push(Op::Append { path: from.clone(), len: self.size() });
+        }
+        ops.push(Op::Rename { from, to, how: RenameHow::Replace });
+    }
+
+    /// A file is emptied, written and closed.
+    fn rewrite(&mut self, path: String, ops: &mut Vec<Op>) {
+        ops.push(Op::Truncate { path: path.clone(), len: 0 });
+        ops.push(Op::Write { path: path.clone(), at: 0, len: self.size() });
+        ops.push(Op::Close { path });
+    }
+
+    fn fallocate(&mut self, path: String) -> Op {
+        let mode = Falloc::ALL[self.rng.below(7)].0;
+        let (mut at, mut len) = (self.offset(), self.size());
+        if matches!(mode, Falloc::Collapse | Falloc::Insert) {
+            // Whole blocks and clusters, or the answer is always an errno.
+            (at, len) = (at >> 16 << 16, 1 << 16);
+        }
+        Op::Fallocate { path, mode, at, len }
+    }
+
+    fn sync(&mut self) -> Op {
+        match self.rng.below(7) {
+            0 => Op::Sync,
+            1..3 => Op::Fdatasync { path: self.path() },
+            _ => Op::Fsync { path: self.path() },
+        }
+    }
+
+    fn path(&mut self) -> String {
+        let most = [2, NAMES.len()][self.rng.below(2)];
+        NAMES[self.rng.below(most)].to_owned()
+    }
+
+    fn size(&mut self) -> u64 {
+        SIZES[self.rng.below(SIZES.len())]
+    }
+
+    fn offset(&mut self) -> u64 {
+        match self.rng.below(4) {
+            0 => 0,
+            1 => self.rng.below(300_000) as u64,
+            _ => SIZES[self.rng.below(SIZES.len())] * self.rng.below(3) as u64,
+        }
+    }
+}

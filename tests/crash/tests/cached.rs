@@ -1,0 +1,21 @@
+//! Files through the page cache: what was synced is there, and of what was not each sector is old, new or zero;
+//! no size shows what was not brought there.
+
+use extant_crash_tests::buffered::workload;
+use extant_crash_tests::explorer::{Budget, Depth, Explorer};
+use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::make::CACHED;
+use extant_testkit::require;
+
+const DEPTH: Depth = Depth { exhaustive: 2, samples: 6, torn: 1 };
+
+#[test]
+fn bytes_that_were_synced_are_there_and_none_are_stale() {
+    require!(E2fsprogs, Uml);
+    let budget = Budget { depth: DEPTH, states: 100, cut_recoveries: (1, 4), e2fsck: 2, linux: 1 };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..3 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
+    let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50)));
+    let cases: Vec<_> = CACHED.iter().copied().flat_map(on).collect();
+    explore_all("cached", &explorer, &cases);
+}
