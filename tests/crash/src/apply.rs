@@ -3,8 +3,8 @@
 use crate::make::Make;
 use crate::op::{FLAGS, Op, RenameHow, Special};
 use extant::{
-    DeviceNumber, Error, FileKind, Filesystem, NewFile, Node, RenameFlags, Result,
-    SetAttributes, XattrMode,
+    DeviceNumber, Error, FileKind, Filesystem, NewFile, Node, RenameFlags, Result, SetAttributes,
+    XattrMode,
 };
 use extant_blockdev::MemoryDevice;
 use std::collections::HashMap;

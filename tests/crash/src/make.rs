@@ -8,9 +8,7 @@ use crate::external::{self, FlushPart, Part};
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
-use extant::{
-    BlockSize, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
-};
+use extant::{BlockSize, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::collections::HashMap;

@@ -12,9 +12,9 @@ const DEPTH: Depth = Depth { exhaustive: 2, samples: 6, torn: 1 };
 #[test]
 fn bytes_that_were_synced_are_there_and_none_are_stale() {
     require!(E2fsprogs, Uml);
-    let budget = Budget { depth: DEPTH, states: 100, cut_recoveries: (1, 4), e2fsck: 2, linux: 1 };
+    let budget = Budget { depth: DEPTH, states: 60, cut_recoveries: (1, 4), e2fsck: 2, linux: 1 };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..3 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
+    let seeds = (0..2 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
     let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50)));
     let cases: Vec<_> = CACHED.iter().copied().flat_map(on).collect();
     explore_all("cached", &explorer, &cases);

@@ -2,7 +2,7 @@
 //! not.
 
 use extant_base::ByteOffset;
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, CrashPlan};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer, Tally};
 use extant_crash_tests::failure::Failure;
 use extant_crash_tests::history::{Floor, History};
@@ -10,6 +10,7 @@ use extant_crash_tests::make::{MAKES, Make};
 use extant_crash_tests::oracle::Bounds;
 use extant_crash_tests::parse;
 use extant_crash_tests::record::{record, record_over};
+use extant_crash_tests::recovered::recover;
 use extant_crash_tests::view::{POISON, View};
 use extant_crash_tests::workload::Workload;
 use std::sync::{Arc, Mutex};
@@ -153,4 +154,55 @@ fn only_what_the_run_allows_passes() {
     half.names.insert("/A/foo".to_owned(), ino);
     let error = history.judge(&half, &bounds(0, last)).unwrap_err();
     assert!(error.contains("/A/foo: there | missing"), "{error}");
+}
+
+const BUFFERED: &str = "creat /a 0644 ; write /a 0 30000 ; fsync /a ; append /a 9000 ; \
+                        write /a 0 20000 ; fsync /a ; truncate /a 6000 ; append /a 90000 ; sync";
+
+#[test]
+fn through_the_page_cache_a_device_that_lies_is_found_out() {
+    let make = Make::named("cache_4k").expect("a kind of volume");
+    let workload = Workload { name: "buffered".to_owned(), ops: parse::ops(BUFFERED).unwrap() };
+    let depth = Depth { exhaustive: 3, samples: 12, torn: 1 };
+    let budget = Budget { depth, states: 4000, cut_recoveries: (0, 0), e2fsck: 0, linux: 0 };
+    let explore =
+        |history: &History| Explorer::new(1, budget).explore_history(&make, &workload, history);
+    let honest = record(&make, &workload).unwrap();
+    let tally = explore(&honest).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(tally.distinct > 20, "{tally}");
+    for lie in [Lie::IgnoresFlush, Lie::FlushesEarly, Lie::IgnoresForcedAccess] {
+        let liar = |inner| -> Arc<dyn BlockDevice> {
+            Arc::new(Liar { inner, lie, late: Mutex::default() })
+        };
+        let history = record_over(&make, &workload, liar).unwrap();
+        explore(&history).expect_err(&format!("{lie:?} was not noticed"));
+    }
+}
+
+#[test]
+fn through_the_page_cache_only_what_was_written_passes() {
+    let make = Make::named("cache_4k").expect("a kind of volume");
+    let workload = Workload { name: "buffered".to_owned(), ops: parse::ops(BUFFERED).unwrap() };
+    let history = record(&make, &workload).unwrap();
+    let contents = history.contents.as_ref().expect("it went through the page cache");
+    let end = history.log.len();
+    let plan = CrashPlan::new(history.base.clone(), Arc::clone(&history.log)).cuts(end..=end);
+    let image = plan.states().next().expect("nothing is lost of it").image;
+    let view = recover(&make, image).unwrap().view;
+    contents.judge(&history, &view, (end, end)).unwrap();
+    // What was synced, and what may be there as long as it is not.
+    let wrong = |completed, change: &dyn Fn(&mut Vec<u8>)| {
+        let view = with_bytes(&view, "/a", change);
+        contents.judge(&history, &view, (end, completed)).expect_err("it must not pass")
+    };
+    for completed in [0, end] {
+        let error = wrong(completed, &|bytes| bytes[8192..12288].fill(POISON));
+        assert!(error.contains("stale"), "{error}");
+        let error = wrong(completed, &|bytes| bytes[8192..12288].fill(0));
+        assert!(error.contains("zeros"), "{error}");
+        let error = wrong(completed, &|bytes| bytes.push(1));
+        assert!(error.contains("96001 bytes, wanted"), "{error}");
+        wrong(completed, &|bytes| bytes.copy_within(20_000..20_600, 40_000));
+    }
+    wrong(end, &|bytes| bytes.truncate(95_999));
 }

@@ -190,8 +190,7 @@ fn holds(versions: &[Version], version: &Version, from: usize, found: &[u8]) -> 
     if bytes.get(from..inside).unwrap_or_default() != &found[..inside - from] {
         return false;
     }
-    let was_cut = || {
-        versions.iter().any(|before| before.view < version.view && before.bytes.len() >= to)
-    };
+    let was_cut =
+        || versions.iter().any(|before| before.view < version.view && before.bytes.len() >= to);
     inside == to || (found[inside - from..].iter().all(|byte| *byte == 0) && was_cut())
 }
