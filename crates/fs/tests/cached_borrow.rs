@@ -50,3 +50,26 @@ fn lent_bytes_are_the_files() {
         assert!(matches!(file.borrow(0), Err(Error::NotSupported(_))));
     }
 }
+
+#[test]
+fn folios_grow_with_a_file_that_is_appended_to() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let path = scratch.file("image");
+    mke2fs(&path, 16 << 20, "-b 4096", None).unwrap();
+    let fs = OpenOptions::new().write(true).open(&path).unwrap();
+    let file = fs.create_file("f", &NewFile::default()).unwrap().open().unwrap();
+    for n in 0..100u8 {
+        file.append(&[n; 4096]).unwrap();
+    }
+    for (offset, start, len) in [(0, 0, 4096), (9000, 8192, 8192), (200_000, 196_608, 65_536)] {
+        let lent = file.borrow(offset).unwrap();
+        assert_eq!((lent.start(), lent.len()), (start, len));
+        assert!(lent.chunks(4096).enumerate().all(|(n, block)| {
+            block.iter().all(|byte| u64::from(*byte) == start / 4096 + n as u64)
+        }));
+    }
+    drop(file);
+    fs.close().unwrap();
+    e2fsck(&path, None).expect_clean().unwrap();
+}

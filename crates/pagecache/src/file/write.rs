@@ -20,6 +20,8 @@ use std::sync::atomic::Ordering::Acquire;
 
 /// Folios that one overwrite holds at once, at most.
 const FOLIOS: usize = 16;
+/// The largest folio, in bytes, that is made for more than what is written.
+const GROWTH: u64 = 64 << 10;
 /// How often an overwrite starts over because somebody held a folio of it.
 const ROUNDS: usize = 8;
 /// Where files end at the latest, so that no reckoning of places overflows.
@@ -186,7 +188,9 @@ impl FileCache {
         how: Use,
         fill: &dyn Fill,
     ) -> Result<(usize, bool)> {
-        let (mut held, _) = self.hold_or_make(at, end, how)?;
+        // Who appends in small pieces gets folios that grow with the file.
+        let growth = if at >= self.len() { at.min(GROWTH) } else { 0 };
+        let (mut held, _) = self.hold_or_make(at, end.max(at + growth), how)?;
         let part = part_of(&held.folio, at, to_end(at, end));
         let blocks = held.folio.touched(part.start, part.end);
         if !held.folio.is_up_to_date(blocks.clone()) {
