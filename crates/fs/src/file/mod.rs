@@ -147,6 +147,10 @@ impl File {
 
     /// As [`File::read_at`], encrypted content as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if self.inode.cached.get().is_some() {
+            // It is not encrypted, and what is stored may be older.
+            return self.read_at(offset, buf);
+        }
         self.volume()
             .noting(|| self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf))
     }

@@ -1,0 +1,176 @@
+//! What calls on files cost through the page cache, counted at the device: no more than without it, and nothing at
+//! all until the bytes have to be there.
+
+use extant::{BlockDevice, CacheUse, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_blockdev::{OpCounts, Recorder};
+use extant_testkit::e2fsprogs;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Device = Arc<Recorder<MemoryDevice>>;
+
+/// A volume in memory, its writes counted.
+fn volume(mib: u64, options: &str, cache_mib: u64) -> (Device, Filesystem) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
+    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let device = Arc::new(Recorder::new(device));
+    // Only what is asked for is committed.
+    let fs = OpenOptions::new()
+        .write(true)
+        .commit_interval(None)
+        .page_cache_bytes(cache_mib << 20)
+        .open_device(device.clone());
+    (device, fs.unwrap())
+}
+
+fn judge(device: &dyn BlockDevice) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+}
+
+fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
+    let before = device.position();
+    call();
+    device.counts_since(before)
+}
+
+#[test]
+fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
+    let (device, fs) = volume(64, "-b 4096", 16);
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    // mke2fs lays the front of a small log in pieces: leave that behind.
+    for _ in 0..20 {
+        file.append(&[1; 4096]).unwrap();
+        file.sync_all().unwrap();
+    }
+    for _ in 0..3 {
+        let data = costs(&device, || assert_eq!(file.append(&[2; 4096]).unwrap(), 4096));
+        assert_eq!((data.writes, data.flushes), (0, 0));
+        let sync = costs(&device, || file.sync_all().unwrap());
+        // The data; descriptor, inode table, block bitmap, descriptors; commit block.
+        assert_eq!((sync.writes, sync.fua_writes, sync.flushes), (3, 1, 1), "{sync:?}");
+        assert_eq!(sync.written_bytes, 6 * 4096, "{sync:?}");
+        let again = costs(&device, || file.sync_all().unwrap());
+        assert_eq!((again.writes, again.flushes), (0, 1));
+    }
+    drop(file);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
+    let (device, fs) = volume(32, "-b 4096", 16);
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    file.append(&[1; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    let all = costs(&device, || {
+        file.write_all_at(5000, &[3; 700]).unwrap();
+        file.write_all_at(9000, &[4; 70]).unwrap();
+    });
+    assert_eq!((all.writes, all.flushes), (0, 0));
+    let all = costs(&device, || file.sync_data().unwrap());
+    assert_eq!((all.writes, all.written_bytes, all.flushes), (1, 8192, 1), "{all:?}");
+    drop(file);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
+    let (device, fs) = volume(32, "-b 4096", 16);
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    file.write_all_at(0, &vec![1; 1 << 20]).unwrap();
+    file.sync_all().unwrap();
+    let misses = fs.cache_stats().unwrap().misses;
+    let all = costs(&device, || {
+        for n in 0..3000u64 {
+            file.write_all_at(n * 331 % 1_000_000, &[2; 1000]).unwrap();
+            file.read_at(n * 37, &mut [0; 500]).unwrap();
+        }
+    });
+    assert_eq!((all.writes, all.flushes), (0, 0));
+    assert_eq!(fs.cache_stats().unwrap().misses, misses, "they are all there");
+    // One run of dirty blocks; the times are not needed to read it.
+    let sync = costs(&device, || file.sync_data().unwrap());
+    assert!(sync.writes <= 4 && sync.flushes == 1, "{sync:?}");
+    drop(file);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
+    // A group of 1 KiB blocks has 8 MiB, of which the tables take the start.
+    for (options, most) in [("-b 4096", 3), ("-b 1024", 12), ("-b 4096 -O bigalloc", 3)] {
+        for how in [CacheUse::Keep, CacheUse::DropBehind] {
+            let (device, fs) = volume(160, options, 256);
+            let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+            let chunk: Vec<u8> = (0..65_536u32).map(|n| (n / 7) as u8).collect();
+            let all = costs(&device, || {
+                for n in 0..1024 {
+                    file.write_vectored_at_with(n << 16, &[IoSlice::new(&chunk)], how).unwrap();
+                }
+                file.sync_all().unwrap();
+            });
+            // 2 MiB each, and the log's.
+            assert!(all.writes <= 60, "{options}, {how:?}: {all:?}");
+            assert!(all.written_bytes < (64 << 20) + (1 << 20), "{options}, {how:?}: {all:?}");
+            let pieces = file.extents().unwrap();
+            assert!(pieces.len() <= most, "{options}, {how:?}: {} pieces", pieces.len());
+            let stats = fs.cache_stats().unwrap();
+            assert_eq!(stats.dirty + stats.writing, 0);
+            if how == CacheUse::DropBehind {
+                assert!(stats.cached <= 2 << 20, "{options}: {stats:?}");
+            }
+            drop(file);
+            fs.close().unwrap();
+            judge(&*device);
+        }
+    }
+}
+
+#[test]
+fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
+    let (_device, fs) = volume(96, "-b 4096", 64);
+    let files: Vec<_> = (0..4)
+        .map(|n| fs.root().unwrap().create(format!("f{n}"), &NewFile::default()).unwrap())
+        .map(|node| node.open().unwrap())
+        .collect();
+    for _ in 0..1000 {
+        for file in &files {
+            file.append(&[5; 1000]).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    for file in &files {
+        let pieces = file.extents().unwrap();
+        assert!(pieces.len() <= 2, "{pieces:?}");
+        // Nothing is kept that was only promised.
+        assert_eq!(file.metadata().sectors(), 1_000_000u64.next_multiple_of(4096) / 512);
+    }
+}
+
+#[test]
+fn what_nobody_syncs_is_written_back_by_its_age() {
+    let (device, fs) = volume(32, "-b 4096", 16);
+    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    file.append(&[1; 50_000]).unwrap();
+    let before = device.position();
+    let waited = std::time::Instant::now();
+    while device.counts_since(before).written_bytes < 50_000 {
+        assert!(waited.elapsed() < Duration::from_secs(30), "nobody wrote it");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    while fs.cache_stats().unwrap().dirty > 0 {
+        assert!(waited.elapsed() < Duration::from_secs(30), "it stays dirty");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
