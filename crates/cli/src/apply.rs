@@ -11,14 +11,15 @@
 //!
 //! Attributes come last, those of a directory behind everything below it: times stay as given.
 
-use crate::change::Change;
+use crate::change::{Change, split_last};
 use crate::failure::Failure;
 use crate::image::{as_path, join};
-use extant::{DeviceNumber, FileKind, NewFile, SetAttributes, Timestamp, XattrMode};
+use crate::shown::Shown;
+use extant::{DeviceNumber, FileKind, NewFile, Node, SetAttributes, Timestamp, XattrMode};
 use extant_image::{ContentReader, Kind, NodeId, Time, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const CHUNK_BYTES: usize = 1 << 20;
 const WHITEOUT: &[u8] = b".wh.";
@@ -31,6 +32,8 @@ pub(crate) struct Apply<'a> {
     reader: ContentReader<'a>,
     /// First names of nodes that have several.
     linked: HashMap<NodeId, Vec<u8>>,
+    /// Files of the volume that names of the tree are to be hard links to.
+    outside: HashMap<NodeId, Node>,
     /// Names that begin with `.wh.` take others away.
     whiteouts: bool,
     /// What is not a directory may take a directory's place.
@@ -50,8 +53,18 @@ impl<'a> Apply<'a> {
     ) -> Apply<'a> {
         let reader = tree.reader();
         let (whiteouts, over_directories) = as_layer;
-        let linked = HashMap::new();
-        Apply { change, tree, reader, linked, whiteouts, over_directories, progress, entries: 0 }
+        let (linked, outside) = (HashMap::new(), HashMap::new());
+        Apply {
+            change,
+            tree,
+            reader,
+            linked,
+            outside,
+            whiteouts,
+            over_directories,
+            progress,
+            entries: 0,
+        }
     }
 
     /// Puts the tree's root at `dest`, which is a directory or will be one.
@@ -60,9 +73,30 @@ impl<'a> Apply<'a> {
             let new = NewFile::directory();
             self.change.at(dest, |fs| fs.create_dir_all(as_path(dest), &new))?;
         }
+        self.find_outside(dest)?;
         self.names(NodeId::ROOT, dest)?;
         if !self.tree.node(NodeId::ROOT).is_implied() {
             self.attributes(NodeId::ROOT, dest)?;
+        }
+        Ok(())
+    }
+
+    /// Finds what hard links mean that lead out of the tree, before anything takes its place.
+    fn find_outside(&mut self, dest: &[u8]) -> Result<(), Failure> {
+        for (id, _) in self.tree.iter() {
+            let Some(target) = self.tree.outside(id) else { continue };
+            let target = join(dest, target);
+            let node = self.change.at(&target, |fs| fs.node_nofollow(as_path(&target))).map_err(
+                |failure| match failure {
+                    Failure::Said(text) => {
+                        let name =
+                            Shown(&self.tree.path(id).into_os_string().into_vec()).to_string();
+                        Failure::Said(format!("{text}: entry {name} is a hard link to it"))
+                    }
+                    failure => failure,
+                },
+            )?;
+            self.outside.insert(id, node);
         }
         Ok(())
     }
@@ -112,8 +146,17 @@ impl<'a> Apply<'a> {
                 false => self.attributes(id, path),
             };
         }
-        if there.is_some_and(|there| there.is_dir() && !self.over_directories) {
+        if there.as_ref().is_some_and(|there| there.is_dir() && !self.over_directories) {
             return Err(self.change.refuse(path, "is a directory: remove it first"));
+        }
+        if let Some(target) = self.outside.get(&id) {
+            if there.is_some_and(|there| there.ino() == target.ino()) {
+                return Ok(());
+            }
+            self.remove(path)?;
+            let (dir, name) = split_last(path);
+            let dir = self.change.at(dir, |fs| fs.node(as_path(dir)))?;
+            return self.change.at(path, |_| dir.link(OsStr::from_bytes(name), target));
         }
         self.remove(path)?;
         if let Some(first) = self.linked.get(&id) {
@@ -233,7 +276,7 @@ pub(crate) fn of_attribute(
     (name, len): (&[u8], usize),
     error: &extant::Error,
 ) -> Failure {
-    let name = crate::shown::Shown(name);
+    let name = Shown(name);
     let why = match error {
         extant::Error::NoSpace => change.attribute_limit(len),
         extant::Error::NotPermitted => return change.failure(path, error),

@@ -6,11 +6,14 @@
 //!                                  └ yes ──► stop is set ──► the work ends and cleans up
 //! ```
 
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
+use crate::shown::Shown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The signals of this program.
 pub(crate) struct Stop {
@@ -42,6 +45,28 @@ impl Stop {
     /// From now on there is something to clean up.
     pub(crate) fn be_careful(&self) {
         self.careless.store(false, Ordering::SeqCst);
+    }
+
+    /// Having been careful, a signal takes the file at `path` away and ends the program, until
+    /// [`Stop::be_careless`].
+    pub(crate) fn remove_when_ended(&self, path: &Path) {
+        let (path, flag, careless) = (path.to_owned(), self.flag.clone(), self.careless.clone());
+        let signal = self.signal.clone();
+        std::thread::spawn(move || {
+            while !careless.load(Ordering::SeqCst) {
+                if flag.load(Ordering::SeqCst) {
+                    let _ = std::fs::remove_file(&path);
+                    tell(format_args!("{}: interrupted: taken away again", Shown::path(&path)));
+                    std::process::exit(128 + signal.load(Ordering::SeqCst) as i32);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+    }
+
+    /// There is nothing to clean up any more: a signal ends the program at once.
+    pub(crate) fn be_careless(&self) {
+        self.careless.store(true, Ordering::SeqCst);
     }
 
     /// The exit status that says which signal ended the program.

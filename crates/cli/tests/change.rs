@@ -178,6 +178,75 @@ fn an_archive_goes_over_what_is_there() {
 }
 
 #[test]
+fn an_archive_may_link_to_what_only_the_volume_has() {
+    let dir = built();
+    let at = dir.path();
+    let link = |builder: &mut tar::Builder<fs::File>, name: &str, target: &str| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Link);
+        header.set_size(0);
+        builder.append_link(&mut header, name, target).unwrap();
+    };
+    let mut builder = tar::Builder::new(fs::File::create(at.join("l.tar")).unwrap());
+    link(&mut builder, "new/big", "./big");
+    link(&mut builder, "new/again", "new/big");
+    link(&mut builder, "link", "etc/script");
+    let mut header = tar::Header::new_gnu();
+    header.set_size(4);
+    header.set_mode(0o600);
+    builder.append_data(&mut header, "etc/hostname", &b"next"[..]).unwrap();
+    builder.finish().unwrap();
+    succeed(at, &["apply-tar", "a.img", "l.tar"]);
+    assert!(succeed(at, &["ls", "-l", "a.img", "/big"]).contains(" 3 "));
+    let same = |a: &str, b: &str| {
+        let ino = |path: &str| {
+            let text = succeed(at, &["stat", "--json", "a.img", path]);
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()["ino"].clone()
+        };
+        assert_eq!(ino(a), ino(b));
+    };
+    same("/big", "/new/big");
+    same("/big", "/new/again");
+    same("/etc/script", "/link");
+    assert_eq!(succeed(at, &["cat", "a.img", "/etc/hostname"]), "next");
+    assert_clean(&at.join("a.img"));
+
+    let before = content(at, "a.img");
+    let mut builder = tar::Builder::new(fs::File::create(at.join("n.tar")).unwrap());
+    link(&mut builder, "x", "none");
+    builder.finish().unwrap();
+    let why = fail(at, 1, &["apply-tar", "a.img", "n.tar"]);
+    let told = "a.img: /none: no such file or directory: entry x is a hard link to it (from n.tar)";
+    assert_eq!(why, told);
+    // A build has no volume below it.
+    let why = fail(at, 1, &["build", "n.tar", "-q", "-o", "b.img"]);
+    assert!(why.starts_with("n.tar: entry x at byte 0: hard link to none"), "{why}");
+    assert_eq!(content(at, "a.img"), before);
+}
+
+#[test]
+fn put_of_a_sparse_file_reads_its_data_only() {
+    let dir = built();
+    let at = dir.path();
+    let sparse = fs::File::create(at.join("sparse")).unwrap();
+    sparse.set_len(2 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"far", 1 << 40).unwrap();
+    let started = std::time::Instant::now();
+    succeed(at, &["put", "a.img", "sparse", "/sparse"]);
+    assert!(started.elapsed() < Duration::from_secs(20), "two TiB were read");
+    assert!(stat(at, "/sparse").contains(&(2u64 << 40).to_string()));
+    // Over a longer one: nothing of that is left.
+    sparse.set_len(1 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"near", 5).unwrap();
+    succeed(at, &["put", "a.img", "sparse", "/sparse"]);
+    assert_eq!(
+        succeed(at, &["cat", "a.img", "/sparse"]).into_bytes(),
+        fs::read(at.join("sparse")).unwrap()
+    );
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
 fn a_volume_gets_another_size() {
     let dir = built();
     let at = dir.path();

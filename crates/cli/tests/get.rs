@@ -140,3 +140,25 @@ fn a_tar_of_a_part_begins_with_its_name() {
     names.sort();
     assert_eq!(names, ["etc/", "etc/alias", "etc/empty/", "etc/hostname", "etc/script"]);
 }
+
+/// On a tmpfs of its own, where a namespace may have one.
+#[test]
+fn a_full_disk_ends_it_with_one_line() {
+    let dir = built();
+    let script = r#"
+        mkdir t && mount -t tmpfs -o size=128k tmpfs t || exit 77
+        "$1" get --no-owner --no-xattrs a.img / t/out 2> said.txt; echo $? > status.txt
+    "#;
+    let output = std::process::Command::new("unshare")
+        .current_dir(dir.path())
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(assert_cmd::cargo::cargo_bin("extant"))
+        .output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        return eprintln!("no tmpfs of one's own here: not judged");
+    }
+    let text = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    let said = text("said.txt");
+    assert_eq!(text("status.txt"), "1\n", "{said}");
+    assert_eq!(said, "extant: t/out/big: cannot write: No space left on device\n");
+}

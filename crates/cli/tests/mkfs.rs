@@ -141,3 +141,30 @@ fn info_tells_what_was_made() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn interrupted_it_takes_its_file_away_but_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let mut ended = 0;
+    for n in 0..10 {
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+            .current_dir(at)
+            .args(["mkfs", "-q", "new.img", "-s", "256G"])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(4 * n));
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let status = child.wait().unwrap();
+        if status.success() {
+            // It was done before.
+            fs::remove_file(at.join("new.img")).unwrap();
+            continue;
+        }
+        ended += 1;
+        assert!(!at.join("new.img").exists(), "{status:?}");
+    }
+    assert!(ended > 0, "no signal came in time");
+}

@@ -60,7 +60,7 @@ impl ContentReader<'_> {
         let Kind::File { size, content, map } = self.tree.node(id).kind else { return Ok(0) };
         let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
-        if len == 0 || content == Content::Empty {
+        if len == 0 || matches!(content, Content::Empty | Content::Outside(_)) {
             buf.fill(0);
             return Ok(len);
         }
@@ -116,7 +116,7 @@ impl ContentReader<'_> {
         size: u64,
     ) -> Result<(), SourceError> {
         match content {
-            Content::Empty => buf.fill(0),
+            Content::Empty | Content::Outside(_) => buf.fill(0),
             Content::Inline(at) => {
                 let bytes = &self.tree.inline[at as usize];
                 let start = usize::try_from(stored).unwrap_or(usize::MAX).min(bytes.len());

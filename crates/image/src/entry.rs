@@ -168,6 +168,9 @@ pub enum Content {
     },
     /// Bytes held in memory.
     Inline(u32),
+    /// None of its own: the name is a hard link to a file outside of the tree
+    /// ([`Tree::outside`](crate::Tree::outside)).
+    Outside(Text),
 }
 
 /// An index into the tree's source files.

@@ -56,6 +56,7 @@ impl<'t> Graft<'t> {
     fn content(&self, content: Content, to: &mut Tree) -> Result<Content, SourceError> {
         Ok(match content {
             Content::Empty => Content::Empty,
+            Content::Outside(target) => Content::Outside(to.add_text(self.from.text(target))?),
             Content::Archive { archive, offset } => {
                 Content::Archive { archive: ArchiveId(archive.0 + self.archives), offset }
             }

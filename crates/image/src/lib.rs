@@ -37,5 +37,5 @@ pub use exclude::Excludes;
 pub use owner::{ModeChange, Ownership};
 pub use progress::{Progress, Quiet};
 pub use source::fuzz_tar;
-pub use source::{SourceKind, SourceOptions, SourceSpec};
+pub use source::{SourceKind, SourceOptions, SourceSpec, data_ranges};
 pub use tree::{Children, DataMap, Tree};

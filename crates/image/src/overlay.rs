@@ -37,6 +37,8 @@ pub(crate) struct Overlay {
     layer: u32,
     attribute_bytes: usize,
     pub(crate) max_entries: usize,
+    /// A hard link may mean a file that no entry made: one of the volume it goes over.
+    pub(crate) links_outside: bool,
 }
 
 /// What a node needs only while the tree grows.
@@ -93,6 +95,7 @@ impl Overlay {
             layer: 0,
             attribute_bytes: 0,
             max_entries: max_entries.min(NONE as usize - 1),
+            links_outside: false,
         }
     }
 
@@ -212,16 +215,34 @@ impl Overlay {
         Ok((dir, name))
     }
 
-    /// Puts an entry; over an entry of the same name it wins, a directory over a directory
-    /// keeps the names below. An empty path is the root directory.
-    pub(crate) fn put(&mut self, path: &[u8], entry: NewEntry) -> Result<(), Fault> {
-        let fault = |e: SourceError| e.to_string();
-        let bytes = entry.xattrs.iter().map(|x| x.name.len() + x.value.len() + 64);
-        self.attribute_bytes += bytes.sum::<usize>();
+    /// Counts bytes that are kept beside the tree.
+    pub(crate) fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.attribute_bytes += bytes;
         let ranges = self.store.tree.ranges.len() * size_of::<DataRange>();
         if self.attribute_bytes + ranges + self.store.tree.text.len() > TEXT_LIMIT {
             return Err("names, attributes and sparse maps are over 2 GiB: not taken".into());
         }
+        Ok(())
+    }
+
+    /// Gives a node one more attribute.
+    pub(crate) fn add_xattr(&mut self, node: u32, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        self.weigh(name.len() + value.len() + 64)?;
+        let set = self.store.tree.nodes[node as usize].xattrs;
+        let mut set = self.store.tree.xattr_sets[set as usize].to_vec();
+        set.push(Xattr { name: name.into(), value: value.into() });
+        set.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let set = self.store.xattr_set(&set.into()).map_err(|e| e.to_string())?;
+        self.store.tree.nodes[node as usize].xattrs = set;
+        Ok(())
+    }
+
+    /// Puts an entry; over an entry of the same name it wins, a directory over a directory
+    /// keeps the names below. An empty path is the root directory. Returns its node.
+    pub(crate) fn put(&mut self, path: &[u8], entry: NewEntry) -> Result<u32, Fault> {
+        let fault = |e: SourceError| e.to_string();
+        let bytes = entry.xattrs.iter().map(|x| x.name.len() + x.value.len() + 64);
+        self.weigh(bytes.sum::<usize>())?;
         let set: Arc<[Xattr]> = entry.xattrs.into();
         let sets = self.store.tree.xattr_sets.len();
         let xattrs = self.store.xattr_set(&set).map_err(fault)?;
@@ -256,7 +277,7 @@ impl Overlay {
                 return Err("the root must be a directory".into());
             }
             tree.nodes[0] = node;
-            return Ok(());
+            return Ok(0);
         }
         let (dir, name) = self.parent(path)?;
         if kind.is_directory()
@@ -265,17 +286,26 @@ impl Overlay {
         {
             self.store.tree.nodes[old as usize] = node;
             self.aux[old as usize].layer = self.layer;
-            return Ok(());
+            return Ok(old);
         }
         let node = self.add_node(node)?;
-        self.set(dir, name, node)
+        self.set(dir, name, node)?;
+        Ok(node)
     }
 
     /// Gives the node of `target` a further name.
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Fault> {
         let shown = crate::error::Shown::bytes(target);
-        let Some(node) = self.resolve(target) else {
-            return Err(format!("hard link to {shown}, which no earlier entry made"));
+        let node = match self.resolve(target) {
+            Some(node) => node,
+            None if self.links_outside => {
+                let tree = &mut self.store.tree;
+                let target = tree.add_text(target).map_err(|e| e.to_string())?;
+                let content = Content::Outside(target);
+                let kind = Kind::File { size: 0, content, map: MapId::DENSE };
+                self.add_node(Node::new(kind, Meta::IMPLIED_DIRECTORY))?
+            }
+            None => return Err(format!("hard link to {shown}, which no earlier entry made")),
         };
         if self.is_directory(node) {
             return Err(format!("hard link to {shown}, which is a directory"));

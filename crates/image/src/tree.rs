@@ -186,6 +186,16 @@ impl Tree {
         }
     }
 
+    /// The path from the root of what a name without a node of its own is a hard link to: a file
+    /// of the volume that the tree goes over. Only with
+    /// [`SourceOptions::links_outside`](crate::SourceOptions::links_outside).
+    pub fn outside(&self, id: NodeId) -> Option<&[u8]> {
+        match self.node(id).kind {
+            Kind::File { content: Content::Outside(target), .. } => Some(self.text(target)),
+            _ => None,
+        }
+    }
+
     /// The extended attributes of a node, sorted by name.
     pub fn xattrs(&self, id: NodeId) -> &[Xattr] {
         &self.xattr_sets[self.node(id).xattrs as usize]
@@ -199,7 +209,9 @@ impl Tree {
     /// Which ranges of a regular file hold data; empty for anything else.
     pub fn data_map(&self, id: NodeId) -> DataMap<'_> {
         match self.node(id).kind {
-            Kind::File { size, content: Content::Empty, .. } => DataMap { size, ranges: Some(&[]) },
+            Kind::File { size, content: Content::Empty | Content::Outside(_), .. } => {
+                DataMap { size, ranges: Some(&[]) }
+            }
             Kind::File { size, map: MapId::DENSE, .. } => DataMap { size, ranges: None },
             Kind::File { size, map, .. } => DataMap { size, ranges: Some(self.map_ranges(map)) },
             _ => DataMap { size: 0, ranges: Some(&[]) },

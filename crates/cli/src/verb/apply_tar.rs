@@ -6,7 +6,7 @@ use crate::change::{Change, Steps};
 use crate::failure::{Failure, tell, without_number};
 use crate::image::inner_path;
 use crate::out::Out;
-use crate::shown::encoded;
+use crate::shown::{Shown, encoded};
 use crate::verb::mkfs::format_options::owner;
 use extant_image::{SourceKind, SourceOptions, SourceSpec, Tree};
 use serde::Serialize;
@@ -18,7 +18,8 @@ use std::path::PathBuf;
 ///
 /// TAR is an archive, plain, gzip or zstd, or - for standard input. Later archives go over earlier
 /// ones, and all over the volume; owners, modes, times, extended attributes, ACLs, capabilities, hard
-/// links, devices and holes are as in the archive. As in the layers of container images, a file
+/// links, devices and holes are as in the archive; a hard link may mean a file that only the volume
+/// has. As in the layers of container images, a file
 /// .wh.NAME takes NAME away, and .wh..wh..opq empties its directory first. All of it is applied, or,
 /// when something fails or the program is interrupted, the volume is as it was.
 #[derive(Debug, clap::Args)]
@@ -63,7 +64,7 @@ struct Answer {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let mut options = SourceOptions::new();
+        let mut options = SourceOptions::new().links_outside(true);
         if let Some((uid, gid)) = self.owner {
             options = options.owner(uid, gid);
         }
@@ -90,7 +91,12 @@ impl Args {
             entries += apply.entries;
             data_bytes += tree.data_bytes();
             bar.finish_and_clear();
-            done?;
+            done.map_err(|failure| match failure {
+                Failure::Said(text) => {
+                    Failure::Said(format!("{text} (from {})", Shown(archive.as_bytes())))
+                }
+                failure => failure,
+            })?;
         }
         change.finish()?;
         if self.json {

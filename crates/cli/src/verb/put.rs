@@ -7,9 +7,11 @@ use crate::image::{as_path, inner_path, join};
 use crate::verb::mkfs::format_options::owner;
 use crate::{amount, bar};
 use extant::{Error, File, NewFile, SetAttributes, Timestamp};
-use extant_image::{Excludes, ModeChange, Quiet, SourceKind, SourceOptions, SourceSpec, Tree};
+use extant_image::{
+    Excludes, ModeChange, Quiet, SourceKind, SourceOptions, SourceSpec, Tree, data_ranges,
+};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -108,7 +110,9 @@ impl Args {
         let new = self.new_file(0o644, (0, 0));
         let (file, _) = overwrite(change, target, &new)?;
         let mut from = std::io::stdin().lock();
-        copy(change, Path::new("standard input"), &mut from, &file, target, &mut |_| {})
+        let mut to = To { change, target, file: &file, progress: &mut |_| {} };
+        let end = to.copy(Path::new("standard input"), &mut from, 0)?;
+        to.end_at(end)
     }
 
     fn new_file(&self, mode: u16, owner: (u32, u32)) -> NewFile {
@@ -135,7 +139,26 @@ impl Args {
         let new = self.new_file((meta.mode() & 0o7777) as u16, (meta.uid(), meta.gid()));
         let (file, fresh) = overwrite(change, target, &new)?;
         let bar = bar::copying(meta.len());
-        copy(change, path, &mut from, &file, target, &mut |bytes| bar.inc(bytes))?;
+        let mut to = To { change, target, file: &file, progress: &mut |bytes| bar.inc(bytes) };
+        let mut ranges = Vec::new();
+        let is_sparse = meta.blocks().saturating_mul(512) < meta.len()
+            && data_ranges(&from, meta.len(), &mut |at, len| ranges.push((at, len)));
+        let end = match is_sparse {
+            true => {
+                for (at, len) in ranges {
+                    let sought = from.seek(SeekFrom::Start(at));
+                    sought.map_err(|error| Failure::of_file("read", path, error))?;
+                    to.copy(path, &mut from.by_ref().take(len), at)?;
+                }
+                meta.len()
+            }
+            false => {
+                let start = from.rewind();
+                start.map_err(|error| Failure::of_file("read", path, error))?;
+                to.copy(path, &mut from, 0)?
+            }
+        };
+        to.end_at(end)?;
         bar.finish_and_clear();
         let time = |sec, nsec: i64| Timestamp { sec, nsec: nsec.clamp(0, 999_999_999) as u32 };
         let wish = SetAttributes {
@@ -196,47 +219,54 @@ fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, boo
     })
 }
 
-fn copy(
-    change: &Change,
-    path: &Path,
-    from: &mut dyn Read,
-    file: &File,
-    target: &[u8],
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), Failure> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    loop {
-        let mut filled = 0;
-        while filled < chunk.len() {
-            match from.read(&mut chunk[filled..]) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failure::of_file("read", path, error)),
+/// A file of the volume that is being written.
+struct To<'a> {
+    change: &'a Change,
+    target: &'a [u8],
+    file: &'a File,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl To<'_> {
+    /// Copies all of `from` to byte `at` of the file and on; where it ends.
+    fn copy(&mut self, path: &Path, from: &mut dyn Read, mut at: u64) -> Result<u64, Failure> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let mut filled = 0;
+            while filled < chunk.len() {
+                match from.read(&mut chunk[filled..]) {
+                    Ok(0) => break,
+                    Ok(n) => filled += n,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Failure::of_file("read", path, error)),
+                }
             }
-        }
-        if filled == 0 {
-            break;
-        }
-        // What is all zeros stays a hole.
-        if chunk[..filled].iter().any(|byte| *byte != 0) {
-            change.at(target, |_| file.write_all_at(at, &chunk[..filled])).map_err(|failure| {
-                match failure {
+            if filled == 0 {
+                return Ok(at);
+            }
+            // What is all zeros stays a hole.
+            if chunk[..filled].iter().any(|byte| *byte != 0) {
+                let wrote =
+                    self.change.at(self.target, |_| self.file.write_all_at(at, &chunk[..filled]));
+                wrote.map_err(|failure| match failure {
                     Failure::Said(text) if at > 0 => {
                         Failure::Said(format!("{text} (after {})", amount::shown(at)))
                     }
                     failure => failure,
-                }
-            })?;
+                })?;
+            }
+            at += filled as u64;
+            (self.progress)(filled as u64);
         }
-        at += filled as u64;
-        progress(filled as u64);
     }
-    if file.metadata().len() < at {
-        change.at(target, |_| file.set_len(at))?;
+
+    /// Makes the file as long as its source, which may end with a hole.
+    fn end_at(&self, end: u64) -> Result<(), Failure> {
+        match self.file.metadata().len() < end {
+            true => self.change.at(self.target, |_| self.file.set_len(end)),
+            false => Ok(()),
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod walk;
 
 use super::SourceOptions;
 use super::beneath::open_beneath;
+use super::holes::data_ranges;
 use crate::draft::{Assembly, assemble};
 use crate::entry::{DataRange, Kind, Meta, Text, Time, Xattr, is_storable_xattr};
 use crate::error::SourceError;
@@ -25,8 +26,8 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    Access, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags, accessat, lgetxattr,
-    llistxattr, openat, readlinkat_raw, seek, statx,
+    Access, AtFlags, CWD, Mode, OFlags, RawDir, Statx, StatxFlags, accessat, lgetxattr, llistxattr,
+    openat, readlinkat_raw, statx,
 };
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -471,23 +472,12 @@ impl<'s> Worker<'s> {
         let file = openat(dir, name, flags, Mode::empty())
             .map_err(|e| broken("open", self.shown(&job.path, name), e))?;
         let first = self.part.ranges.len();
-        let mut at = 0;
-        while at < size {
-            let start = match seek(&file, SeekFrom::Data(at)) {
-                Ok(start) if start < size => start,
-                Ok(_) | Err(Errno::NXIO) => break,
-                Err(_) => {
-                    // The filesystem cannot tell: everything is data.
-                    self.part.ranges.truncate(first);
-                    return Ok(None);
-                }
-            };
-            let end = seek(&file, SeekFrom::Hole(start)).unwrap_or(size).clamp(start, size);
-            if end == start {
-                break;
-            }
-            self.part.ranges.push(DataRange { offset: start, len: end - start, stored: 0 });
-            at = end;
+        let told = data_ranges(&file, size, &mut |offset, len| {
+            self.part.ranges.push(DataRange { offset, len, stored: 0 });
+        });
+        if !told {
+            self.part.ranges.truncate(first);
+            return Ok(None);
         }
         let found = &self.part.ranges[first..];
         if matches!(found, [only] if only.offset == 0 && only.len == size) {

@@ -8,11 +8,13 @@
 
 mod beneath;
 mod directory;
+mod holes;
 mod oci;
 mod pack;
 mod tar;
 
 pub(crate) use beneath::open_beneath;
+pub use holes::data_ranges;
 pub use tar::fuzz_tar;
 
 use crate::error::SourceError;
@@ -93,6 +95,7 @@ pub struct SourceOptions {
     pub(crate) excludes: Excludes,
     pub(crate) spool_dir: Option<PathBuf>,
     pub(crate) max_entries: usize,
+    pub(crate) links_outside: bool,
     pub(crate) choice: oci::Choice,
     pub(crate) skipped: Vec<((u32, u32), u64)>,
 }
@@ -179,6 +182,13 @@ impl SourceOptions {
     /// a name; 0 for the default of 16 million.
     pub fn max_archive_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
+        self
+    }
+
+    /// Takes hard links in an archive to what none of its entries made, for a tree that goes over
+    /// a volume: see [`Tree::outside`].
+    pub fn links_outside(mut self, yes: bool) -> Self {
+        self.links_outside = yes;
         self
     }
 
@@ -291,6 +301,7 @@ fn read_archive(
     let broken = |e| SourceError::io("read", name, e);
     let kind = file.metadata().map_err(broken)?.file_type();
     let mut overlay = Overlay::new(options.max_entries());
+    overlay.links_outside = options.links_outside;
     if kind.is_file() {
         let region = Region::rest_of(file).map_err(broken)?;
         let mut start = [0; MAGIC_LEN];

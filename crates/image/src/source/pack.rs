@@ -45,9 +45,30 @@ impl Packing {
         Ok(match self {
             Packing::Plain => Box::new(packed),
             Packing::Gzip => {
-                Box::new(Gzip { reader: flate2::bufread::MultiGzDecoder::new(packed), any: false })
+                let reader = flate2::bufread::MultiGzDecoder::new(packed);
+                Box::new(Whole { reader: Gzip { reader, any: false } })
             }
-            Packing::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),
+            Packing::Zstd => {
+                let reader = zstd::stream::read::Decoder::with_buffer(packed)?;
+                Box::new(Whole { reader })
+            }
+        })
+    }
+}
+
+/// An unpacked stream, whose early end is no end like others: it is told as what it is.
+struct Whole<R> {
+    reader: R,
+}
+
+impl<R: Read> Read for Whole<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buf).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::InvalidData,
+                "truncated: what it is packed in ends early",
+            ),
+            _ => e,
         })
     }
 }

@@ -127,13 +127,21 @@ impl Visitor for Extractor<'_> {
                 Trouble::System(action, error) => {
                     self.job.failed = true;
                     let place = self.place(&visit.path);
-                    let hint = match error.kind() {
+                    let error_kind = error.kind();
+                    let hint = match error_kind {
                         io::ErrorKind::AlreadyExists => ": use --force to replace it",
                         _ => "",
                     };
                     let (place, error) = (Shown::path(&place), plain(error));
                     self.job.tell(format_args!("{place}: cannot {action}: {error}{hint}"));
-                    if visit.depth == 0 {
+                    // Each other file would fail the same way.
+                    let is_full = matches!(
+                        error_kind,
+                        io::ErrorKind::StorageFull
+                            | io::ErrorKind::QuotaExceeded
+                            | io::ErrorKind::ReadOnlyFilesystem
+                    );
+                    if visit.depth == 0 || is_full {
                         return Err(Failure::Told);
                     }
                 }

@@ -14,6 +14,7 @@ use crate::failure::{Failure, explained};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
+use crate::stop::Stop;
 use crate::{amount, shown};
 use extant::mkfs::{self, InodeCount, Made};
 use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};
@@ -114,10 +115,12 @@ impl Args {
         if let Some(seed) = self.hash_seed {
             options = options.hash_seed(seed);
         }
-        let target = self.target(&image)?;
+        let stop = Stop::listen()?;
+        let target = self.target(&image, &stop)?;
         let made = mkfs::format(target.device, &options.zeroed(target.zeroed), &environment);
         match made {
             Ok(made) => {
+                stop.be_careless();
                 self.answer(&image, &made)?;
                 Ok(0)
             }
@@ -173,7 +176,7 @@ impl Args {
     }
 
     /// Opens the place for the volume, and makes sure that nothing of worth is there.
-    fn target(&self, image: &Image) -> Result<Target, Failure> {
+    fn target(&self, image: &Image, stop: &Stop) -> Result<Target, Failure> {
         let path = &image.path;
         let engine = |error| Failure::of_image(&image.name, &error);
         let meta = match fs::metadata(path) {
@@ -188,8 +191,12 @@ impl Args {
                 let len = image.offset.checked_add(size);
                 let len =
                     len.ok_or_else(|| Failure::new("--size is more than 64 bits can count"))?;
+                stop.be_careful();
                 let device = FileOptions::new().create_new(path, len).map_err(engine)?;
-                let device = slice(Arc::new(device), image, Some(size))?;
+                stop.remove_when_ended(path);
+                let device = slice(Arc::new(device), image, Some(size)).inspect_err(|_| {
+                    let _ = fs::remove_file(path);
+                })?;
                 return Ok(Target { device, zeroed: true, is_new: true });
             }
             Err(error) => return Err(Failure::of_file("open", path, error)),

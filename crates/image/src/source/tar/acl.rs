@@ -7,12 +7,58 @@
 //!                         └──────── one entry ──────────┘           system calls take it
 //! ```
 //!
-//! A name of a user cannot be turned into a number here; star and GNU tar append the number.
+//! star appends the number to a name, "user:joe:r--:1000". GNU tar writes the name alone: its number
+//! is what the archive's own entries say of the owner or group with that name.
 
 use super::Fault;
+use hashbrown::HashMap;
+
+/// Names and numbers of the users and groups that own an archive's entries.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    users: HashMap<Vec<u8>, u32>,
+    groups: HashMap<Vec<u8>, u32>,
+}
+
+/// Longer names, and more of them, are not kept.
+const NAME_MAX: usize = 256;
+const NAMES_MAX: usize = 1 << 16;
+
+impl Names {
+    /// Learns who owns an entry; the first number of a name counts.
+    pub(super) fn learn(&mut self, (user, uid): (&[u8], u32), (group, gid): (&[u8], u32)) {
+        for (names, name, id) in [(&mut self.users, user, uid), (&mut self.groups, group, gid)] {
+            if !(1..=NAME_MAX).contains(&name.len()) || names.len() >= NAMES_MAX {
+                continue;
+            }
+            if !names.contains_key(name) {
+                names.insert(name.to_vec(), id);
+            }
+        }
+    }
+}
+
+/// Why a text is no value.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    /// It never will be.
+    Fault(Fault),
+    /// No entry yet had this owner or group.
+    Unknown(Fault),
+}
+
+impl Wrong {
+    /// In words.
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            Wrong::Fault(fault) | Wrong::Unknown(fault) => fault,
+        }
+    }
+}
 
 /// Turns an ACL's text form into the value of `system.posix_acl_access` or `_default`.
-pub(super) fn from_text(text: &[u8]) -> Result<Vec<u8>, Fault> {
+pub(super) fn from_text(text: &[u8], names: &Names) -> Result<Vec<u8>, Wrong> {
+    let malformed = || Wrong::Fault("is no access control list".into());
     const NO_ID: u32 = u32::MAX;
     let mut entries = Vec::new();
     for line in text.split(|&b| b == b',' || b == b'\n') {
@@ -25,21 +71,28 @@ pub(super) fn from_text(text: &[u8]) -> Result<Vec<u8>, Fault> {
             [tag, perm] => (tag, &b""[..], perm, None),
             [tag, who, perm] => (tag, who, perm, None),
             [tag, who, perm, id] => (tag, who, perm, Some(id)),
-            _ => return Err("is no access control list".into()),
+            _ => return Err(malformed()),
         };
         let number = match (id, who) {
             (_, b"") => None,
             (Some(id), _) => super::pax::decimal(id),
-            (None, who) => super::pax::decimal(who),
+            (None, who) => super::pax::decimal(who).or_else(|| {
+                let names = match tag {
+                    b"user" | b"u" => &names.users,
+                    _ => &names.groups,
+                };
+                names.get(who).map(|id| u64::from(*id))
+            }),
         };
         let id = match (who.is_empty(), number.and_then(|n| u32::try_from(n).ok())) {
             (true, _) => NO_ID,
             (false, Some(id)) => id,
             (false, None) => {
                 let who = crate::error::Shown::bytes(who);
-                return Err(format!(
-                    "names {who} without a number: make the archive with --numeric-owner"
-                ));
+                return Err(Wrong::Unknown(format!(
+                    "its access control list names {who}, who owns nothing in the archive: make it \
+                     with --numeric-owner"
+                )));
             }
         };
         let tag: u16 = match (tag, id) {
@@ -49,7 +102,7 @@ pub(super) fn from_text(text: &[u8]) -> Result<Vec<u8>, Fault> {
             (b"group" | b"g", _) => 0x08,
             (b"mask" | b"m", _) => 0x10,
             (b"other" | b"o", _) => 0x20,
-            _ => return Err("is no access control list".into()),
+            _ => return Err(malformed()),
         };
         let mut bits = 0u16;
         for b in perm {
@@ -58,7 +111,7 @@ pub(super) fn from_text(text: &[u8]) -> Result<Vec<u8>, Fault> {
                 b'w' => 2,
                 b'x' => 1,
                 b'-' => 0,
-                _ => return Err("is no access control list".into()),
+                _ => return Err(malformed()),
             };
         }
         entries.push((tag, id, bits));
@@ -79,6 +132,10 @@ mod tests {
 
     #[test]
     fn text_becomes_the_value_that_system_calls_take() {
+        let names = &mut Names::default();
+        names.learn((b"joe", 9), (b"staff", 50));
+        names.learn((b"joe", 10), (b"", 0));
+        let from_text = |text| from_text(text, names);
         let value = from_text(b"user::rw-,group::r--,user:1000:r-x,mask::r-x,other::---").unwrap();
         let none = [255, 255, 255, 255];
         let mut want = vec![2, 0, 0, 0];
@@ -89,7 +146,9 @@ mod tests {
         want.extend([[0x20, 0, 0, 0], none].concat());
         assert_eq!(value, want);
         assert_eq!(from_text(b"user:joe:r--:7\n").unwrap()[4..], [2, 0, 4, 0, 7, 0, 0, 0]);
-        assert!(from_text(b"user:joe:r--").is_err());
-        assert!(from_text(b"nobody").is_err());
+        assert_eq!(from_text(b"user:joe:r--").unwrap()[8..], [9, 0, 0, 0]);
+        assert_eq!(from_text(b"group:staff:r--").unwrap()[8..], [50, 0, 0, 0]);
+        assert!(matches!(from_text(b"user:staff:r--"), Err(Wrong::Unknown(_))));
+        assert!(matches!(from_text(b"nobody"), Err(Wrong::Fault(_))));
     }
 }

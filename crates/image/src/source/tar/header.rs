@@ -52,6 +52,9 @@ pub(crate) struct Header {
     pub(crate) gid: u64,
     pub(crate) size: u64,
     pub(crate) mtime: i64,
+    /// Names of owner and group; empty where none are said.
+    pub(crate) user: Vec<u8>,
+    pub(crate) group: Vec<u8>,
     pub(crate) major: u64,
     pub(crate) minor: u64,
     /// The first four sparse entries, whether more blocks follow, and the real size.
@@ -116,6 +119,8 @@ impl Header {
             gid: natural("group", &raw.gid)?,
             size: natural("size", &raw.size)?,
             mtime: field("time", &raw.mtime)?,
+            user: if posix || gnu { until_nul(&raw.uname).to_vec() } else { Vec::new() },
+            group: if posix || gnu { until_nul(&raw.gname).to_vec() } else { Vec::new() },
             major: if is_device { natural("device number", &raw.major)? } else { 0 },
             minor: if is_device { natural("device number", &raw.minor)? } else { 0 },
             sparse,

@@ -26,6 +26,8 @@ use crate::error::SourceError;
 use crate::overlay::{Fault, NewEntry, NewKind, Overlay};
 use crate::progress::Progress;
 use crate::tree::Archive;
+use acl::{Names, Wrong};
+use hashbrown::HashMap;
 use header::Header;
 use pax::Pax;
 use std::io::{Cursor, Read};
@@ -105,6 +107,8 @@ fn read(
         global: Pax::default(),
         start: 0,
         entry: Vec::new(),
+        names: Names::default(),
+        unresolved: HashMap::new(),
     };
     loop {
         let position = reader.input.position();
@@ -156,6 +160,16 @@ struct Reader<'r, 'a> {
     start: u64,
     /// The entry's name, for messages.
     entry: Vec<u8>,
+    names: Names,
+    /// Nodes with access lists that name somebody whom no entry so far belongs to.
+    unresolved: HashMap<u32, Unresolved>,
+}
+
+/// What waits for the names of all entries.
+struct Unresolved {
+    start: u64,
+    entry: Vec<u8>,
+    acls: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 impl Reader<'_, '_> {
@@ -252,10 +266,20 @@ impl Reader<'_, '_> {
 
     fn finish(mut self) -> Result<(), SourceError> {
         self.entry.clear();
-        self.input.drain().map_err(|e| {
+        if let Err(e) = self.input.drain() {
             self.start = self.input.position();
-            self.error(Stop::Short(Short::Io(e)))
-        })
+            return Err(self.error(Stop::Short(Short::Io(e))));
+        }
+        for (node, waiting) in std::mem::take(&mut self.unresolved) {
+            (self.start, self.entry) = (waiting.start, waiting.entry);
+            for (name, text) in waiting.acls {
+                let value = acl::from_text(&text, &self.names);
+                let done = value.map_err(Wrong::into_fault);
+                let done = done.and_then(|value| self.overlay.add_xattr(node, name, &value));
+                done.map_err(|fault| self.error(Stop::Fault(fault)))?;
+            }
+        }
+        Ok(())
     }
 
     fn take(
@@ -291,6 +315,9 @@ impl Reader<'_, '_> {
             gid: id("group", pax.gid.unwrap_or(header.gid))?,
             mtime,
         };
+        let user = pax.user.take().unwrap_or(header.user);
+        let group = pax.group.take().unwrap_or(header.group);
+        self.names.learn((&user, meta.uid), (&group, meta.gid));
         let times = ExtraTimes { atime: pax.atime, ctime: pax.ctime };
         let (major, minor) = (device(header.major, 12)?, device(header.minor, 20)?);
         let kind = match kind {
@@ -329,8 +356,32 @@ impl Reader<'_, '_> {
         if self.whiteout(&path)? {
             return Ok(());
         }
+        let mut waiting = Vec::new();
+        for (name, text) in std::mem::take(&mut pax.acls) {
+            // An attribute with the exact value wins over the text.
+            if pax.xattrs.contains_key(name) {
+                continue;
+            }
+            match acl::from_text(&text, &self.names) {
+                Ok(value) => pax.add_xattr(name.to_vec(), value)?,
+                Err(Wrong::Unknown(_)) => {
+                    self.overlay.weigh(text.len())?;
+                    waiting.push((name, text));
+                }
+                Err(Wrong::Fault(fault)) => {
+                    return Err(format!("extended header record SCHILY.acl: {fault}").into());
+                }
+            }
+        }
         let entry = NewEntry { kind, meta, times, xattrs: pax.xattr_list() };
-        Ok(self.overlay.put(&path, entry)?)
+        let node = self.overlay.put(&path, entry)?;
+        // A directory told of once more is what it is told to be last.
+        self.unresolved.remove(&node);
+        if !waiting.is_empty() {
+            let (start, entry) = (self.start, self.entry.clone());
+            self.unresolved.insert(node, Unresolved { start, entry, acls: waiting });
+        }
+        Ok(())
     }
 
     /// In a layer, does what a whiteout says; true if the name was one.

@@ -35,7 +35,11 @@ pub(crate) struct Pax {
     pub(crate) mtime: Option<Time>,
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
+    pub(crate) user: Option<Vec<u8>>,
+    pub(crate) group: Option<Vec<u8>>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Access control lists in text, by the attribute they are the value of.
+    pub(crate) acls: BTreeMap<&'static [u8], Vec<u8>>,
     pub(crate) sparse: PaxSparse,
 }
 
@@ -76,6 +80,8 @@ impl Pax {
             b"size" => self.size = natural(value)?,
             b"uid" => self.uid = natural(value)?,
             b"gid" => self.gid = natural(value)?,
+            b"uname" => self.user = text,
+            b"gname" => self.group = text,
             b"mtime" => self.mtime = time(value)?,
             b"atime" => self.atime = time(value)?,
             b"ctime" => self.ctime = time(value)?,
@@ -108,22 +114,22 @@ impl Pax {
                     let value = BASE64.decode(value).map_err(|_| "is not base64")?;
                     self.add_xattr(percent_decoded(name), value)?;
                 } else if let Some(which) = key.strip_prefix(b"SCHILY.acl.") {
-                    let name: &[u8] = match which {
+                    let name: &'static [u8] = match which {
                         b"access" => b"system.posix_acl_access",
                         b"default" => b"system.posix_acl_default",
                         _ => return Ok(()),
                     };
-                    // An attribute with the exact value wins over the text.
-                    if !self.xattrs.contains_key(name) && !value.is_empty() {
-                        self.add_xattr(name.to_vec(), super::acl::from_text(value)?)?;
-                    }
+                    match value {
+                        b"" => self.acls.remove(name),
+                        value => self.acls.insert(name, value.to_vec()),
+                    };
                 }
             }
         }
         Ok(())
     }
 
-    fn add_xattr(&mut self, name: Vec<u8>, value: Vec<u8>) -> Result<(), Fault> {
+    pub(super) fn add_xattr(&mut self, name: Vec<u8>, value: Vec<u8>) -> Result<(), Fault> {
         if !is_storable_xattr(&name) {
             return Ok(());
         }
@@ -139,10 +145,11 @@ impl Pax {
 
     /// Bytes of memory, roughly.
     pub(crate) fn weight(&self) -> usize {
-        let texts = [&self.path, &self.link, &self.sparse.name];
+        let texts = [&self.path, &self.link, &self.user, &self.group, &self.sparse.name];
         let texts = texts.into_iter().flatten().map(Vec::len).sum::<usize>();
         let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 64);
-        texts + xattrs.sum::<usize>() + self.sparse.numbers.len() * 8
+        let acls = self.acls.values().map(Vec::len).sum::<usize>();
+        texts + acls + xattrs.sum::<usize>() + self.sparse.numbers.len() * 8
     }
 
     /// The attributes in order.

@@ -503,3 +503,64 @@ fn more_names_than_allowed_are_refused() {
     let read = read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, &Quiet);
     assert!(read.unwrap_err().to_string().contains("more than 10 entries"));
 }
+
+#[test]
+fn a_packed_stream_cut_off_anywhere_is_truncated() {
+    use crate::source::pack::Packing;
+    use std::io::Write;
+    let noise: Vec<u8> =
+        (0..90_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let tar = Hand::default().file("a", &noise).file("b", b"2").end();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&tar).unwrap();
+    let mut zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    zstd.include_checksum(true).unwrap();
+    zstd.write_all(&tar).unwrap();
+    for packed in [gzip.finish().unwrap(), zstd.finish().unwrap()] {
+        let packing = Packing::tell(&packed).unwrap();
+        let read = |bytes: &[u8]| {
+            let mut spool = Spool::new(&std::env::temp_dir()).unwrap();
+            let mut overlay = Overlay::new(1 << 16);
+            let name = Path::new("t.tar");
+            let reader = packing.unpack(Cursor::new(bytes.to_vec())).unwrap();
+            read_ahead(reader, &mut spool, name, Meaning::Plain, &mut overlay, &Quiet)
+        };
+        read(&packed).unwrap();
+        let len = packed.len();
+        for cut in [20, 400, len / 2, len - 40, len - 8, len - 4, len - 1] {
+            let error = read(&packed[..cut]).unwrap_err().to_string();
+            assert!(
+                error.contains("truncated: ") && error.starts_with("t.tar: "),
+                "{packing:?} {cut} of {len}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn names_in_access_lists_are_found_among_the_owners() {
+    let list = |who: &str| format!("user::rw-,{who}:r--,group::r--,mask::r--,other::---");
+    let owned = |mut hand: Hand, name: &str, user: &str, uid: &str| {
+        hand.header(b'0', name, "", 0, |h| {
+            h[265..265 + user.len()].copy_from_slice(user.as_bytes());
+            h[108..108 + uid.len()].copy_from_slice(uid.as_bytes());
+        });
+        hand
+    };
+    // One is owned before, one by the file itself, one only later.
+    let mut hand = owned(Hand::default(), "first", "joe", "0000021");
+    for (name, who) in [("a", "user:joe"), ("b", "user:eve"), ("c", "group:staff")] {
+        hand = hand.pax(b'x', &[("SCHILY.acl.access", list(who).as_bytes())]).file(name, b"");
+    }
+    hand = owned(hand, "last", "eve", "0000022");
+    hand = hand.pax(b'x', &[("gname", b"staff"), ("gid", b"70")]).file("d", b"");
+    let tree = read_both(&hand.clone().end()).unwrap();
+    for (name, tag, id) in [("a", 2, 0o21), ("b", 2, 0o22), ("c", 8, 70)] {
+        let xattrs = tree.xattrs(tree.find(name.as_bytes()).unwrap());
+        let value = &xattrs[0].value;
+        assert!(value[4..].chunks(8).any(|e| e[0] == tag && e[4] == id), "{name}: {value:?}");
+    }
+    let bad = hand.pax(b'x', &[("SCHILY.acl.access", list("user:nil").as_bytes())]).file("e", b"");
+    let error = fault(&bad.file("f", b"").end());
+    assert!(error.starts_with("t.tar: entry e at byte ") && error.contains("nil"), "{error}");
+}
