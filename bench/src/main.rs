@@ -12,6 +12,7 @@
 
 mod build;
 mod crc;
+mod dontcache;
 mod fallocate;
 mod metadata;
 mod overwrite;
@@ -60,6 +61,8 @@ enum Verb {
     Metadata(metadata::Plan),
     /// Small writes over cached bytes, by folio size: against the kernel's ext4, XFS and tmpfs
     Overwrite(overwrite::Plan),
+    /// Writes whose bytes do not stay in the cache, by policy: against buffered ones and the kernel's own
+    Dontcache(dontcache::Plan),
     /// Every bench, one after the other
     All,
 }
@@ -77,12 +80,15 @@ impl Verb {
             Verb::Metadata(plan) => vec![metadata::measure(plan)?],
             Verb::Overwrite(plan) if quick => vec![overwrite::measure(&plan.clone().quick())?],
             Verb::Overwrite(plan) => vec![overwrite::measure(plan)?],
+            Verb::Dontcache(plan) if quick => vec![dontcache::measure(&plan.clone().quick())?],
+            Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
             Verb::All => {
                 let mut reports = Verb::Crc.run(quick)?;
                 reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fallocate(fallocate::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
                 reports
             }
         })

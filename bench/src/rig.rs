@@ -45,7 +45,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) struct Mount {
     dir: PathBuf,
     /// Behind the mount; detached after it.
-    _device: Option<LoopDevice>,
+    device: Option<LoopDevice>,
 }
 
 impl Mount {
@@ -55,7 +55,9 @@ impl Mount {
     pub(crate) fn image(image: &Path, dir: &Path, kind: &str, direct: bool) -> Result<Mount> {
         let device = LoopDevice::attach(image, direct)?;
         let from = device.0.clone();
-        Mount::new(&from, dir, kind, "noatime", Some(device))
+        // The kernel would clear the inode tables while others are measured.
+        let options = if kind == "ext4" { "noatime,noinit_itable" } else { "noatime" };
+        Mount::new(&from, dir, kind, options, Some(device))
     }
 
     /// A filesystem in memory, with large folios for large writes as disk filesystems have them.
@@ -79,12 +81,21 @@ impl Mount {
         fs::create_dir_all(dir)?;
         let mut mount = Command::new("mount");
         run(mount.args(["-t", kind, "-o", options]).arg(from).arg(dir))?;
-        Ok(Mount { dir: dir.to_path_buf(), _device: device })
+        Ok(Mount { dir: dir.to_path_buf(), device })
     }
 
     /// A path in the volume.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Lets as many dirty bytes wait as `bytes`, if the system knows limits of a device; whether it does.
+    pub(crate) fn limit_dirty(&self, bytes: u64) -> bool {
+        let Some(LoopDevice(device)) = &self.device else { return false };
+        let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return false };
+        let limits = PathBuf::from(format!("/sys/block/{name}/bdi"));
+        fs::write(limits.join("max_bytes"), bytes.to_string()).is_ok()
+            && fs::write(limits.join("strict_limit"), "1").is_ok()
     }
 }
 
@@ -115,6 +126,12 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        // Limits stay with the device's number.
+        if let Some(name) = self.0.file_name().and_then(|name| name.to_str()) {
+            let limits = PathBuf::from(format!("/sys/block/{name}/bdi"));
+            let _ = fs::write(limits.join("strict_limit"), "0");
+            let _ = fs::write(limits.join("max_ratio"), "100");
+        }
         if let Err(error) = run(Command::new("losetup").arg("--detach").arg(&self.0)) {
             eprintln!("extant-bench: {error:#}");
         }

@@ -1,0 +1,160 @@
+//! What all subjects write to.
+//!
+//! ```text
+//!   file        a file on disk, opened with O_DIRECT; the kernel: a loop device that does so
+//!   simulated   memory behind one lane of fixed width, then a fixed way
+//!
+//!        free at ─────┬── bytes / bandwidth ──┬── latency ──►  done
+//!                     └ the next transfer begins here
+//! ```
+
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use extant::mkfs::{MkfsOptions, format};
+use extant::{BlockDevice, Environment, FileOptions, MemoryDevice};
+use extant_base::ByteOffset;
+use extant_blockdev::AlignedBuf;
+
+/// Where a run takes place.
+pub(crate) enum Store {
+    File(PathBuf),
+    Simulated(Arc<Simulated>),
+}
+
+impl Store {
+    /// A file of `len` bytes that has all its blocks, so that nobody waits for them.
+    pub(crate) fn file(path: PathBuf, len: u64) -> Result<Store> {
+        FileOptions::new().write(true).create(&path, len)?;
+        let store = Store::File(path);
+        store.fill(len)?;
+        Ok(store)
+    }
+
+    /// A simulated device of `len` bytes.
+    pub(crate) fn simulated(len: u64) -> Result<Store> {
+        let device = Simulated { memory: MemoryDevice::new(len), free_at: Mutex::new(None) };
+        let store = Store::Simulated(Arc::new(device));
+        if let Store::Simulated(device) = &store {
+            fill(&device.memory, len)?;
+        }
+        Ok(store)
+    }
+
+    fn fill(&self, len: u64) -> Result<()> {
+        fill(&*self.device()?, len)
+    }
+
+    /// As `store` of a row.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Store::File(_) => "file",
+            Store::Simulated(_) => "simulated",
+        }
+    }
+
+    /// Opens it, around the kernel's cache.
+    pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>> {
+        Ok(match self {
+            Store::File(path) => Arc::new(FileOptions::new().write(true).direct(true).open(path)?),
+            Store::Simulated(device) => Arc::clone(device) as Arc<dyn BlockDevice>,
+        })
+    }
+
+    /// Makes an empty volume.
+    pub(crate) fn format(&self) -> Result<()> {
+        let device = Arc::new(Kept(self.device()?));
+        format(device, &MkfsOptions::new(), &Environment::default())?;
+        Ok(())
+    }
+}
+
+/// Writes everything once.
+fn fill(device: &dyn BlockDevice, len: u64) -> Result<()> {
+    let mut bytes = AlignedBuf::zeroed(4 << 20);
+    bytes.fill(1);
+    for at in (0..len).step_by(bytes.len()) {
+        let n = (len - at).min(bytes.len() as u64) as usize;
+        device.write_at(ByteOffset(at), &bytes[..n])?;
+    }
+    Ok(device.flush()?)
+}
+
+/// A device that keeps its blocks: what is discarded or zeroed is not given back to the disk.
+struct Kept(Arc<dyn BlockDevice>);
+
+impl BlockDevice for Kept {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant::Result<()> {
+        self.0.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant::Result<()> {
+        self.0.write_at(at, buf)
+    }
+
+    fn flush(&self) -> extant::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// See the picture above.
+pub(crate) struct Simulated {
+    memory: MemoryDevice,
+    free_at: Mutex<Option<Instant>>,
+}
+
+impl Simulated {
+    /// Bytes a second.
+    pub(crate) const BANDWIDTH: u64 = 500_000_000;
+    /// From the last byte to the answer.
+    pub(crate) const LATENCY: Duration = Duration::from_micros(100);
+
+    /// Waits as long as the transfer of so many bytes takes.
+    fn transfer(&self, bytes: usize) {
+        let wide = Duration::from_nanos(bytes as u64 * 1_000_000_000 / Self::BANDWIDTH);
+        let now = Instant::now();
+        let done = {
+            let mut free_at = self.free_at.lock().expect("nobody panics with the lane in hand");
+            let begin = free_at.unwrap_or(now).max(now);
+            *free_at = Some(begin + wide);
+            begin + wide + Self::LATENCY
+        };
+        std::thread::sleep(done.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl BlockDevice for Simulated {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant::Result<()> {
+        self.memory.read_at(at, buf)?;
+        self.transfer(buf.len());
+        Ok(())
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant::Result<()> {
+        self.memory.write_at(at, buf)?;
+        self.transfer(buf.len());
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> extant::Result<()> {
+        self.memory.write_vectored_at(at, bufs)?;
+        self.transfer(bufs.iter().map(|buf| buf.len()).sum());
+        Ok(())
+    }
+
+    fn flush(&self) -> extant::Result<()> {
+        self.transfer(0);
+        Ok(())
+    }
+}
