@@ -10,18 +10,31 @@ use extant::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How much a volume may keep in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Bytes for metadata; few make blocks go and come.
+    pub metadata: usize,
+    /// Bytes for files' content; 0: it goes straight to the device.
+    pub pages: u64,
+    /// Whether content leaves once it is on the device.
+    pub drop_behind: bool,
+}
+
 /// A volume open to be changed, and what is held of it.
 pub struct Engine {
     path: PathBuf,
     fs: Option<Filesystem>,
     slots: [Option<Node>; SLOTS],
-    cache_bytes: usize,
+    memory: Memory,
 }
 
-fn open(path: &Path, cache_bytes: usize) -> Result<Filesystem, Error> {
+fn open(path: &Path, memory: Memory) -> Result<Filesystem, Error> {
     let now = Timestamp { sec: 1_700_000_000, nsec: 7 };
     let mut options = OpenOptions::new();
-    options.write(true).cache_bytes(cache_bytes).environment(Environment::fixed(now, 1));
+    options.write(true).cache_bytes(memory.metadata).environment(Environment::fixed(now, 1));
+    options.page_cache_bytes(memory.pages).dont_cache_cap_bytes(memory.pages / 4);
+    options.dont_cache(memory.drop_behind);
     options.open(path)
 }
 
@@ -39,10 +52,10 @@ pub fn letter(kind: FileKind) -> char {
 }
 
 impl Engine {
-    /// Opens the volume in `path`, with so much memory for metadata.
-    pub fn open(path: &Path, cache_bytes: usize) -> Result<Engine, Error> {
-        let fs = Some(open(path, cache_bytes)?);
-        Ok(Engine { path: path.to_path_buf(), fs, slots: Default::default(), cache_bytes })
+    /// Opens the volume in `path`.
+    pub fn open(path: &Path, memory: Memory) -> Result<Engine, Error> {
+        let fs = Some(open(path, memory)?);
+        Ok(Engine { path: path.to_path_buf(), fs, slots: Default::default(), memory })
     }
 
     /// The open volume.
@@ -198,7 +211,7 @@ impl Engine {
     fn reopen(&mut self) -> Result<(), Error> {
         self.slots = Default::default();
         self.close()?;
-        self.fs = Some(open(&self.path, self.cache_bytes)?);
+        self.fs = Some(open(&self.path, self.memory)?);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //!   a failure prints kind, seed and step, and the last operations before it
 //! ```
 
-use crate::engine::{Engine, attribute, letter, list, read};
+use crate::engine::{Engine, Memory, attribute, letter, list, read};
 use crate::op::{Op, Pools};
 use crate::tree::{Id, Tree};
 use extant::check::{Options, check_device};
@@ -29,8 +29,8 @@ pub struct Kind {
     pub folds: bool,
     /// What names there are.
     pub pools: Pools,
-    /// Memory for metadata; little makes blocks go and come.
-    pub cache_bytes: usize,
+    /// What it may keep in memory.
+    pub memory: Memory,
 }
 
 /// Who makes a volume.
@@ -54,7 +54,7 @@ pub fn run(kind: &Kind, steps: usize) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let image = scratch.path().join("img");
     make(kind, &image);
-    let mut engine = Engine::open(&image, kind.cache_bytes).expect("a fresh volume opens");
+    let mut engine = Engine::open(&image, kind.memory).expect("a fresh volume opens");
     let mut tree = Tree::new(kind.folds, kind.pools);
     // mkfs made it; the tree is compared without.
     engine.fs().remove_dir("lost+found").expect("lost+found goes");

@@ -2,6 +2,7 @@
 
 use extant::BlockSize;
 use extant::mkfs::MkfsOptions;
+use extant_model_tests::engine::Memory;
 use extant_model_tests::op::Pools;
 use extant_model_tests::run::Make;
 use extant_model_tests::{Kind, run};
@@ -12,7 +13,8 @@ const LONG: Pools = Pools { names: 300, long_percent: 90 };
 
 fn kind(name: &'static str, options: MkfsOptions) -> Kind {
     let make = Make::Extant(Box::new(options));
-    Kind { name, make, mib: 32, folds: false, pools: FEW, cache_bytes: 8 << 20 }
+    let memory = Memory { metadata: 8 << 20, pages: 8 << 20, drop_behind: false };
+    Kind { name, make, mib: 32, folds: false, pools: FEW, memory }
 }
 
 fn features(wish: &str) -> MkfsOptions {
@@ -28,7 +30,12 @@ fn modern_volumes() {
     require!(E2fsprogs);
     run(&kind("4k", MkfsOptions::new()), 3000);
     run(&Kind { pools: LONG, ..kind("1k, long names", small(MkfsOptions::new())) }, 5000);
-    run(&Kind { cache_bytes: 64 << 10, ..kind("little memory", MkfsOptions::new()) }, 1500);
+    let memory = Memory { metadata: 64 << 10, pages: 128 << 10, drop_behind: false };
+    run(&Kind { memory, ..kind("little memory", MkfsOptions::new()) }, 1500);
+    let memory = Memory { drop_behind: true, ..memory };
+    run(&Kind { memory, ..kind("don't-cache", small(MkfsOptions::new())) }, 1500);
+    let memory = Memory { pages: 0, ..memory };
+    run(&Kind { memory, ..kind("no page cache", MkfsOptions::new()) }, 1500);
     run(&kind("no orphan file", features("^orphan_file")), 3000);
     run(&Kind { pools: LONG, ..kind("large_dir", small(features("large_dir"))) }, 3000);
 }

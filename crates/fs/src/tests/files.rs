@@ -14,13 +14,14 @@ use crate::file::{FallocateMode, File};
 use crate::filesystem::Filesystem;
 use crate::open::OpenOptions;
 use extant_base::Error;
+use extant_pagecache::DontCachePolicy;
 use extant_testkit::e2fsprogs;
 use std::path::{Path, PathBuf};
 
 /// A volume with some empty files, open to be changed.
 struct Rig {
     fs: Filesystem,
-    mode: DataMode,
+    kind: Kind,
     path: PathBuf,
     _dir: tempfile::TempDir,
 }
@@ -28,7 +29,7 @@ struct Rig {
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
 impl Rig {
-    fn mke2fs(mib: u64, options: &str, mode: DataMode) -> Rig {
+    fn mke2fs(mib: u64, options: &str, kind: Kind) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let (path, root) = (dir.path().join("img"), dir.path().join("root"));
         std::fs::create_dir(&root).unwrap();
@@ -36,13 +37,13 @@ impl Rig {
             std::fs::write(root.join(name), b"").unwrap();
         }
         e2fsprogs::mke2fs(&path, mib << 20, options, Some(&root)).unwrap();
-        Rig { fs: open(&path, mode), mode, path, _dir: dir }
+        Rig { fs: open(&path, kind), kind, path, _dir: dir }
     }
 
     /// Closes the volume and opens it again.
     fn reopen(&mut self) {
         self.fs.volume().close().unwrap();
-        self.fs = open(&self.path, self.mode);
+        self.fs = open(&self.path, self.kind);
     }
 
     /// Asks e2fsck and the library's own check, and opens the volume again.
@@ -58,15 +59,16 @@ impl Rig {
         let device = self.fs.volume().device.clone();
         let report = check_device(device, &Default::default(), &()).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
-        self.fs = open(&self.path, self.mode);
+        self.fs = open(&self.path, self.kind);
     }
 }
 
-fn open(path: &Path, mode: DataMode) -> Filesystem {
+fn open(path: &Path, kind: Kind) -> Filesystem {
     // The volume may be closed and still held by files of a test.
     let mut options = OpenOptions::new();
-    options.write(true).lock(false).data_mode(mode).environment(Environment::fixed(super::NOW, 9));
-    options.open(path).unwrap()
+    options.write(true).lock(false).environment(Environment::fixed(super::NOW, 9));
+    options.data_mode(kind.mode).page_cache_bytes(kind.cache).dont_cache_policy(kind.policy);
+    options.dont_cache_cap_bytes(kind.cache / 4).open(path).unwrap()
 }
 
 /// What a step does.
@@ -87,11 +89,24 @@ struct Kind {
     unit: u64,
     extents: bool,
     mode: DataMode,
+    /// Bytes of the page cache.
+    cache: u64,
+    /// One file in so many that are opened is a don't-cache one; 0: none.
+    dropped: usize,
+    policy: DontCachePolicy,
 }
 
 impl Default for Kind {
     fn default() -> Kind {
-        Kind { reach: 1_500_000, unit: 1024, extents: true, mode: DataMode::Ordered }
+        Kind {
+            reach: 1_500_000,
+            unit: 1024,
+            extents: true,
+            mode: DataMode::Ordered,
+            cache: 64 << 20,
+            dropped: 0,
+            policy: DontCachePolicy::Flusher,
+        }
     }
 }
 
@@ -202,13 +217,14 @@ fn content(file: &File) -> Vec<u8> {
 
 /// Random steps, comparing all along.
 fn run(mib: u64, options: &str, seed: u64, steps: usize, kind: Kind) {
-    let mut rig = Rig::mke2fs(mib, options, kind.mode);
+    let mut rig = Rig::mke2fs(mib, options, kind);
     let mut random = Random::new(shifted(seed));
     let mut models = vec![Vec::new(); NAMES.len()];
     let mut full = 0;
     for n in 0..steps {
         let which = random.below(NAMES.len());
         let file = rig.fs.open_file(NAMES[which]).unwrap();
+        file.set_dont_cache(kind.dropped > 0 && random.below(kind.dropped) == 0);
         let model = &mut models[which];
         let step = any_step(&mut random, kind, model.len() as u64);
         let mut wanted = model.clone();
@@ -322,4 +338,54 @@ fn files_whose_bytes_go_through_the_journal_follow_the_model() {
     run(48, "-b 4096", 22, 250, Kind { mode, unit: 4096, ..Kind::default() });
     let options = "-b 1024 -O ^extents,^64bit";
     run(24, options, 23, 250, Kind { mode, extents: false, ..Kind::default() });
+}
+
+#[test]
+fn files_follow_the_model_without_a_page_cache() {
+    for (options, extents) in [("-b 1024", true), ("-b 1024 -O ^extents,^64bit", false)] {
+        run(32, options, 31, 300, Kind { cache: 0, extents, ..Kind::default() });
+    }
+    let unit = 65536;
+    let options = "-b 4096 -O bigalloc -C 65536";
+    run(64, options, 32, 300, Kind { cache: 0, unit, ..Kind::default() });
+}
+
+#[test]
+fn files_follow_the_model_while_folios_come_and_go() {
+    let policies =
+        [DontCachePolicy::Flusher, DontCachePolicy::RateLimited, DontCachePolicy::Inline];
+    for (n, policy) in policies.into_iter().enumerate() {
+        // None of them, every other one, all.
+        let of = |block: u64| Kind {
+            unit: block,
+            cache: 96 * block,
+            dropped: (3 - n) % 3,
+            policy,
+            ..Kind::default()
+        };
+        run(32, "-b 1024", 41 + n as u64, 200, Kind { cache: 256 << 10, ..of(1024) });
+        run(32, "-b 4096", 51 + n as u64, 200, of(4096));
+        let options = "-b 1024 -O ^extents,^64bit";
+        run(32, options, 61 + n as u64, 200, Kind { extents: false, ..of(1024) });
+        let kind = Kind { unit: 8192, ..of(1024) };
+        run(64, "-b 1024 -O bigalloc -C 8192", 71 + n as u64, 200, kind);
+    }
+    let kind = Kind { unit: 65536, cache: 1 << 20, dropped: 2, ..Kind::default() };
+    run(64, "-b 65536", 81, 200, kind);
+}
+
+#[test]
+fn files_follow_the_model_on_a_full_volume_with_little_memory() {
+    for (seed, options, extents) in [
+        (1, "-b 1024 -O ^has_journal", true),
+        (3, "-b 1024 -O ^extents,^64bit,^has_journal", false),
+    ] {
+        run(
+            2,
+            options,
+            seed,
+            400,
+            Kind { cache: 256 << 10, dropped: 2, extents, ..Kind::default() },
+        );
+    }
 }
