@@ -75,7 +75,7 @@ impl Inode {
             users: AtomicU32::new(0),
             unlinked: AtomicBool::new(false),
             nameable: AtomicBool::new(false),
-            cached: OnceLock::new(),
+            cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
             quiet_until: AtomicU64::new(0),
             write_back_at_close: AtomicBool::new(false),
             writing: Mutex::new(Rank::Write, ()),
@@ -461,7 +461,8 @@ impl Volume {
     fn load_inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         loop {
             let sweeps = self.inodes.sweeps(ino);
-            let body = self.read_inode(ino)?;
+            let mut body = self.read_inode(ino)?;
+            body.cached = self.cached_before(ino);
             if let Some(inode) = self.inodes.insert_read(ino, body, sweeps) {
                 return Ok(inode);
             }

@@ -120,6 +120,11 @@ impl PageCache {
         file
     }
 
+    /// The file of inode `ino`, if it has folios or users.
+    pub fn find(&self, ino: Ino) -> Option<Arc<FileCache>> {
+        self.shared().files.lock().by_ino.get(&ino).and_then(Weak::upgrade)
+    }
+
     /// The inode is gone: its folios leave, dirty or not, and the next [`PageCache::file`] is a new
     /// object.
     pub fn forget(&self, ino: Ino) {

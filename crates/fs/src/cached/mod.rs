@@ -28,6 +28,7 @@ mod write_back;
 use crate::cached::delayed::Delayed;
 use crate::inode::{Body, Inode};
 use crate::volume::Volume;
+use extant_base::Ino;
 use extant_base::lock::{Mutex, Rank};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_pagecache::{FileCache, Use};
@@ -40,6 +41,12 @@ pub(crate) struct Cached {
     pub(crate) pages: Arc<FileCache>,
     /// Its blocks that are promised and not allocated.
     pub(crate) delayed: Mutex<Delayed>,
+}
+
+impl Cached {
+    fn new(pages: Arc<FileCache>) -> Arc<Cached> {
+        Arc::new(Cached { pages, delayed: Mutex::new(Rank::Leaf, Delayed::default()) })
+    }
 }
 
 impl fmt::Debug for Cached {
@@ -71,7 +78,14 @@ impl Volume {
         Some(inode.cached.get_or_init(|| {
             let pages = cache.file(inode.ino);
             pages.set_len(body.size);
-            Arc::new(Cached { pages, delayed: Mutex::new(Rank::Leaf, Delayed::default()) })
+            Cached::new(pages)
         }))
+    }
+
+    /// The folios of a file that outlived its inode in memory, for the inode that was read from its table again: who
+    /// cuts or releases it finds them there.
+    pub(crate) fn cached_before(&self, ino: Ino) -> Option<Arc<Cached>> {
+        let pages = self.page_cache.as_ref()?.find(ino)?;
+        Some(Cached::new(pages))
     }
 }
