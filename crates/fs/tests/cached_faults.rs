@@ -365,3 +365,113 @@ fn a_write_that_was_taken_finds_its_space_beside_the_reserve() {
         options.use_reserve(false);
     });
 }
+
+/// Writes to a new file until there is no space: what it took.
+fn fill_file(fs: &Filesystem, name: &str) -> Taken {
+    let file = create(fs, name);
+    let (mut taken, mut rng) = (Taken { file, bytes: Vec::new(), last: (0, 0) }, Rng::new(5));
+    let mut len = 200_000;
+    while len > 0 {
+        let bytes = rng::bytes(rng.below(1 << 20) as u64, len);
+        match taken.file.append(&bytes) {
+            Ok(n) => taken.bytes.extend_from_slice(&bytes[..n]),
+            Err(Error::NoSpace) => len /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    taken
+}
+
+#[test]
+fn what_was_promised_stays_so_after_a_write_that_failed() {
+    for kind in [
+        "-b 1024 -m 0",
+        "-b 1024 -m 0 -O bigalloc -C 8192",
+        "-b 1024 -m 0 -O ^extents,^64bit",
+        "-b 1024 -m 0 -O ^extents,^64bit,^has_journal",
+    ] {
+        for nth in [1, 2, 3] {
+            let (device, fs) = volume(12, kind, 64);
+            let file = create(&fs, "f");
+            let bytes = rng::bytes(3, 900_000);
+            file.write_all_at(0, &bytes).unwrap();
+            file.write_all_at(1_100_000, &bytes[..5000]).unwrap();
+            let first = fill_file(&fs, "first");
+            device.fail(IoOp::Write, nth);
+            let failed = file.write_back(0, u64::MAX);
+            device.heal();
+            // What the failure gave back by mistake would go now.
+            let second = fill_file(&fs, "second");
+            fs.sync().unwrap_or_else(|error| panic!("{kind}, write {nth} ({failed:?}): {error}"));
+            let mut want = bytes.clone();
+            want.resize(1_100_000, 0);
+            want.extend_from_slice(&bytes[..5000]);
+            assert!(on_device(device.inner(), "f") == want, "{kind}, write {nth}");
+            assert!(on_device(device.inner(), "first") == first.bytes, "{kind}, write {nth}");
+            assert!(on_device(device.inner(), "second") == second.bytes, "{kind}, write {nth}");
+            drop((file, first, second));
+            fs.close().unwrap();
+            judge(&*device);
+        }
+    }
+}
+
+#[test]
+fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    e2fsprogs::mke2fs(&path, 24 << 20, "-b 1024 -O quota", None).unwrap();
+    let new = NewFile { uid: 77, ..NewFile::default() };
+    let fs = options(8).open(&path).unwrap();
+    fs.create_file("f0", &new).unwrap().open().unwrap().write_all_at(0, &[1; 50_000]).unwrap();
+    fs.close().unwrap();
+    set_limit(&path, 77, 700);
+    let fs = options(8).enforce_quota(true).open(&path).unwrap();
+    let open = |n| match n {
+        0 => fs.open_file("f0").unwrap(),
+        n => fs.create_file(format!("f{n}"), &new).unwrap().open().unwrap(),
+    };
+    let files: Vec<File> = (0..3).map(open).collect();
+    let all: Vec<Taken> = std::thread::scope(|scope| {
+        let write = |(n, file): (usize, File)| {
+            scope.spawn(move || {
+                let mut rng = Rng::new(n as u64 + 1);
+                let bytes = if n == 0 { vec![1; 50_000] } else { Vec::new() };
+                let mut taken = Taken { file, bytes, last: (0, 0) };
+                let mut refused = 0;
+                while refused < 20 {
+                    refused += usize::from(!taken.write(&mut rng));
+                }
+                taken
+            })
+        };
+        let writers: Vec<_> = files.into_iter().enumerate().map(write).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    fs.sync().unwrap();
+    let used: u64 = all.iter().map(|taken| taken.file.metadata().sectors() / 2).sum();
+    // Each file was asked about alone.
+    assert!(used >= 600, "{used} KiB of 700");
+    for (n, taken) in all.iter().enumerate() {
+        assert!(fs.read(format!("f{n}")).unwrap() == taken.bytes, "f{n}");
+    }
+    drop(all);
+    fs.close().unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+}
+
+/// Sets the hard limit of space of a user who has one file, in KiB, in the quota file's own bytes.
+fn set_limit(path: &std::path::Path, id: u32, kib: u64) {
+    let mut image = std::fs::read(path).unwrap();
+    let id = u64::from(id).to_le_bytes();
+    let mut found = 0;
+    for entry in image.chunks_exact_mut(1024).flat_map(|block| block[16..].chunks_exact_mut(72)) {
+        if entry[..8] == id && entry[8..24] == [0; 16] && entry[24..32] == 1u64.to_le_bytes() {
+            entry[32..40].copy_from_slice(&kib.to_le_bytes());
+            found += 1;
+        }
+    }
+    // The log has a copy that nobody reads.
+    assert!(found >= 1, "the user has an entry");
+    std::fs::write(path, image).unwrap();
+}

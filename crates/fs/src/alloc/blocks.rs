@@ -183,7 +183,7 @@ impl Volume {
     /// Allocates one metadata block for `ino` (with bigalloc, a cluster of its own) and counts it
     /// in the inode.
     ///
-    /// Errors: `NoSpace`, `Device`. Locks: takes `Group`.
+    /// Errors: `NoSpace`, `QuotaExceeded`, `Device`. Locks: takes `Group`.
     pub(crate) fn allocate_metadata(
         &self,
         ino: Ino,
@@ -191,7 +191,10 @@ impl Volume {
         handle: &Handle<'_>,
         goal: BlockNr,
     ) -> Result<BlockNr> {
-        self.quota_check(ino, body, self.sectors(1))?;
+        // What data in the cache needs to be mapped is not refused: the data was taken.
+        if body.cached.is_none() {
+            self.quota_check(ino, body, self.sectors(1))?;
+        }
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.bulk.goal() } else { goal };

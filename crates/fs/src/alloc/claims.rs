@@ -93,6 +93,13 @@ impl Volume {
         if self.clusters_for_data() < 0 { Err(Error::NoSpace) } else { Ok(reservation) }
     }
 
+    /// Promises `clusters` clusters that were freed just now, or will be with the next commit: whoever else asks
+    /// meanwhile does not get them.
+    pub(crate) fn reserve_freed(&self, clusters: u64) -> Reservation {
+        self.reserved.0.fetch_add(clusters as i64, Ordering::Relaxed);
+        Reservation { reserved: Arc::clone(&self.reserved), clusters }
+    }
+
     /// Whether clusters are kept back for what must not fail.
     pub(crate) fn has_pool(&self) -> bool {
         self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off()

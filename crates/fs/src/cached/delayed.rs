@@ -7,6 +7,7 @@
 //! ```
 
 use crate::alloc::claims::Reservation;
+use crate::cached::Cached;
 use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;
@@ -88,6 +89,13 @@ impl Delayed {
         inner + ends
     }
 
+    fn join(&mut self, promise: Reservation) {
+        match &mut self.promise {
+            Some(all) => all.join(promise),
+            none => *none = Some(promise),
+        }
+    }
+
     /// Gives `clusters` back that were for data, and once nothing is left all there is.
     fn release(&mut self, clusters: u64) {
         if self.blocks.is_empty() {
@@ -106,24 +114,7 @@ impl Volume {
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
         let ratio = self.layout.cluster_ratio();
-        let holes: Vec<Range<u32>> = {
-            // A write behind what was promised, or over it, asks nobody.
-            let missing = cached.delayed.lock().missing(blocks);
-            let mut holes = Vec::new();
-            for range in missing {
-                for run in self.runs(ino, body, range) {
-                    let run = run?;
-                    if run.target == Target::Hole {
-                        holes.push(run.logical.0..run.end().0);
-                    }
-                }
-            }
-            holes
-        };
-        if holes.is_empty() {
-            return Ok(());
-        }
-        for hole in holes {
+        for hole in self.unpromised_holes(ino, body, cached, blocks)? {
             let (promised, for_map, more) = {
                 let delayed = cached.delayed.lock();
                 let for_map = self.map_share(body, &hole, delayed.is_empty());
@@ -133,11 +124,45 @@ impl Volume {
             self.quota_check(ino, body, self.sectors(wanted))?;
             let promise = self.reserve_clusters(more + for_map)?;
             let mut delayed = cached.delayed.lock();
-            match &mut delayed.promise {
-                Some(all) => all.join(promise),
-                none => *none = Some(promise),
-            }
+            delayed.join(promise);
             delayed.add(hole, ratio);
+        }
+        Ok(())
+    }
+
+    /// The holes of `blocks` that are not promised.
+    fn unpromised_holes(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Range<u32>>> {
+        // A write behind what was promised, or over it, asks nobody.
+        let missing = cached.delayed.lock().missing(blocks);
+        let mut holes = Vec::new();
+        for range in missing {
+            for run in self.runs(ino, body, range) {
+                let run = run?;
+                if run.target == Target::Hole {
+                    holes.push(run.logical.0..run.end().0);
+                }
+            }
+        }
+        Ok(holes)
+    }
+
+    /// Blocks that stand behind dirty data were freed: they are promised again.
+    ///
+    /// Errors: what the map gives.
+    pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
+        let Some(cached) = &body.cached else { return Ok(()) };
+        let ratio = self.layout.cluster_ratio();
+        for hole in self.unpromised_holes(ino, body, cached, blocks)? {
+            let mut delayed = cached.delayed.lock();
+            let for_map = self.map_share(body, &hole, delayed.is_empty());
+            let clusters = delayed.add(hole, ratio) + for_map;
+            delayed.join(self.reserve_freed(clusters));
         }
         Ok(())
     }

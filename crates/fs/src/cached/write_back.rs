@@ -11,7 +11,7 @@ use crate::file::write::{Plan, UNDER_HANDLE};
 use crate::inode::{Body, Inode};
 use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
-use extant_base::{Error, Result};
+use extant_base::{Error, Ino, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::RoCompat;
@@ -164,11 +164,11 @@ impl Volume {
         let taken = match written {
             Ok((taken, reached)) => {
                 let behind = pieces.iter().filter_map(|piece| piece.from(reached));
-                self.hide(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
+                self.take_back(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
                 self.raise_size(body, &handle, cached).map(|()| taken)
             }
             Err(error) => {
-                self.hide(body, &handle, plan.ino, &pieces);
+                self.take_back(body, &handle, plan.ino, &pieces);
                 Err(error)
             }
         };
@@ -178,6 +178,17 @@ impl Volume {
         let written = taken.range();
         taken.done();
         Ok(written.end - written.start)
+    }
+
+    /// Hides blocks whose data is not on the device; what they lose of space is promised to the data again.
+    fn take_back(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+        self.hide(body, handle, ino, pieces);
+        if !body.disk.has_extents() {
+            for piece in pieces.iter().filter(|piece| piece.fresh) {
+                // The error that led here is the one to tell.
+                let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
+            }
+        }
     }
 
     fn write_small_taken<'c>(
