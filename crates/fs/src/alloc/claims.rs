@@ -100,6 +100,11 @@ impl Volume {
         Reservation { reserved: Arc::clone(&self.reserved), clusters }
     }
 
+    /// Whether clusters are promised to anybody.
+    pub(crate) fn has_promised(&self) -> bool {
+        self.reserved.clusters() > 0
+    }
+
     /// Whether clusters are kept back for what must not fail.
     pub(crate) fn has_pool(&self) -> bool {
         self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off()

@@ -12,8 +12,12 @@ use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
+use extant_ondisk::block_map::DIRECT;
 use rangemap::RangeSet;
 use std::ops::Range;
+
+/// Blocks of a file for which, in however many pieces they come, a promise has one block of its tree.
+const LEAF_BLOCKS: u32 = 64;
 
 /// Blocks of one file that are promised and not allocated yet.
 #[derive(Debug, Default)]
@@ -109,24 +113,35 @@ impl Delayed {
 impl Volume {
     /// Makes sure that every block of `blocks` is allocated or promised.
     ///
-    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. What was promised before the error stays so.
+    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. Nothing more is promised then.
     /// Locks: the inode's is held, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
-        let ratio = self.layout.cluster_ratio();
-        for hole in self.unpromised_holes(ino, body, cached, blocks)? {
-            let (promised, for_map, more) = {
-                let delayed = cached.delayed.lock();
-                let for_map = self.map_share(body, &hole, delayed.is_empty());
-                (delayed.len(), for_map, delayed.clusters_only_in(&hole, ratio))
-            };
-            let wanted = promised + u64::from(hole.end - hole.start);
-            self.quota_check(ino, body, self.sectors(wanted))?;
-            let promise = self.reserve_clusters(more + for_map)?;
-            let mut delayed = cached.delayed.lock();
-            delayed.join(promise);
-            delayed.add(hole, ratio);
+        let holes = self.unpromised_holes(ino, body, cached, blocks)?;
+        for (n, hole) in holes.iter().enumerate() {
+            if let Err(error) = self.promise(ino, body, cached, hole.clone()) {
+                // Nobody will write to those before it.
+                holes[..n].iter().for_each(|hole| self.forget_delayed(body, hole.clone()));
+                return Err(error);
+            }
         }
+        Ok(())
+    }
+
+    /// Promises space for a hole of which nothing is promised.
+    fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
+        let ratio = self.layout.cluster_ratio();
+        let (promised, for_map, more) = {
+            let delayed = cached.delayed.lock();
+            let for_map = self.map_share(body, &hole, &delayed);
+            (delayed.len(), for_map, delayed.clusters_only_in(&hole, ratio))
+        };
+        let wanted = promised + u64::from(hole.end - hole.start);
+        self.quota_check(ino, body, self.sectors(wanted))?;
+        let promise = self.reserve_clusters(more + for_map)?;
+        let mut delayed = cached.delayed.lock();
+        delayed.join(promise);
+        delayed.add(hole, ratio);
         Ok(())
     }
 
@@ -160,7 +175,7 @@ impl Volume {
         let ratio = self.layout.cluster_ratio();
         for hole in self.unpromised_holes(ino, body, cached, blocks)? {
             let mut delayed = cached.delayed.lock();
-            let for_map = self.map_share(body, &hole, delayed.is_empty());
+            let for_map = self.map_share(body, &hole, &delayed);
             let clusters = delayed.add(hole, ratio) + for_map;
             delayed.join(self.reserve_freed(clusters));
         }
@@ -173,13 +188,27 @@ impl Volume {
         self.sectors(blocks)
     }
 
-    /// Clusters for the map of a new run where no pool stands behind it.
-    fn map_share(&self, body: &Body, hole: &Range<u32>, is_first: bool) -> u64 {
+    /// Clusters for the map of a run where no pool stands behind it. One that goes on where blocks are promised
+    /// already needs what they do not.
+    fn map_share(&self, body: &Body, hole: &Range<u32>, delayed: &Delayed) -> u64 {
+        let goes_on = hole.start > 0 && delayed.run_at(hole.start - 1, 1) > 0;
         if body.disk.has_extents() {
-            let rest = if is_first { 5 } else { 0 };
-            return if self.has_pool() { 0 } else { 1 + rest };
+            if self.has_pool() {
+                return 0;
+            }
+            let first = if delayed.is_empty() { 5 } else { 0 };
+            let leaves = hole.end / LEAF_BLOCKS - hole.start / LEAF_BLOCKS;
+            return u64::from(leaves) + if goes_on { 0 } else { 1 + first };
         }
         let per_block = extant_ondisk::block_map::pointers_per_block(self.block_size());
+        let leaf =
+            |block: u32| (block.saturating_sub(DIRECT) / per_block) + u32::from(block >= DIRECT);
+        if goes_on {
+            return match leaf(hole.end - 1) - leaf(hole.start - 1) {
+                0 => 0,
+                more => u64::from(more) + 2,
+            };
+        }
         u64::from((hole.end - hole.start) / per_block) + 4
     }
 

@@ -76,6 +76,7 @@ impl Volume {
         // Others who write wait here, so that this call is whole for them; write-back does not.
         let _writing = inode.writing.lock();
         let mut start = None;
+        let mut has_flushed = false;
         let (mut done, mut len) = (0, content.len());
         while done < len {
             let room = match self.make_room(len - done, how) {
@@ -95,6 +96,12 @@ impl Volume {
             drop(room);
             let n = match written {
                 Ok(n) => n,
+                Err(Error::NoSpace) if !has_flushed && self.has_promised() => {
+                    // More is promised than will be needed: what is dirty takes its blocks, the rest is free.
+                    has_flushed = true;
+                    let _ = self.write_back_all();
+                    continue;
+                }
                 // What was written counts; who goes on meets the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
