@@ -31,9 +31,6 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// No block is larger.
-const BLOCK_MAX: u64 = 64 << 10;
-
 /// One inode in use.
 pub(crate) struct Inode {
     /// Its number.
@@ -204,15 +201,14 @@ impl Body {
         self.disk.kind().unwrap_or(FileKind::Regular)
     }
 
-    /// Sets the size, as every reader sees it. The size on disk follows at once where no dirty data is behind it.
+    /// Sets the size, as every reader sees it. The size on disk follows at once, or once all data that is dirty or
+    /// on its way is there.
     pub(crate) fn resize(&mut self, size: u64) {
         self.disk.size = size;
         let Some(cached) = &self.cached else { return };
         cached.pages.set_len(size);
-        self.size_on_disk = self.size_on_disk.filter(|on_disk| {
-            let block = on_disk / BLOCK_MAX * BLOCK_MAX;
-            *on_disk < size && cached.pages.next_dirty(block..u64::MAX, 1).is_some()
-        });
+        self.size_on_disk =
+            self.size_on_disk.filter(|on_disk| *on_disk < size && cached.pages.is_dirty());
     }
 
     /// Whether the block at `at` is promised to dirty data, and for how many blocks, at most `limit`, the answer

@@ -254,6 +254,29 @@ fn writers_at_the_limit_of_memory_get_the_error_of_a_failing_device() {
     }
 }
 
+#[test]
+fn who_changes_bytes_in_place_beside_a_failing_device_is_told_before_memory_is_full() {
+    let (device, fs) = volume(64, "-b 4096", 8);
+    let file = create(&fs, "f");
+    file.set_len(48 << 20).unwrap();
+    fs.sync().unwrap();
+    device.fail_from(IoOp::Write, 1);
+    let (file, refused) = without_hanging(move || {
+        let change =
+            |n: u64| file.borrow_mut(n << 16..(n + 1) << 16).map(|mut bytes| bytes.fill(1));
+        let refused = (0..768).find_map(|n| change(n).err());
+        (file, refused)
+    });
+    assert!(matches!(refused, Some(Error::Device { .. })), "{refused:?}");
+    assert!(fs.cache_stats().unwrap().dirty_peak <= 8 << 20);
+    device.heal();
+    let _ = file.sync_all();
+    file.sync_all().unwrap();
+    drop(file);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
 /// Bytes that a file took, as the calls said.
 struct Taken {
     file: File,

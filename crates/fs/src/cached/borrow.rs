@@ -55,6 +55,9 @@ impl Volume {
 
     fn borrow_folio_mut<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<FolioMut<'a>> {
         self.check_writable()?;
+        // Who changes bytes in place is braked before it, for what he changed until now.
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.wrote(inode, range.start, len, Use::Keep)?;
         let _writing = inode.writing.lock();
         let mut body = inode.write();
         check_writable_file(&body)?;

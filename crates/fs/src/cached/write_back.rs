@@ -90,9 +90,14 @@ impl Volume {
             self.pieces_in_place(inode.ino, &body, run.start, run.end)?
         };
         if let Some(pieces) = in_place {
-            let taken = cached.pages.take_dirty(run)?;
+            let mut taken = cached.pages.take_dirty(run)?;
             let run = taken.range();
             self.write_taken(&pieces, run.start, &taken)?;
+            taken.let_go();
+            if inode.read().size_on_disk.is_some() {
+                // Before they are clean: who finds no dirty file has nothing to wait for.
+                self.store_late(inode, cached)?;
+            }
             taken.done();
             return Ok(run.end - run.start);
         }
