@@ -167,7 +167,7 @@ fn found(answer: extant::Result<Metadata>) -> extant::Result<Option<Metadata>> {
 }
 
 /// A path without slashes at its end.
-fn without_slashes(path: &[u8]) -> &[u8] {
+pub(crate) fn without_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     &path[..end]
 }

@@ -9,6 +9,7 @@ use crate::moment;
 use crate::shown::Shown;
 use extant::{Error, What};
 use extant_base::FeatureSet;
+use extant_ondisk::features::Incompat;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -114,6 +115,12 @@ pub(crate) fn explained(error: &Error) -> String {
                 false => "end that first",
             };
             format!("in use by {holder}, last seen {seen}: {advice}")
+        }
+        Error::Unsupported { feature }
+            if (feature.set, feature.bits)
+                == (FeatureSet::Incompat, Incompat::JOURNAL_DEV.bits()) =>
+        {
+            "the journal of another volume: name that one, as VOLUME?journal=DEVICE".into()
         }
         Error::Unsupported { feature } if feature.set == FeatureSet::RoCompat => {
             format!("{feature}: such a volume can be read, not changed")

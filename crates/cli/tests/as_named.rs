@@ -180,3 +180,45 @@ fn what_flags_forbid_is_said() {
     assert_eq!(why, "a.img: /log: is append-only (chattr +a): only bytes at its end can be added");
     assert_clean(&at.join("a.img"));
 }
+
+#[test]
+fn a_link_is_named_after_its_target_without_slashes() {
+    let dir = with_files(&["/file"]);
+    let at = dir.path();
+    succeed(at, &["mkdir", "a.img", "/d"]);
+    succeed(at, &["ln", "-s", "a.img", "there/", "/d"]);
+    assert!(succeed(at, &["stat", "a.img", "/d/there"]).contains("there/"));
+    for (args, why) in [
+        (&["ln", "-s", "a.img", "x", "/new/"][..], "a.img: /new/: not a directory"),
+        (&["ln", "a.img", "/file", "/new/"], "a.img: /new/: not a directory"),
+        (&["ln", "-s", "a.img", "", "/new"], "a symbolic link cannot hold an empty text"),
+    ] {
+        assert_eq!(fail(at, 1, args), why, "{args:?}");
+    }
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
+fn an_owner_is_a_number_that_linux_takes_and_a_table_of_any_size_is_no_danger() {
+    let dir = with_files(&["/file"]);
+    let at = dir.path();
+    succeed(at, &["mkdir", "a.img", "/etc"]);
+    fs::File::create(at.join("huge")).unwrap().set_len(17 << 20).unwrap();
+    succeed(at, &["put", "a.img", "huge", "/etc/passwd"]);
+    for (args, why) in [
+        (["chown", "a.img", "bob", "/file"], "a.img: /etc/passwd: is too large: write the number"),
+        (
+            ["chown", "a.img", "4294967295", "/file"],
+            "'4294967295' is no owner: numbers go up to 4294967294",
+        ),
+        (
+            ["chown", "a.img", ":99999999999", "/file"],
+            "'99999999999' is no owner: numbers go up to 4294967294",
+        ),
+    ] {
+        assert_eq!(fail(at, 1, &args), why, "{args:?}");
+    }
+    succeed(at, &["chown", "a.img", "4294967294:7", "/file"]);
+    assert!(succeed(at, &["ls", "-l", "a.img", "/"]).contains("4294967294 7"));
+    assert_clean(&at.join("a.img"));
+}

@@ -3,8 +3,12 @@
 use crate::change::{Change, Steps};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path};
+use crate::verb::mkfs::format_options::{ID_MAX, id};
 use extant::{Error, SetAttributes};
 use std::ffi::{OsStr, OsString};
+
+/// Most bytes of a table of users or groups that are read.
+const TABLE_MAX: u64 = 16 << 20;
 
 /// What a program may do that its user may not.
 const CAPABILITY: &str = "security.capability";
@@ -94,11 +98,18 @@ fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Fail
 
 /// A number, or the one in field `field` of the line that `name` begins in a table of the volume.
 fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32, Failure> {
-    if let Ok(number) = name.parse() {
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        let id = id(name).ok_or_else(|| {
+            Failure::new(format_args!("'{name}' is no owner: numbers go up to {ID_MAX}"))
+        })?;
         if table == "/etc/passwd" && field == 3 {
             return Err(Failure::new(format_args!("'{name}:' needs a name: write {name}:GROUP")));
         }
-        return Ok(number);
+        return Ok(id);
+    }
+    let len = change.at(table.as_bytes(), |fs| fs.metadata(table))?.len();
+    if len > TABLE_MAX {
+        return Err(change.refuse(table.as_bytes(), "is too large: write the number"));
     }
     let text = change.at(table.as_bytes(), |fs| fs.read(table))?;
     let text = String::from_utf8_lossy(&text);

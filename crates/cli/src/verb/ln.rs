@@ -1,10 +1,10 @@
 //! `extant ln`: gives files more names.
 
-use crate::change::{Change, Steps, split_last};
+use crate::change::{Change, Steps, split_last, without_slashes};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path, join};
 use crate::verb::mkfs::format_options::owner;
-use extant::NewFile;
+use extant::{Error, NewFile};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -43,10 +43,16 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
+        if self.symbolic && self.target.is_empty() {
+            return Err(Failure::new("a symbolic link cannot hold an empty text"));
+        }
         let mut link = inner_path(&self.link)?;
         let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());
+        if !is_dir && self.link.as_bytes().ends_with(b"/") {
+            return Err(change.failure(self.link.as_bytes(), &Error::NotADirectory));
+        }
         if is_dir && !self.no_target_directory {
-            link = join(&link, split_last(self.target.as_bytes()).1);
+            link = join(&link, split_last(without_slashes(self.target.as_bytes())).1);
         }
         let target = match self.symbolic {
             true => Vec::new(),

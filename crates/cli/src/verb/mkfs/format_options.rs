@@ -111,11 +111,17 @@ impl FormatOptions {
     }
 }
 
+/// The largest number of a user or group; the one above it means nobody to Linux.
+pub(crate) const ID_MAX: u32 = u32::MAX - 1;
+
+/// The number of a user or group.
+pub(crate) fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id <= ID_MAX)
+}
+
 /// Reads `UID:GID`.
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text
-        .split_once(':')
-        .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
+    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID, two numbers as in 0:0"))
 }
 
