@@ -1,5 +1,6 @@
 //! The same operations on a real volume.
 
+use crate::acl::{self, Acl};
 use crate::op::{Op, Place, SLOTS, Way, content, name, target};
 use crate::tree::{Id, OWNER, Tree};
 use crate::{Answer, Outcome, Stat};
@@ -193,7 +194,25 @@ impl Engine {
                         }
                         None => node.remove_xattr("user.model")?,
                     }
-                    return Ok(Answer::Value(attribute(node)?));
+                    return Ok(Answer::Value(attribute(node, "user.model")?));
+                }
+            }
+            Op::DefaultAclHeld { slot, list } => {
+                if let (Some(node), Some(_)) = (&self.slots[slot], tree.held(slot, 'd')) {
+                    match list {
+                        Some(n) => {
+                            let list = Acl::of_pool(n).bytes();
+                            node.set_xattr(acl::DEFAULT, &list, XattrMode::Any)?;
+                        }
+                        None => node.remove_xattr(acl::DEFAULT)?,
+                    }
+                }
+            }
+            Op::ReadAclHeld { slot } => {
+                if let Some(node) = &self.slots[slot]
+                    && !node.metadata().is_symlink()
+                {
+                    return Ok(Answer::Value(attribute(node, acl::ACCESS)?));
                 }
             }
             Op::LetGo { slot } => self.slots[slot] = None,
@@ -230,9 +249,9 @@ pub fn read(file: &File) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The one attribute that the model knows.
-pub fn attribute(node: &Node) -> Result<Option<Vec<u8>>, Error> {
-    match node.xattr("user.model") {
+/// An attribute, if there is one of that name.
+pub fn attribute(node: &Node, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    match node.xattr(name) {
         Ok(value) => Ok(Some(value)),
         Err(Error::NoAttribute) => Ok(None),
         Err(error) => Err(error),

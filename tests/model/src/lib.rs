@@ -10,6 +10,7 @@
 //! Another kind of operation is a variant of [`Op`], a line in [`Op::random`], and an arm in both
 //! [`Tree::apply`](tree::Tree::apply) and [`Engine::apply`](engine::Engine::apply).
 
+pub mod acl;
 pub mod engine;
 pub mod op;
 pub mod run;

@@ -117,6 +117,15 @@ pub enum Op {
         slot: usize,
         len: Option<u8>,
     },
+    /// Gives the directory that is held a default list of rights of the pool, or takes it away.
+    DefaultAclHeld {
+        slot: usize,
+        list: Option<usize>,
+    },
+    /// Reads what list of rights is held's own, but not of a symlink.
+    ReadAclHeld {
+        slot: usize,
+    },
     LetGo {
         slot: usize,
     },
@@ -194,13 +203,18 @@ impl Op {
     fn of_content(rng: &mut Rng, slot: usize) -> Op {
         let reach = [100, 5_000, 60_000][rng.below(3)];
         let (offset, len) = (rng.below(reach) as u32, 1 + rng.below(reach) as u32);
-        match rng.below(10) {
+        match rng.below(13) {
             0..=3 => Op::WriteHeld { slot, offset, len },
             4 => Op::AppendHeld { slot, len },
             5 => Op::ResizeHeld { slot, size: offset },
             6 => Op::PunchHeld { slot, offset, len },
             7 => Op::ReadHeld { slot },
             8 => Op::ChmodHeld { slot, mode: mode(rng) },
+            9..=10 => {
+                let list = (rng.below(4) > 0).then(|| rng.below(3));
+                Op::DefaultAclHeld { slot, list }
+            }
+            11 => Op::ReadAclHeld { slot },
             _ => Op::XattrHeld { slot, len: (rng.below(3) > 0).then(|| rng.below(200) as u8) },
         }
     }

@@ -5,6 +5,7 @@
 //!   a failure prints kind, seed and step, and the last operations before it
 //! ```
 
+use crate::acl::{self, Acl};
 use crate::engine::{Engine, Memory, attribute, letter, list, read};
 use crate::op::{Op, Pools};
 use crate::tree::{Id, Tree};
@@ -128,7 +129,12 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
             assert_eq!(known.links(), wanted.links, "{name}: {stored}");
             assert_eq!(known.permissions(), wanted.mode, "{name}: {stored}");
             assert_eq!((known.uid(), known.gid()), (wanted.uid, wanted.gid), "{name}: {stored}");
-            assert_eq!(attribute(&found).expect("attributes"), wanted.xattr, "{name}: {stored}");
+            let lists = [wanted.acl, wanted.default_acl].map(|list| list.map(Acl::bytes));
+            let attributes = ["user.model", acl::ACCESS, acl::DEFAULT];
+            for (of, value) in attributes.iter().zip([&wanted.xattr, &lists[0], &lists[1]]) {
+                let found = attribute(&found, of).expect("attributes");
+                assert_eq!(found, *value, "{name}: {of} of {stored}");
+            }
             if wanted.kind == 'f' {
                 let bytes = found.open().and_then(|file| read(&file)).expect("a file reads");
                 assert!(bytes == *wanted.content, "{name}: bytes of {stored}");

@@ -1,5 +1,6 @@
 //! The tree as it should be: nodes and names in maps, errors in Linux' order.
 
+use crate::acl::Acl;
 use crate::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
 use crate::{Answer, Outcome, Stat};
 use std::collections::BTreeMap;
@@ -47,6 +48,10 @@ pub struct Node {
     pub content: Arc<Vec<u8>>,
     /// The one attribute that there may be.
     pub xattr: Option<Vec<u8>>,
+    /// Its own list of rights, where its mode does not say all.
+    pub acl: Option<Acl>,
+    /// What a directory hands on.
+    pub default_acl: Option<Acl>,
 }
 
 /// All nodes; the root is 0. Removed ones stay, for those who hold them.
@@ -77,6 +82,8 @@ impl Tree {
             nameable: false,
             content: Arc::default(),
             xattr: None,
+            acl: None,
+            default_acl: None,
         };
         Tree { nodes: vec![root], slots: [None; SLOTS], folds, pools }
     }
@@ -157,13 +164,19 @@ impl Tree {
         Ok(Answer::Done)
     }
 
-    /// A new node; group and set-group-ID bit follow the directory.
+    /// A new node; group, set-group-ID bit and rights follow the directory.
     fn add(&mut self, dir: Id, mut node: Node) -> Id {
         if self.nodes[dir].mode & 0o2000 != 0 {
             node.gid = self.nodes[dir].gid;
             if node.kind == 'd' {
                 node.mode |= 0o2000;
             }
+        }
+        if let Some(default) = self.nodes[dir].default_acl
+            && node.kind != 'l'
+        {
+            (node.mode, node.acl) = default.inherited(node.mode);
+            node.default_acl = (node.kind == 'd').then_some(default);
         }
         node.parent = dir;
         self.nodes.push(node);
@@ -271,9 +284,24 @@ impl Tree {
             }),
             Op::ChmodHeld { slot, mode } => {
                 if let Some(id) = self.slots[slot].filter(|id| self.nodes[*id].kind != 'l') {
-                    self.nodes[id].mode = mode;
+                    let node = &mut self.nodes[id];
+                    node.mode = mode;
+                    node.acl = node.acl.map(|acl| acl.following(mode));
                 }
                 Ok(Answer::Done)
+            }
+            Op::DefaultAclHeld { slot, list } => {
+                if let Some(id) = self.slots[slot].filter(|id| self.nodes[*id].kind == 'd') {
+                    self.nodes[id].default_acl = list.map(Acl::of_pool);
+                }
+                Ok(Answer::Done)
+            }
+            Op::ReadAclHeld { slot } => {
+                let node = self.slots[slot].map(|id| &self.nodes[id]);
+                Ok(match node.filter(|node| node.kind != 'l') {
+                    Some(node) => Answer::Value(node.acl.map(Acl::bytes)),
+                    None => Answer::Done,
+                })
             }
             Op::XattrHeld { slot, len } => self.set_attribute(slot, len),
             Op::LetGo { slot } => {
@@ -483,5 +511,7 @@ fn node(kind: char, mode: u16, gid: u32) -> Node {
         nameable: false,
         content: Arc::default(),
         xattr: None,
+        acl: None,
+        default_acl: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The same random operations on this machine's own ext4: what the tree in memory answers is what
 //! Linux answers, errno for errno.
 
+use extant_model_tests::acl::{self, Acl};
 use extant_model_tests::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
 use extant_model_tests::tree::{Id, Tree};
 use extant_model_tests::{Answer, Outcome, Stat};
@@ -62,6 +63,15 @@ fn stat(dir: &OwnedFd, name: &str) -> Result<Answer, Errno> {
         gid: known.st_gid,
         links: known.st_nlink as u32,
         target,
+    }))
+}
+
+fn attribute(path: &str, name: &str) -> Result<Answer, Errno> {
+    let mut value = [0; 256];
+    Ok(Answer::Value(match getxattr(path, name, &mut value[..]) {
+        Ok(len) => Some(value[..len].to_vec()),
+        Err(Errno::NODATA) => None,
+        Err(error) => return Err(error),
     }))
 }
 
@@ -228,6 +238,22 @@ impl Kernel {
                     return self.set_attribute(held, tree.held(slot, 'l').is_some(), len);
                 }
             }
+            Op::DefaultAclHeld { slot, list } => {
+                if let (Some(held), Some(_)) = (&self.slots[slot], tree.held(slot, 'd')) {
+                    let (path, none) = (through(held), XattrFlags::empty());
+                    match list.map(Acl::of_pool) {
+                        Some(list) => setxattr(path, acl::DEFAULT, &list.bytes(), none)?,
+                        None => removexattr(path, acl::DEFAULT)?,
+                    }
+                }
+            }
+            Op::ReadAclHeld { slot } => {
+                if let Some(held) = &self.slots[slot]
+                    && tree.held(slot, 'l').is_none()
+                {
+                    return attribute(&through(held), acl::ACCESS);
+                }
+            }
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.slots = Default::default(),
         }
@@ -257,12 +283,7 @@ impl Kernel {
             Some(len) => setxattr(&path, name, &vec![len; len.into()], XattrFlags::empty())?,
             None => removexattr(&path, name)?,
         }
-        let mut value = [0; 256];
-        Ok(Answer::Value(match getxattr(&path, name, &mut value[..]) {
-            Ok(len) => Some(value[..len].to_vec()),
-            Err(Errno::NODATA) => None,
-            Err(error) => return Err(error),
-        }))
+        attribute(&path, name)
     }
 
     fn settle_held(&self, made: &OwnedFd, after: &Tree) -> Result<(), Errno> {

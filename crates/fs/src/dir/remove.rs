@@ -85,6 +85,29 @@ impl Volume {
         Ok(found.ino)
     }
 
+    /// Whether ".." of directory `ino` stands where it must and means `parent`: to be asked before
+    /// anything of a move is changed.
+    ///
+    /// Errors: `DirentDot`, `DirectoryParent`; `Corrupt`; `Device`.
+    pub(crate) fn dir_check_parent(&self, ino: Ino, body: &Body, parent: Ino) -> Result<()> {
+        let dir = self.dir(ino, body)?;
+        let found = dir.find(b"..")?;
+        let mut site = Site::of_ino(ino);
+        if dir.form != Form::Inline {
+            let block = dir.solid_block(LogicalBlock(0))?;
+            site = dir.site_of(&block).offset(DOTDOT_OFFSET);
+            let here =
+                Place::Block { logical: LogicalBlock(0), nr: block.nr(), offset: DOTDOT_OFFSET };
+            if found.as_ref().map(|found| &found.place) != Some(&here) {
+                return Err(site.corrupt(What::DirentDot));
+            }
+        }
+        match found.is_some_and(|found| found.ino == parent) {
+            true => Ok(()),
+            false => Err(site.corrupt(What::DirectoryParent)),
+        }
+    }
+
     /// Makes ".." of directory `ino` mean `parent`.
     ///
     /// The caller stores the inode. Errors: `DirentDot` where block 0 has no ".."; `Corrupt`;

@@ -212,7 +212,7 @@ impl Volume {
     }
 
     /// A new inode with its content and access lists, not stored yet. What fails leaves nothing.
-    fn make(
+    pub(super) fn make(
         &self,
         handle: &Handle<'_>,
         parent: Ino,
@@ -238,7 +238,7 @@ impl Volume {
     }
 
     /// Takes back an inode that never came to have a name.
-    fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
+    pub(super) fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
         let undone = self
             .orphan_remove(handle, ino, body)
             .and_then(|()| self.release_inode(handle, ino, body));

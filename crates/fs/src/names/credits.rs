@@ -80,6 +80,15 @@ impl Volume {
             Content::Directory => BLOCK,
             Content::Symlink(_) => BLOCK,
         };
+        let attributes = self.list_credits(lists);
+        // What is taken back half-way was metadata: content, attribute block, values.
+        let revokes = content + attributes;
+        let quota = self.quota_credits(2);
+        Credits { blocks: name + NEW_INODE + content + attributes + quota, revokes }
+    }
+
+    /// Access lists of a new inode.
+    fn list_credits(&self, lists: &[List]) -> u32 {
         // One block for them all, or one that is shared by now; values in inodes of their own.
         let mut attributes = if lists.is_empty() { 0 } else { BLOCK + 1 };
         if self.has_incompat(Incompat::EA_INODE) {
@@ -88,10 +97,7 @@ impl Volume {
                 attributes += NEW_INODE + blocks * BLOCK + 3;
             }
         }
-        // What is taken back half-way was metadata: content, attribute block, values.
-        let revokes = content + attributes;
-        let quota = self.quota_credits(2);
-        Credits { blocks: name + NEW_INODE + content + attributes + quota, revokes }
+        attributes
     }
 
     /// Taking a name away: entry, two slots, and the file's end.
@@ -100,18 +106,21 @@ impl Volume {
         Credits { blocks: 3 + end.blocks + self.quota_credits(1), revokes: end.revokes }
     }
 
-    /// Renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout, the victim's
-    /// slot and end.
+    /// Renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout with access
+    /// `lists`, the victim's slot and end.
     pub(super) fn rename_credits(
         &self,
         new_dir: &Body,
         spot: Option<&Spot>,
         victim: Option<&Body>,
+        lists: &[List],
     ) -> Credits {
         let insert = spot.map_or(2, |spot| self.insert_credits(new_dir, spot));
         let end = victim.map_or(Credits::default(), |victim| self.end_credits(victim));
         let own = 1 + 2 + 1 + NEW_INODE + 1 + self.quota_credits(3);
-        Credits { blocks: insert + own + end.blocks, revokes: end.revokes }
+        let attributes = self.list_credits(lists);
+        let blocks = insert + own + end.blocks + attributes;
+        Credits { blocks, revokes: end.revokes + attributes }
     }
 
     /// The record of an orphan, or the release of one that is quick to release.

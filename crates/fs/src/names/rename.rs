@@ -13,10 +13,10 @@
 
 use super::hold::Held;
 use super::{check_name, entry_kind};
-use crate::create::NewInode;
 use crate::dir::Found;
 use crate::dir::insert::Spot;
 use crate::inode::{Body, Inode};
+use crate::names::create::Content;
 use crate::names::inherit::Plan;
 use crate::volume::Volume;
 use extant_base::lock::WriteGuard;
@@ -248,6 +248,9 @@ impl Volume {
         let directory = source_body.file_kind() == FileKind::Directory;
         let kind = entry_kind(source_body.file_kind());
         let moved = new_body.is_some();
+        if directory && moved {
+            self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
+        }
         let spot = match &victim {
             Some(_) => None,
             None => Some(self.dir_spot(
@@ -271,9 +274,11 @@ impl Volume {
             new_body.as_ref().unwrap_or(&old_body),
             spot.as_ref(),
             victim.as_ref().map(|victim| &*victim.body),
+            plan.as_ref().map_or(&[], |plan| &plan.lists),
         );
         let handle = self.journal.start(credits)?;
-        let whiteout = plan.map(|plan| self.new_whiteout(&handle, plan.inode)).transpose()?;
+        let whiteout =
+            plan.map(|plan| self.new_whiteout(&handle, old.dir.ino, &plan)).transpose()?;
         let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
         if let Some(inode) = &whiteout {
             self.inodes.put(inode.ino, inode);
@@ -287,10 +292,8 @@ impl Volume {
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         let done = stored.and_then(|()| self.enter_new(&handle, new, in_new, entered));
         if let Err(error) = done {
-            if let Some((ino, body)) = &mut made
-                && let Err(second) = self.release_inode(&handle, *ino, body)
-            {
-                self.note_error(&second);
+            if let Some((ino, body)) = &mut made {
+                self.unmake(&handle, *ino, body);
             }
             handle.stop()?;
             return Err(error);
@@ -356,8 +359,9 @@ impl Volume {
         self.inherit(dir, body, FileKind::CharDevice, &new, now)
     }
 
-    fn new_whiteout(&self, handle: &Handle<'_>, new: NewInode) -> Result<Arc<Inode>> {
-        let (ino, body) = self.new_inode(handle, new)?;
+    fn new_whiteout(&self, handle: &Handle<'_>, dir: Ino, plan: &Plan) -> Result<Arc<Inode>> {
+        let content = Content::Empty(FileKind::CharDevice);
+        let (ino, body) = self.make(handle, dir, content, &plan.inode, &plan.lists)?;
         Ok(Arc::new(Inode::new(ino, body)))
     }
 
@@ -373,6 +377,12 @@ impl Volume {
         if let Some(new_body) = &new_body {
             check_project(new_body, &source_body)?;
             check_project(&old_body, &victim.body)?;
+            if is_dir(&source_body) {
+                self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
+            }
+            if is_dir(&victim.body) {
+                self.dir_check_parent(victim.inode.ino, &victim.body, new.dir.ino)?;
+            }
             match (is_dir(&source_body), is_dir(&victim.body)) {
                 (true, false) => self.check_subdirectory(new_body)?,
                 (false, true) => self.check_subdirectory(&old_body)?,
