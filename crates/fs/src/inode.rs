@@ -301,7 +301,7 @@ impl Volume {
     /// The inode that a name or a caller asks for.
     ///
     /// Errors: `InodeNumber` for a number out of range or hidden, `InodeUnlinked` for one without
-    /// links, and every check of `Inode::check`. Locks: takes `Leaf`.
+    /// links, `RootDirectory`, and every check of `Inode::check`. Locks: takes `Leaf`.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.inode_as(ino, Ask::Name)
     }
@@ -458,6 +458,9 @@ impl Volume {
         loop {
             let sweeps = self.inodes.sweeps(ino);
             let mut body = self.read_inode(ino)?;
+            if ino == Ino::ROOT && body.file_kind() != FileKind::Directory {
+                return Err(Site::of_ino(ino).corrupt(What::RootDirectory));
+            }
             body.cached = self.cached_before(ino);
             if let Some(inode) = self.inodes.insert_read(ino, body, sweeps) {
                 return Ok(inode);

@@ -324,7 +324,7 @@ impl Volume {
                     inodes += i64::from(desc.free_inodes);
                     dirs += i64::from(desc.used_dirs);
                 }
-                Err(Error::Corrupt { .. }) => {}
+                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
                 Err(error) => return Err(error),
             }
         }

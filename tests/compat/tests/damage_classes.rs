@@ -10,8 +10,8 @@
 
 use extant::mkfs::{MkfsOptions, format};
 use extant::{
-    BlockSize, Environment, Error, FileDevice, Filesystem, NewFile, OpenOptions, Site, Timestamp,
-    What, XattrMode,
+    BlockSize, Environment, Error, FileDevice, Filesystem, Ino, NewFile, OpenOptions, Site,
+    Timestamp, What, XattrMode,
 };
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{debugfs_write, e2fsck};
@@ -21,6 +21,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+const SHORT: Duration = Duration::from_secs(60);
 
 /// The pass that would find it, the damage as requests to debugfs, and how the engine names it.
 const CLASSES: &[(&str, &[&str], What)] = &[
@@ -42,6 +44,16 @@ const CLASSES: &[(&str, &[&str], What)] = &[
     ("5 inode bitmap", &["freei /victim"], What::InodeAlreadyFree),
     ("0 orphan list", &["set_super_value last_orphan 0x00FFFFFF"], What::InodeNumber),
     ("1 quota file", &["zap_block -f <3> -o 0 -l 64 -p 255 0"], What::QuotaFile),
+    ("0 descriptor's sum", &["set_bg 7 checksum 0x1234"], What::DescriptorChecksum),
+    ("0 journal", &["zap_block -f <8> -o 0 -l 4 -p 255 0"], What::JournalMagic),
+    ("0 journal's field", &["zap_block -f <8> -o 16 -l 4 -p 255 0"], What::JournalChecksum),
+    ("0 orphan file", &["zap_block -f <ORPHANS> -o 0 -l 4 -p 255 0"], What::OrphanFileChecksum),
+    ("1 attribute block's bytes", &["zap_block -o 40 -l 4 -p 255 ACL"], What::XattrChecksum),
+    ("1 inline size", &["set_inode_field /small size 1000"], What::InodeSize),
+    ("2 inline entry", &["set_inode_field /small block[2] 0xFFFFFFFF"], What::DirentLength),
+    ("3 no parent", &["unlink /plain/.."], What::DirentDot),
+    ("3 another parent", &["unlink /plain/..", "ln /dir /plain/.."], What::DirectoryParent),
+    ("4 too few links", &["set_inode_field /two links_count 1"], What::InodeUnlinked),
 ];
 
 /// The same run each time.
@@ -49,23 +61,26 @@ fn environment() -> Environment {
     Environment::fixed(Timestamp { sec: 1_700_000_000, nsec: 0 }, 5)
 }
 
-/// A volume with every structure that is damaged; the inode of a value, and a block of /victim.
-fn new_volume(image: &Path) -> (u32, u64) {
-    let device = FileDevice::create(image, 16 << 20).expect("room");
-    let options = MkfsOptions::new().features("ea_inode,quota").expect("features");
+/// A volume with every structure that is damaged, and the numbers that requests name.
+fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
+    let device = FileDevice::create(image, 64 << 20).expect("room");
+    let options =
+        MkfsOptions::new().features("ea_inode,quota,inline_data,orphan_file").expect("features");
     let options = options.block_size(BlockSize::from_bytes(1024).expect("a size"));
     format(Arc::new(device), &options, &environment()).expect("a volume");
     let mut options = OpenOptions::new();
     options.write(true).environment(environment());
     let fs = options.open(image).expect("it opens");
     let new = NewFile::default();
-    for dir in ["/keep", "/keep/dir", "/dir", "/small"] {
+    for dir in ["/keep", "/keep/dir", "/dir", "/small", "/plain"] {
         fs.create_dir(dir, &NewFile::directory()).expect("a directory");
     }
-    for path in ["/keep/file", "/keep/dir/file", "/victim", "/value"] {
+    for path in ["/keep/file", "/keep/dir/file", "/victim", "/value", "/two"] {
         let file = fs.create_file(path, &new).expect("a file");
         file.open().and_then(|f| f.write_all_at(0, &[path.len() as u8; 9000])).expect("bytes");
     }
+    fs.write("/inline", b"short").expect("bytes");
+    fs.create_file("/small/a", &new).expect("a file");
     fs.set_xattr("/victim", "user.block", &[7; 500], XattrMode::Any).expect("an attribute");
     fs.set_xattr("/value", "user.value", &[7; 3000], XattrMode::Any).expect("an attribute");
     fs.symlink("long/".repeat(40), "/sym", &new).expect("a symlink");
@@ -73,9 +88,19 @@ fn new_volume(image: &Path) -> (u32, u64) {
         fs.hard_link("/keep/file", format!("/dir/{n:-<120}")).expect("a name");
     }
     let block = fs.open_file("/victim").and_then(|f| f.extents()).expect("extents")[0].block.0;
-    let value = fs.metadata("/value").expect("known").ino().get() + 1;
+    for n in 0..4 {
+        fs.hard_link("/two", format!("/plain/{n:-<120}")).expect("a name");
+    }
+    fs.hard_link("/two", "/small/two").expect("a name");
+    let number = |path: &str| u64::from(fs.metadata(path).expect("known").ino().get());
+    let (value, victim) = (number("/value") + 1, number("/victim"));
+    let orphans = u64::from(fs.superblock().orphan_file_inum);
     fs.close().expect("it closes");
-    (value, block)
+    let told = run(Command::new("debugfs").args(["-R", "stat /victim"]).arg(image), SHORT);
+    let told = told.expect("debugfs runs").out();
+    let acl = told.split("File ACL: ").nth(1).expect("it has a block of attributes");
+    let acl = acl.split_whitespace().next().and_then(|nr| nr.parse().ok()).expect("a number");
+    vec![("VALUE", value), ("BLOCK", block), ("ORPHANS", orphans), ("VICTIM", victim), ("ACL", acl)]
 }
 
 fn kept(fs: &Filesystem) -> Vec<Vec<u8>> {
@@ -96,6 +121,16 @@ fn use_all(fs: &Filesystem) {
     let _ = fs.create_file(format!("/dir/{:+<120}", "new"), &NewFile::default());
     let _ = fs.create_file("/small/new", &NewFile { uid: 77, ..NewFile::default() });
     let _ = fs.set_xattr("/victim", "user.block", &[8; 600], XattrMode::Any);
+    for path in ["/inline", "/small", "/small/two"] {
+        let _ = fs.read(path);
+        let _ = fs.read_dir(path).map(|all| all.filter(|entry| entry.is_err()).count());
+    }
+    if fs.rename("/plain", "/small/plain").is_ok() {
+        fs.rename("/small/plain", "/plain").expect("the way back");
+    }
+    assert!(fs.metadata("/plain").is_ok(), "what cannot move stays");
+    let _ = fs.remove_file("/two");
+    let _ = fs.remove_file("/small/two");
     let _ = fs.remove_file("/victim");
     let _ = fs.remove_file("/value");
 }
@@ -107,13 +142,14 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
     for (name, requests, what) in CLASSES {
         let scratch = Scratch::new();
         let image = scratch.file("img");
-        let (value, block) = new_volume(&image);
+        let numbers = new_volume(&image);
         let whole = Filesystem::open(&image).expect("it is whole");
         let (before, victim) = (kept(&whole), whole.metadata("/victim").expect("known").ino());
         drop(whole);
         for request in *requests {
-            let request = request.replace("VALUE", &value.to_string());
-            let request = request.replace("BLOCK", &block.to_string());
+            let request = numbers.iter().fold(request.to_string(), |request, (name, number)| {
+                request.replace(name, &number.to_string())
+            });
             debugfs_write(&image, &request).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
         let met: Arc<Mutex<Vec<(What, Site)>>> = Arc::default();
@@ -156,7 +192,7 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
         }
         // Once more for the quota files, which it counts past what it mends.
         for _ in 0..2 {
-            let mend = run(Command::new("e2fsck").arg("-fy").arg(&image), Duration::from_secs(60));
+            let mend = run(Command::new("e2fsck").arg("-fy").arg(&image), SHORT);
             assert!(mend.is_ok_and(|done| !done.timed_out), "{name}");
         }
         if let Err(report) = e2fsck(&image, None).expect_clean() {
@@ -167,4 +203,23 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
         assert!(after == before, "{name}: /keep changed");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Nothing is below it any more; whoever asks is told why.
+#[test]
+fn a_root_that_is_no_directory_is_named() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("img");
+    new_volume(&image);
+    debugfs_write(&image, "set_inode_field <2> mode 0100644").expect("debugfs");
+    let mut options = OpenOptions::new();
+    let fs = options.write(true).environment(environment()).open(&image).expect("it opens");
+    for error in [fs.metadata("/keep/file").err(), fs.create_dir("/d", &NewFile::directory()).err()]
+    {
+        let named = matches!(error, Some(Error::Corrupt { what: What::RootDirectory, at }) if at.ino == Ino::new(2));
+        assert!(named, "{error:?}");
+    }
+    fs.close().expect("it closes");
+    assert!(std::fs::read(&image).expect("the image")[1024 + 0x3A] & 2 != 0, "it is marked");
 }
