@@ -19,7 +19,7 @@ use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use extant::mkfs::{MkfsOptions, format};
 use extant::{Environment, FileDevice, NewFile, OpenOptions};
@@ -139,6 +139,36 @@ impl Target for File {
     }
 }
 
+/// Bytes in memory, each copied with nothing around it: what no subject can be faster than.
+struct Plain {
+    bytes: Vec<u8>,
+    cursor: usize,
+}
+
+impl Target for Plain {
+    fn rewind(&mut self) -> Result<()> {
+        self.cursor = 0;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        let at = self.cursor;
+        self.cursor += bytes.len();
+        self.pwrite(at as u64, bytes)
+    }
+
+    fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
+        pieces.iter().map(|piece| self.write(piece)).sum()
+    }
+
+    fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let at = offset as usize;
+        let to = self.bytes.get_mut(at..at + bytes.len()).context("past the end")?;
+        to.copy_from_slice(std::hint::black_box(bytes));
+        Ok(bytes.len())
+    }
+}
+
 /// A volume, open or mounted.
 struct Subject {
     name: &'static str,
@@ -148,6 +178,8 @@ struct Subject {
 enum Place {
     Extant(extant::Filesystem),
     Kernel(Mount),
+    /// None: only copies.
+    Memory,
 }
 
 impl Subject {
@@ -159,6 +191,7 @@ impl Subject {
             Place::Kernel(mount) => {
                 File::create(mount.join(name))?;
             }
+            Place::Memory => {}
         }
         Ok(())
     }
@@ -167,6 +200,7 @@ impl Subject {
         Ok(match &self.place {
             Place::Extant(fs) => Box::new(fs.open_file(format!("/{name}"))?),
             Place::Kernel(mount) => Box::new(File::options().write(true).open(mount.join(name))?),
+            Place::Memory => Box::new(Plain { bytes: vec![1; FILE_BYTES as usize], cursor: 0 }),
         })
     }
 
@@ -191,7 +225,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         FILE_BYTES >> 20,
         load()
     ));
-    report.condition("writev: 10 pieces of 1 KiB or 10 KiB; pwrite: one place, or offsets=random; tmpfs: huge=always");
+    report.condition("writev: 10 pieces of 1 KiB or 10 KiB; pwrite: one place, or offsets=random; tmpfs: huge=always; copy: the bytes into memory and nothing else");
     report.condition("published: libMicro on other machines, folios of what size it does not say");
     let subjects = subjects(&scratch, &mut report)?;
     for subject in &subjects {
@@ -273,6 +307,7 @@ fn subjects(scratch: &Scratch, report: &mut Report) -> Result<Vec<Subject>> {
             Err(error) => report.condition(format!("{name} left out: {error:#}")),
         }
     }
+    subjects.push(Subject { name: "copy", place: Place::Memory });
     Ok(subjects)
 }
 
@@ -445,9 +480,9 @@ fn conclude(report: &mut Report) {
         let most = own.iter().copied().fold(0.0, f64::max);
         let mut line =
             format!("{case_name}: all folio sizes within {:.0} %", 100.0 * (most / least - 1.0));
-        for other in ["kernel-ext4", "kernel-xfs", "tmpfs"] {
+        for other in ["kernel-ext4", "kernel-xfs", "tmpfs", "copy"] {
             if let (Some(own), Some(theirs)) = (of("extant", 1 << 20), of(other, 1 << 20)) {
-                line += &format!("; at 1 MiB {:.1} times as fast as {other}", theirs / own);
+                line += &format!("; at 1 MiB {:.2} times as fast as {other}", theirs / own);
             }
         }
         findings.push(line);

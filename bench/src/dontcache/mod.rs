@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// Rounds, each with every setting and subject once
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// MiB written in each run; a quarter of it may be dirty, half of it in the cache
+    /// MiB written in each run; an eighth of it, 64 MiB at least, may be dirty, half of it in the cache
     #[arg(long, default_value_t = 1024)]
     mib: u64,
     /// Only this store: file or simulated
@@ -67,7 +67,9 @@ impl Plan {
     }
 
     fn limits(&self) -> Limits {
-        Limits { cache: self.total() / 2, dirty: self.total() / 4 }
+        // Small, or much of a run is over before anybody is slowed down.
+        let dirty = (self.total() / 8).max(64 << 20);
+        Limits { cache: (self.total() / 2).max(dirty), dirty }
     }
 
     fn jobs(&self) -> Vec<Job> {
@@ -146,6 +148,11 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
                     bench.attempt(store, subject, |bench| bench.writes(store, subject, &job))?;
                 }
             }
+            if matches!(store, Store::File(_)) && plan.writers.is_none_or(|only| only == 1) {
+                for subject in [Subject::Buffered, Subject::PlainFile] {
+                    bench.copies(store, subject)?;
+                }
+            }
             for call_bytes in [64 << 10, 1 << 20] {
                 let total = plan.total();
                 let job = Job { random: false, writers: 1, call_bytes, shared_file: false, total };
@@ -186,7 +193,8 @@ fn conditions(plan: &Plan, report: &mut Report) {
     );
     report.condition(
         "device: 4 threads of direct 1 MiB writes, whatever the setting; rand_write: each piece of a file that is \
-         there, once; role=reader: 64 KiB reads",
+         there, once; role=reader: 64 KiB reads; plain_copy: one whole file, written and synced, then read from the \
+         device; plain-file: the same to the backing file by the kernel's cache",
     );
 }
 
@@ -252,6 +260,24 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// A file from start to end, written and synced, then read by who has nothing of it in memory.
+    fn copies(&mut self, store: &Store, subject: Subject) -> Result<()> {
+        let (total, call_bytes) = (self.plan.total(), 1 << 20);
+        let job = Job { random: false, writers: 1, call_bytes, shared_file: false, total };
+        store.format()?;
+        let volume = self.volume(store, subject)?;
+        let written = work::write(&*volume, &job)?.seconds;
+        volume.close()?;
+        let volume = self.volume(store, subject)?;
+        let read = work::read(&*volume, &job)?;
+        volume.close()?;
+        for (direction, seconds) in [("write", written), ("read", read)] {
+            let key = copy_key(subject, direction);
+            self.report.sample(&key, total as f64 / seconds / 1e6);
+        }
+        Ok(())
+    }
+
     fn beside(&mut self, store: &Store, subject: Subject, job: &Job) -> Result<()> {
         store.format()?;
         let volume = self.volume(store, Subject::Buffered)?;
@@ -293,6 +319,15 @@ impl Bench<'_> {
             self.report.sample(&key, value);
         }
     }
+}
+
+fn copy_key(subject: Subject, direction: &'static str) -> Key {
+    let params = Params::from([
+        ("store", json!("file")),
+        ("call_bytes", json!(1 << 20)),
+        ("direction", json!(direction)),
+    ]);
+    Key { case: "plain_copy", subject: subject.name(), metric: "mb_per_s", params }
 }
 
 fn params(store: &Store, job: &Job, role: Option<&'static str>) -> Params {
@@ -394,6 +429,15 @@ const AIMS: [Aim; 6] = [
 fn conclude(plan: &Plan, report: &mut Report) {
     let own = Subject::Policy(DontCachePolicy::Flusher).name();
     let mut findings = Vec::new();
+    for direction in ["write", "read"] {
+        let of = |subject| report.median(&copy_key(subject, direction));
+        if let (Some(own), Some(plain)) = (of(Subject::Buffered), of(Subject::PlainFile)) {
+            findings.push(format!(
+                "buffered {direction} of a whole file at {:.2} times the rate of the backing file itself",
+                own / plain
+            ));
+        }
+    }
     let jobs = plan.jobs();
     for store in ["file", "simulated"] {
         for case in ["seq_write", "rand_write"] {
@@ -466,7 +510,12 @@ mod tests {
     #[test]
     fn a_tiny_run_gives_every_figure_of_extant() {
         let dir = tempfile::tempdir().unwrap();
-        let plan = Plan { scratch: dir.path().into(), mib: 8, ..Plan::standard().quick() };
+        let plan = Plan {
+            scratch: dir.path().into(),
+            mib: 8,
+            writers: Some(4),
+            ..Plan::standard().quick()
+        };
         let report = measure(&plan).unwrap();
         for job in plan.jobs() {
             for store in ["file", "simulated"] {

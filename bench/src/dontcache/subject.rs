@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use extant::{BlockDevice, CacheUse, DontCachePolicy, NewFile, OpenOptions};
 use extant_base::ByteOffset;
+use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, pwritev2};
 
 use super::store::Store;
@@ -54,6 +55,8 @@ pub(crate) enum Subject {
     Policy(DontCachePolicy),
     KernelBuffered,
     KernelDontCache,
+    /// The kernel's cache of the backing file itself, without a volume.
+    PlainFile,
     Device,
 }
 
@@ -76,6 +79,7 @@ impl Subject {
             Subject::Policy(DontCachePolicy::Flusher) => "extant-flusher",
             Subject::KernelBuffered => "kernel-buffered",
             Subject::KernelDontCache => "kernel-dontcache",
+            Subject::PlainFile => "plain-file",
             Subject::Device => "device",
         }
     }
@@ -93,6 +97,12 @@ impl Subject {
     ) -> Result<Box<dyn Volume>> {
         let policy = match self {
             Subject::Device => return Ok(Box::new(Bare::new(store.device()?))),
+            Subject::PlainFile => {
+                let Store::File(path) = store else {
+                    anyhow::bail!("the kernel cannot write to memory of this process")
+                };
+                return Ok(Box::new(PlainFile(path.clone())));
+            }
             Subject::KernelBuffered | Subject::KernelDontCache => {
                 let Store::File(image) = store else {
                     anyhow::bail!("the kernel cannot write to memory of this process")
@@ -224,6 +234,32 @@ impl Handle for KernelFile {
 
     fn sync(&self) -> Result<()> {
         Ok(self.file.sync_all()?)
+    }
+}
+
+struct PlainFile(PathBuf);
+
+impl Volume for PlainFile {
+    fn create(&self, name: &str, _len: u64) -> Result<Arc<dyn Handle>> {
+        self.open(name)
+    }
+
+    fn open(&self, _name: &str) -> Result<Arc<dyn Handle>> {
+        let file = fs::File::options().read(true).write(true).open(&self.0)?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+        Ok(Arc::new(KernelFile { file, flags: ReadWriteFlags::empty() }))
+    }
+
+    fn reader(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.open(name)
+    }
+
+    fn peaks(&self) -> Option<Peaks> {
+        None
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use extant_blockdev::AlignedBuf;
 
 use super::subject::{Handle, Volume};
@@ -128,6 +128,20 @@ pub(crate) fn write(volume: &dyn Volume, job: &Job) -> Result<Outcome> {
     let seconds = first.map_or(f64::NAN, |first| first.elapsed().as_secs_f64());
     latencies.sort_by(f64::total_cmp);
     Ok(Outcome { seconds, latencies })
+}
+
+/// Reads the first `len` bytes of the first writer's file, from start to end; seconds.
+pub(crate) fn read(volume: &dyn Volume, job: &Job) -> Result<f64> {
+    let file = volume.reader(&name(job, 0))?;
+    let mut buf = AlignedBuf::zeroed(job.call_bytes);
+    let start = Instant::now();
+    let mut offset = 0;
+    while offset < job.total {
+        let n = file.read_at(offset, &mut buf)?;
+        ensure!(n > 0, "the file ends at {offset}");
+        offset += n as u64;
+    }
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// The file that readers read.
