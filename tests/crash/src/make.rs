@@ -47,6 +47,8 @@ struct Through {
     /// What becomes of bytes that shall not stay, and whether none shall.
     policy: DontCachePolicy,
     drop_behind: bool,
+    /// The timer commits all the time.
+    commits: bool,
 }
 
 /// A volume and its journal.
@@ -123,55 +125,56 @@ pub const MAKES: &[Make] = &[
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
-const SMALL: Option<Through> =
-    Some(Through { kib: 256, policy: DontCachePolicy::Flusher, drop_behind: false });
-const LARGER: Option<Through> =
-    Some(Through { kib: 1024, policy: DontCachePolicy::Flusher, drop_behind: false });
+const KEPT: Through =
+    Through { kib: 256, policy: DontCachePolicy::Flusher, drop_behind: false, commits: false };
+const SMALL: Option<Through> = Some(KEPT);
+const LARGER: Option<Through> = Some(Through { kib: 8192, ..KEPT });
+const COMMITTED: Option<Through> = Some(Through { kib: 1024, commits: true, ..KEPT });
 
 const fn dropped(policy: DontCachePolicy) -> Option<Through> {
-    Some(Through { kib: 512, policy, drop_behind: true })
+    Some(Through { kib: 512, policy, drop_behind: true, ..KEPT })
 }
+
+const ROOMY: Make = Make { mib: 32, ..PLAIN };
 
 /// Kinds whose files go through the page cache.
 pub const CACHED: &[Make] = &[
-    Make { name: "cache_4k", page_cache: SMALL, ..PLAIN },
-    Make { name: "cache_1k", page_cache: LARGER, mib: 16, block_bytes: 1024, ..PLAIN },
-    Make { name: "cache_64k", page_cache: LARGER, mib: 128, block_bytes: 65536, ..PLAIN },
-    Make { name: "cache_bigalloc", page_cache: SMALL, features: "bigalloc", mib: 32, ..PLAIN },
+    Make { name: "cache_4k", page_cache: SMALL, ..ROOMY },
+    Make { name: "cache_1k", page_cache: LARGER, block_bytes: 1024, ..ROOMY },
+    Make { name: "cache_64k", page_cache: LARGER, mib: 128, block_bytes: 65536, ..ROOMY },
+    Make { name: "cache_bigalloc", page_cache: SMALL, features: "bigalloc", ..ROOMY },
     Make {
         name: "cache_block_map",
         page_cache: SMALL,
         features: "^extent,^64bit,^metadata_csum",
-        mib: 16,
         block_bytes: 1024,
-        ..PLAIN
+        ..ROOMY
     },
-    Make { name: "cache_inline", page_cache: SMALL, features: "inline_data", ..PLAIN },
-    Make { name: "cache_quota", page_cache: LARGER, features: "quota,project", ..PLAIN },
+    Make { name: "cache_inline", page_cache: SMALL, features: "inline_data", ..ROOMY },
+    Make { name: "commits_4k", page_cache: COMMITTED, ..ROOMY },
+    Make { name: "commits_1k", page_cache: COMMITTED, block_bytes: 1024, ..ROOMY },
+    Make { name: "cache_quota", page_cache: LARGER, features: "quota,project", ..ROOMY },
     Make {
         name: "cache_data_writeback",
         page_cache: SMALL,
         data_mode: DataMode::Writeback,
-        mib: 16,
         block_bytes: 1024,
-        ..PLAIN
+        ..ROOMY
     },
     Make {
         name: "cache_data_journal",
         page_cache: SMALL,
         data_mode: DataMode::Journal,
-        mib: 16,
         block_bytes: 1024,
-        ..PLAIN
+        ..ROOMY
     },
-    Make { name: "drop_flusher", page_cache: dropped(DontCachePolicy::Flusher), ..PLAIN },
-    Make { name: "drop_inline", page_cache: dropped(DontCachePolicy::Inline), ..PLAIN },
+    Make { name: "drop_flusher", page_cache: dropped(DontCachePolicy::Flusher), ..ROOMY },
+    Make { name: "drop_inline", page_cache: dropped(DontCachePolicy::Inline), ..ROOMY },
     Make {
         name: "drop_rate_limited",
         page_cache: dropped(DontCachePolicy::RateLimited),
-        mib: 16,
         block_bytes: 1024,
-        ..PLAIN
+        ..ROOMY
     },
 ];
 
@@ -185,6 +188,11 @@ impl Make {
     /// back.
     pub fn is_cached(&self) -> bool {
         self.page_cache.is_some()
+    }
+
+    /// Whether the timer commits all the time.
+    pub fn commits_by_time(&self) -> bool {
+        self.page_cache.is_some_and(|through| through.commits)
     }
 
     /// Bytes of a block.
@@ -266,7 +274,7 @@ impl Make {
         options.data_mode(self.data_mode);
         options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
         options.page_cache_bytes(0);
-        if let Some(Through { kib, policy, drop_behind }) = self.page_cache {
+        if let Some(Through { kib, policy, drop_behind, .. }) = self.page_cache {
             options.page_cache_bytes(kib << 10).dont_cache_cap_bytes(kib << 8);
             options.dont_cache_policy(policy).dont_cache(drop_behind);
         }

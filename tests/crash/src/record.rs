@@ -50,7 +50,8 @@ pub fn record_over(
     over: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
 ) -> Result<History, String> {
     if make.is_cached() {
-        let run = Run::open(make, with_marker(make)?, None, over)?;
+        let interval = make.commits_by_time().then_some(SOON);
+        let run = Run::open(make, with_marker(make)?, interval, over)?;
         return run.buffered(make, workload);
     }
     let run = Run::open(make, make.base(), None, over)?;

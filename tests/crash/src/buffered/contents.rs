@@ -53,9 +53,19 @@ impl Life {
         self.versions.push(Version { view, bytes: Arc::new(bytes) });
     }
 
+    /// What was set last was there at once.
     fn changed(&mut self, view: usize, range: Range<usize>, is_shorter: bool, moves: bool) {
         self.changes.push(Change { view, range, is_shorter, moves });
-        self.calls.push(view);
+        self.called(view);
+    }
+
+    /// A call that changed nothing left nothing in the journal.
+    fn called(&mut self, view: usize) {
+        if let [.., before, after] = &self.versions[..]
+            && before.bytes != after.bytes
+        {
+            self.calls.push(view);
+        }
     }
 }
 
@@ -162,7 +172,7 @@ fn change(life: &mut Life, view: usize, op: &Op, stamp: &[u8]) {
             let (inside, inside_end) = (at.min(size), end.min(size));
             match mode {
                 Falloc::Allocate => bytes.resize(size.max(end), 0),
-                Falloc::KeepSize => return life.calls.push(view),
+                Falloc::KeepSize => return,
                 Falloc::ZeroRange => {
                     bytes[inside..inside_end].fill(0);
                     bytes.resize(size.max(end), 0);
@@ -175,7 +185,7 @@ fn change(life: &mut Life, view: usize, op: &Op, stamp: &[u8]) {
             }
             life.set(view, bytes);
             match mode {
-                Falloc::Allocate => life.calls.push(view),
+                Falloc::Allocate => life.called(view),
                 Falloc::Collapse => life.changed(view, at..usize::MAX, true, true),
                 Falloc::Insert => life.changed(view, at..usize::MAX, false, true),
                 _ => life.changed(view, at..end, false, false),

@@ -1,11 +1,14 @@
 //! Random workloads on the bytes of a few files: a seed decides every operation.
 
+use super::run::MARKER;
 use crate::op::{Falloc, Op, RenameHow};
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
 
 const NAMES: [&str; 5] = ["/a", "/b", "/c", "/d", "/e"];
 const SIZES: [u64; 9] = [1, 100, 512, 1000, 4096, 5000, 16_384, 70_000, 200_000];
+/// More than one handle takes.
+const LARGE: u64 = 1_300_000;
 
 /// The workload of a seed, with about `len` operations.
 pub fn workload(seed: u64, len: usize) -> Workload {
@@ -24,6 +27,11 @@ pub fn workload(seed: u64, len: usize) -> Workload {
     Workload { name: format!("buffered/{seed}"), ops }
 }
 
+/// What the timer does: calls are committed, and data that is there; nothing is written back for it.
+fn commit() -> Op {
+    Op::Fsync { path: MARKER.to_owned() }
+}
+
 struct Draw {
     rng: Rng,
     sync_every: usize,
@@ -34,7 +42,8 @@ impl Draw {
         let path = self.path();
         let (at, len) = (self.offset(), self.size());
         match self.rng.below(60) {
-            0..18 => ops.push(Op::Write { path, at, len }),
+            0..2 => ops.push(Op::Write { path, at, len: LARGE }),
+            2..18 => ops.push(Op::Write { path, at, len }),
             18..29 => ops.push(Op::Append { path, len }),
             29..34 => ops.push(Op::Truncate { path, len: at }),
             34..41 => ops.push(self.fallocate(path)),
@@ -42,9 +51,9 @@ impl Draw {
             44..47 => ops.push(Op::WriteBack { path, at: at / 2, len: 2 * len }),
             47..49 => ops.push(Op::DontCache { path, on: self.rng.below(2) == 0 }),
             49..51 => ops.push(Op::Close { path }),
-            51..53 => ops.push(Op::Create { path, mode: 0o644 }),
-            53..54 => ops.push(Op::Unlink { path }),
-            54..57 => self.replace(path, ops),
+            51..52 => ops.push(Op::Create { path, mode: 0o644 }),
+            52..53 => ops.push(Op::Unlink { path }),
+            53..57 => self.replace(path, ops),
             _ => self.rewrite(path, ops),
         }
     }
@@ -57,6 +66,7 @@ impl Draw {
             ops.push(Op::Append { path: from.clone(), len: self.size() });
         }
         ops.push(Op::Rename { from, to, how: RenameHow::Replace });
+        ops.extend((self.rng.below(2) == 0).then(commit));
     }
 
     /// A file is emptied, written and closed.
@@ -64,6 +74,7 @@ impl Draw {
         ops.push(Op::Truncate { path: path.clone(), len: 0 });
         ops.push(Op::Write { path: path.clone(), at: 0, len: self.size() });
         ops.push(Op::Close { path });
+        ops.extend((self.rng.below(2) == 0).then(commit));
     }
 
     fn fallocate(&mut self, path: String) -> Op {
@@ -77,9 +88,10 @@ impl Draw {
     }
 
     fn sync(&mut self) -> Op {
-        match self.rng.below(7) {
+        match self.rng.below(8) {
             0 => Op::Sync,
-            1..3 => Op::Fdatasync { path: self.path() },
+            1..3 => commit(),
+            3..5 => Op::Fdatasync { path: self.path() },
             _ => Op::Fsync { path: self.path() },
         }
     }

@@ -144,8 +144,10 @@ impl Life {
     ) -> Result<(), String> {
         let cuts = self.changes.iter().filter(|c| c.is_shorter && c.view <= view);
         let cut = cuts.map(|change| change.view).max().unwrap_or(0);
-        let sizes = self.between(lower.max(cut), newest).iter().map(|v| v.bytes.len());
-        let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+        let sizes = |first| self.between(first, newest).iter().map(|v| v.bytes.len());
+        // What a cut left may not be there yet.
+        let least = sizes(lower).min().unwrap_or(0);
+        let most = sizes(lower.max(cut)).max().unwrap_or(0);
         match (least..=most).contains(&size) {
             true => Ok(()),
             false => Err(format!(
