@@ -363,7 +363,9 @@ impl Case<'_> {
                 judges::e2fsck_agrees(self.make, &state.image, &want.view)?;
                 tally.e2fsck += 1;
             }
-            if tally.linux < budget.linux && !self.make.has_external_journal() {
+            // Linux gives a file whose truncation it ends another time; long ones are cut there.
+            let ends_alike = !(self.make.is_cached() && self.make.journals_data());
+            if tally.linux < budget.linux && ends_alike && !self.make.has_external_journal() {
                 let name = format!("{} on {}, {state}", self.workload.name, self.make.name);
                 let candidate = judges::Candidate { name, image: state.image.clone() };
                 self.explorer.linux.lock().unwrap_or_else(|e| e.into_inner()).push(candidate);

@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const RUN: u64 = 16 << 20;
 /// Bytes of one device write, where there is more to write.
 const PART: usize = 2 << 20;
+/// How often one write-back begins before its range, while others write there again and again.
+const DETOURS_MAX: u32 = 64;
 /// Device writes of one run that are under way at a time.
 const IN_FLIGHT: usize = 3;
 
@@ -71,16 +73,33 @@ impl Volume {
         limit: u64,
     ) -> Result<u64> {
         let Some(cached) = inode.cached.get() else { return Ok(0) };
-        let (mut at, mut done) = (range.start, 0);
+        let (mut at, mut done, mut detours) = (range.start, 0, 0);
         while done < limit {
             let most = RUN.min(limit - done).max(self.block_size().bytes() as u64);
-            let Some(run) = cached.pages.next_dirty(at..range.end, most) else { break };
+            let Some(mut run) = cached.pages.next_dirty(at..range.end, most) else { break };
+            let mut is_asked = true;
+            if detours < DETOURS_MAX
+                && let Some(first) = self.first_behind_size(inode, cached, run.start)
+            {
+                (run, detours, is_asked) = (first, detours + 1, false);
+            }
             let n = self.with_space_retry(|| self.write_run(inode, cached, run.clone()))?;
             at = run.start + n;
-            done += n;
+            done += if is_asked { n } else { 0 };
         }
         self.store_late(inode, cached)?;
         Ok(done)
+    }
+
+    /// Dirty bytes before `start` that the size on disk does not reach: they go first, for it passes no bytes that
+    /// are not there, and no blocks with data are to lie behind it.
+    fn first_behind_size(&self, inode: &Inode, cached: &Cached, start: u64) -> Option<Range<u64>> {
+        let log2 = self.block_size().log2();
+        let from = inode.read().size_on_disk? >> log2 << log2;
+        if from >= start {
+            return None;
+        }
+        cached.pages.next_dirty(from..start, RUN)
     }
 
     /// Writes the start of a run of dirty bytes: how many.
@@ -119,6 +138,7 @@ impl Volume {
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
+        let size = body.size;
         drop(body);
         let run = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
 
@@ -135,10 +155,10 @@ impl Volume {
             let handle = self.journal.start(self.late_credits(&body))?;
             let (more, error) = self.show(&mut body, &handle, inode.ino, &pieces[shown..]);
             shown += more;
-            let raised = match shown == pieces.len() {
-                true => self.raise_size(&mut body, &handle, cached),
-                false => Ok(()),
-            };
+            let reached = pieces[..shown].last().map_or(0, |piece| piece.logical + piece.len);
+            let reached = size.min(u64::from(reached) << log2);
+            let rest = (shown == pieces.len()).then_some(cached);
+            let raised = self.raise_size(&mut body, &handle, reached, rest);
             body.store(self, inode.ino, &handle)?;
             handle.stop()?;
             raised?;
@@ -170,7 +190,8 @@ impl Volume {
             Ok((taken, reached)) => {
                 let behind = pieces.iter().filter_map(|piece| piece.from(reached));
                 self.take_back(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
-                self.raise_size(body, &handle, cached).map(|()| taken)
+                let reached = u64::from(reached) << self.block_size().log2();
+                self.raise_size(body, &handle, reached, Some(cached)).map(|()| taken)
             }
             Err(error) => {
                 self.take_back(body, &handle, plan.ino, &pieces);
@@ -268,15 +289,24 @@ impl Volume {
         self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
     }
 
-    /// The size on disk follows the data that is there.
-    fn raise_size(&self, body: &mut Body, handle: &Handle<'_>, cached: &Cached) -> Result<()> {
+    /// The size on disk follows the data that is there: up to byte `reached`, and with `rest` up to the first of it
+    /// that is dirty. Data before `reached` may have been written over since.
+    fn raise_size(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        reached: u64,
+        rest: Option<&Cached>,
+    ) -> Result<()> {
         let Some(before) = body.size_on_disk else { return Ok(()) };
         let log2 = self.block_size().log2();
         let from = before >> log2 << log2;
-        let size = match cached.pages.next_dirty(from..u64::MAX, 1) {
-            Some(dirty) => before.max(dirty.start.min(body.size)),
-            None => body.size,
+        let clean = match rest.map(|cached| cached.pages.next_dirty(from..u64::MAX, 1)) {
+            Some(Some(dirty)) => dirty.start,
+            Some(None) => body.size,
+            None => 0,
         };
+        let size = before.max(clean.max(reached).min(body.size));
         body.size_on_disk = (size < body.size).then_some(size);
         match size >= crate::file::set_len::LARGE_FILE {
             true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
@@ -296,7 +326,7 @@ impl Volume {
         }
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
         let handle = self.journal.start(credits)?;
-        let raised = self.raise_size(&mut body, &handle, cached);
+        let raised = self.raise_size(&mut body, &handle, 0, Some(cached));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised
