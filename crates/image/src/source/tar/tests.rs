@@ -1,7 +1,7 @@
 //! Tars made by hand, byte by byte, and by another crate; good ones, odd ones and hostile ones.
 
 use super::*;
-use crate::entry::{NodeId, Xattr};
+use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::error::SourceError;
 use crate::progress::Quiet;
 use crate::tree::Tree;
