@@ -3,6 +3,9 @@
 mod common;
 
 use common::{built, fail, pattern, run, succeed};
+use extant_testkit::e2fsprogs;
+use extant_testkit::judge::{self, Judge};
+use extant_testkit::loop_mount::LoopMount;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -161,4 +164,93 @@ fn a_full_disk_ends_it_with_one_line() {
     let said = text("said.txt");
     assert_eq!(text("status.txt"), "1\n", "{said}");
     assert_eq!(said, "extant: t/out/big: cannot write: No space left on device\n");
+}
+
+fn inode_flags(path: &Path) -> u32 {
+    let file = fs::File::open(path).unwrap();
+    // Whether names are indexed or bytes stand in the inode is each volume's own matter.
+    let own = 0x1000 | 0x8_0000 | 0x1000_0000;
+    rustix::fs::ioctl_getflags(&file).unwrap().bits() & !own
+}
+
+/// Links to an immutable file, names in an immutable directory: made before it is that.
+#[test]
+fn inode_flags_are_kept_where_linux_takes_them() {
+    if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    for name in ["a.img", "b.img"] {
+        e2fsprogs::mke2fs(&path.join(name), 16 << 20, "", None).unwrap();
+    }
+    let from = LoopMount::rw(&path.join("a.img"), "").unwrap();
+    let at = from.path();
+    let names = ["d", "d/still", "d/log", "sync", "other/again", "free"];
+    fs::create_dir(at.join("d")).unwrap();
+    fs::create_dir(at.join("other")).unwrap();
+    for name in ["d/still", "d/log", "sync", "free"] {
+        fs::write(at.join(name), name).unwrap();
+    }
+    fs::hard_link(at.join("d/still"), at.join("other/again")).unwrap();
+    for (flags, name) in [("+id", "d/still"), ("+aA", "d/log"), ("+S", "sync"), ("+iDT", "d")] {
+        let done = std::process::Command::new("chattr").arg(flags).arg(at.join(name)).status();
+        assert!(done.unwrap().success(), "{flags} {name}");
+    }
+    let before = names.map(|name| inode_flags(&at.join(name)));
+    from.unmount().unwrap();
+    // Not every kernel mounts volumes with projects.
+    e2fsprogs::tune2fs(&path.join("a.img"), &["-O", "project"]).unwrap();
+    e2fsprogs::debugfs_write(&path.join("a.img"), "set_inode_field /free projid 7").unwrap();
+
+    let to = LoopMount::rw(&path.join("b.img"), "").unwrap();
+    let out = |dest: &str| to.path().join(dest);
+    let get = |dest: &str, more: &[&str]| {
+        let dest = out(dest);
+        let args = [&["get", "a.img", "/", dest.to_str().unwrap()], more].concat();
+        run(path, &args)
+    };
+    let told = "extant: skipped project ids (files: 1): they are not kept\n";
+    assert_eq!(get("kept", &[]), (0, String::new(), told.to_owned()));
+    assert_eq!(names.map(|name| inode_flags(&out("kept").join(name))), before);
+    let ino = |name: &str| fs::metadata(out("kept").join(name)).unwrap().ino();
+    assert_eq!(ino("d/still"), ino("other/again"));
+    assert!(
+        fs::write(out("kept/d/still"), "x").is_err() && fs::write(out("kept/d/x"), "").is_err()
+    );
+    assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), told.to_owned()));
+    assert_eq!(names.map(|name| inode_flags(&out("bare").join(name))), [0; 6]);
+    // Alone, with a name that is not in the copy.
+    let only = out("alone");
+    succeed(path, &["get", "a.img", "/other/again", only.to_str().unwrap()]);
+    assert_eq!(inode_flags(&only), before[1]);
+    to.unmount().unwrap();
+    common::assert_clean(&path.join("b.img"));
+}
+
+#[test]
+fn inode_flags_that_cannot_be_kept_are_told_once() {
+    if !judge::require(&[Judge::E2fsprogs]) {
+        return;
+    }
+    let dir = built();
+    for (name, flags) in [("/big", "0x80010"), ("/sparse", "0x80020")] {
+        let request = format!("set_inode_field {name} flags {flags}");
+        e2fsprogs::debugfs_write(&dir.path().join("a.img"), &request).unwrap();
+    }
+    let output = std::process::Command::new("unshare")
+        .current_dir(dir.path())
+        .args(["--user", "--map-root-user"])
+        .arg(assert_cmd::cargo::cargo_bin("extant"))
+        .args(["get", "--no-owner", "--no-xattrs", "a.img", "/", "out"])
+        .output();
+    let Ok(output) = output else { return eprintln!("no user namespace here: not judged") };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.starts_with("unshare: ") {
+        return eprintln!("{said}: not judged");
+    }
+    let told =
+        "extant: skipped inode flags (files: 2): this user or the destination cannot have them\n";
+    assert_eq!((output.status.code(), &said[..]), (Some(0), told));
+    assert!(fs::read(dir.path().join("out/big")).unwrap() == pattern(300_000));
 }

@@ -5,14 +5,18 @@
 //!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere
 //!                    │
 //!                    ├─ file      O_EXCL, content, attributes, owner, mode, times
-//!                    └─ done      the directory's own attributes, mode and times, after its files
+//!                    └─ done      the directory's own attributes, mode, times and flags, after its files
 //! ```
 
+mod links;
+
+use super::flags::Flags;
 use super::{Job, is_name};
 use crate::failure::{Failure, explained, plain, tell};
 use crate::shown::Shown;
 use crate::walk::{Visit, Visitor, walk};
 use extant::{DeviceNumber, File, FileKind, Ino, Metadata, Timestamp};
+use links::Linked;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -46,6 +50,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         name => dir.join(OsStr::from_bytes(name)),
     };
     let is_root = rustix::process::geteuid().is_root();
+    let flags = Flags::new(!job.args.no_flags);
     let mut extractor = Extractor {
         job,
         dest,
@@ -54,6 +59,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         dirs: Vec::new(),
         linked: HashMap::new(),
         owners: is_root,
+        flags,
         skipped: BTreeMap::new(),
         buffer: vec![0; PIECE],
     };
@@ -62,6 +68,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
     let walked = walk(image, fs, path, usize::MAX, &mut extractor);
     extractor.job.bar.finish_and_clear();
     walked?;
+    extractor.seal_linked();
     extractor.tell_skipped();
     Ok(u8::from(extractor.job.failed))
 }
@@ -73,13 +80,6 @@ struct Open {
     metadata: Metadata,
 }
 
-/// A file with more than one name that was written: where its first name is.
-struct Linked {
-    path: Vec<u8>,
-    device: u64,
-    inode: u64,
-}
-
 struct Extractor<'a> {
     job: Job<'a>,
     /// Where the copy of the start is, for messages.
@@ -89,6 +89,7 @@ struct Extractor<'a> {
     dirs: Vec<Open>,
     linked: HashMap<Ino, Linked>,
     owners: bool,
+    flags: Flags,
     /// What was skipped, by reason.
     skipped: BTreeMap<&'static str, (usize, Vec<String>)>,
     buffer: Vec<u8>,
@@ -155,7 +156,10 @@ impl Visitor for Extractor<'_> {
             return Ok(());
         }
         let Some(dir) = self.dirs.pop() else { return Ok(()) };
-        if let Err(error) = self.dress(dir.fd.as_fd(), &dir.path, &dir.metadata) {
+        let (fd, last) = (dir.fd.as_fd(), self.flags.last(&dir.metadata));
+        let dressed = self.dress(fd, &dir.path, &dir.metadata);
+        self.flags.seal(fd, last);
+        if let Err(error) = dressed {
             self.job.failed = true;
             let place = self.place(&dir.path);
             self.job.tell(format_args!(
@@ -221,11 +225,7 @@ impl Extractor<'_> {
                 .map_err(|error| Trouble::System("keep metadata", error))?;
         }
         if meta.links() > 1 {
-            let stat = rustix::fs::statat(self.parent(), &name[..], AtFlags::SYMLINK_NOFOLLOW);
-            let stat = stat.map_err(system("look at it"))?;
-            let (device, inode) = (stat.st_dev, stat.st_ino);
-            let linked = Linked { path: visit.path.clone(), device, inode };
-            self.linked.insert(meta.ino(), linked);
+            self.remember(visit, meta, &name)?;
         }
         Ok(())
     }
@@ -243,37 +243,6 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Links the name to the file's first copy, if it has one that is still the same.
-    fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, Trouble> {
-        let Some(first) = self.linked.get(&ino) else { return Ok(false) };
-        let below = self.job.below(&first.path);
-        let (dir, first_name) = match below.iter().rposition(|&byte| byte == b'/') {
-            Some(at) => (&below[..at], &below[at + 1..]),
-            None => (&below[..0], below),
-        };
-        let mut fd = self.reopen(&self.start_name)?;
-        for part in dir.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
-            fd = rustix::fs::openat(&fd, part, DIRECTORY, Mode::empty())
-                .map_err(system("link to its other name"))?;
-        }
-        let stat = rustix::fs::statat(&fd, first_name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(system("link to its other name"))?;
-        if (stat.st_dev, stat.st_ino) != (first.device, first.inode) {
-            return Err(Trouble::Words("its other name was changed while copying: copy it again"));
-        }
-        match rustix::fs::linkat(&fd, first_name, self.parent(), name, AtFlags::empty()) {
-            Ok(()) => Ok(true),
-            // The destination does not count so many links: a copy then.
-            Err(Errno::MLINK) => Ok(false),
-            Err(error) => Err(system("link to its other name")(error)),
-        }
-    }
-
-    fn reopen(&self, name: &[u8]) -> Result<OwnedFd, Trouble> {
-        rustix::fs::openat(&self.top, name, DIRECTORY, Mode::empty())
-            .map_err(system("link to its other name"))
-    }
-
     fn file(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
         let from = self.job.fs.open_ino(meta.ino())?;
         let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
@@ -283,6 +252,9 @@ impl Extractor<'_> {
             self.dress(to.as_fd(), &visit.path, meta)
                 .map_err(|error| Trouble::System("keep metadata", error))
         });
+        if copied.is_ok() && meta.links() == 1 {
+            self.flags.seal(&to, self.flags.last(meta));
+        }
         if copied.is_err() {
             // Half a file would look like a whole one.
             let _ = rustix::fs::unlinkat(self.parent(), name, AtFlags::empty());
@@ -357,6 +329,7 @@ impl Extractor<'_> {
             self.attribute_was_set(set, &name, path)?;
         }
         rustix::fs::futimens(fd, &times(meta))?;
+        self.flags.give(fd, meta);
         Ok(())
     }
 
@@ -392,6 +365,7 @@ impl Extractor<'_> {
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::utimensat(self.parent(), name, &times(meta), flags)?;
+        self.flags.pass(meta);
         Ok(())
     }
 
@@ -449,6 +423,7 @@ impl Extractor<'_> {
             };
             tell(format_args!("skipped {count} {reason}{more}: run as root, or use --tar"));
         }
+        self.flags.told().for_each(tell);
     }
 }
 

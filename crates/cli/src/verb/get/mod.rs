@@ -7,6 +7,7 @@
 
 mod archive;
 mod extract;
+mod flags;
 
 use crate::bar;
 use crate::failure::{Failure, tell};
@@ -21,10 +22,11 @@ use std::path::PathBuf;
 /// Copy files and directories out of a volume.
 ///
 /// Directories are copied with everything below them. Modes, times, extended attributes, ACLs, hard
-/// links, holes, named pipes and sockets are kept; owners and device nodes when run as root; what
-/// had to be skipped is named. A symbolic link at the end of PATH is copied, not followed. Nothing
-/// outside DEST is ever written, and nothing there replaced without --force. With --tar the same
-/// goes into a tar archive (PAX, with sparse files), which keeps owners and devices for any user.
+/// links, holes, named pipes and sockets are kept; owners, device nodes and all inode flags (as
+/// chattr sets them) when run as root; what had to be skipped is told. Project ids are not kept. A
+/// symbolic link at the end of PATH is copied, not followed. Nothing outside DEST is ever written,
+/// and nothing there replaced without --force. With --tar the same goes into a tar archive (PAX, with
+/// sparse files), which keeps owners and devices for any user, but no flags.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Where things go:
   DEST does not exist     PATH becomes DEST
@@ -62,6 +64,9 @@ pub(crate) struct Args {
     /// Do not keep extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
+    /// Do not keep inode flags: a copy that is immutable cannot be removed
+    #[arg(long)]
+    no_flags: bool,
 }
 
 /// What both ways of copying need.

@@ -1,0 +1,104 @@
+//! Files with more than one name: the first name is a copy, each other a link to it.
+//!
+//! ```text
+//!   first name ─► remember: path, device, inode ─► link, link, … ─► seal: flags that forbid changes
+//! ```
+
+use super::{DIRECTORY, Extractor, Trouble, system};
+use crate::walk::Visit;
+use extant::{Ino, InodeFlags, Metadata};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+/// A file with more than one name that was written: where its first name is.
+pub(super) struct Linked {
+    path: Vec<u8>,
+    device: u64,
+    inode: u64,
+    /// Flags it gets when all its names are there.
+    last: InodeFlags,
+}
+
+impl Extractor<'_> {
+    /// Keeps in mind where the first name of a file is.
+    pub(super) fn remember(
+        &mut self,
+        visit: &Visit,
+        meta: &Metadata,
+        name: &[u8],
+    ) -> Result<(), Trouble> {
+        let stat = rustix::fs::statat(self.parent(), name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(system("look at it"))?;
+        let (device, inode) = (stat.st_dev, stat.st_ino);
+        let last = if meta.is_file() { self.flags.last(meta) } else { InodeFlags::empty() };
+        let linked = Linked { path: visit.path.clone(), device, inode, last };
+        // One that takes no more links has all its names.
+        if let Some(full) = self.linked.insert(meta.ino(), linked) {
+            self.seal(&full);
+        }
+        Ok(())
+    }
+
+    /// Links the name to the file's first copy, if it has one that is still the same.
+    pub(super) fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, Trouble> {
+        let Some(first) = self.linked.get(&ino) else { return Ok(false) };
+        let (fd, first_name) = self.find(first)?;
+        match rustix::fs::linkat(&fd, first_name, self.parent(), name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // The destination does not count so many links: a copy then.
+            Err(Errno::MLINK) => Ok(false),
+            Err(error) => Err(system("link to its other name")(error)),
+        }
+    }
+
+    /// The directory and name of a file's first copy, if that is still the same.
+    fn find<'l>(&self, first: &'l Linked) -> Result<(OwnedFd, &'l [u8]), Trouble> {
+        let below = self.job.below(&first.path);
+        let (dir, name) = match below.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&below[..at], &below[at + 1..]),
+            None => (&below[..0], below),
+        };
+        let wrong = system("link to its other name");
+        let mut fd = rustix::fs::openat(&self.top, &self.start_name[..], DIRECTORY, Mode::empty())
+            .map_err(&wrong)?;
+        for part in dir.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            fd = rustix::fs::openat(&fd, part, DIRECTORY, Mode::empty()).map_err(&wrong)?;
+        }
+        let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(&wrong)?;
+        match (stat.st_dev, stat.st_ino) == (first.device, first.inode) {
+            true => Ok((fd, name)),
+            false => Err(Trouble::Words("its other name was changed while copying: copy it again")),
+        }
+    }
+
+    /// Gives a file the flags that forbid changes of it.
+    fn seal(&mut self, file: &Linked) {
+        if file.last.is_empty() {
+            return;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match self.job.below(&file.path) {
+            [] => rustix::fs::openat(&self.top, &self.start_name[..], flags, Mode::empty()).ok(),
+            _ => self
+                .find(file)
+                .ok()
+                .and_then(|(dir, name)| rustix::fs::openat(&dir, name, flags, Mode::empty()).ok()),
+        };
+        let same = opened.filter(|opened| {
+            let stat = rustix::fs::fstat(opened);
+            stat.is_ok_and(|it| (it.st_dev, it.st_ino) == (file.device, file.inode))
+        });
+        match same {
+            Some(opened) => self.flags.seal(&opened, file.last),
+            None => self.flags.missed(),
+        }
+    }
+
+    /// Gives all of them the flags that forbid changes: no more links are made.
+    pub(super) fn seal_linked(&mut self) {
+        for file in std::mem::take(&mut self.linked).into_values() {
+            self.seal(&file);
+        }
+    }
+}

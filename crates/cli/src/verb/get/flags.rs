@@ -1,0 +1,96 @@
+//! Inode flags (`lsattr`) of what was copied.
+//!
+//! ```text
+//!   content ─► owner ─► mode ─► attributes ─► times ─► flags ─► … all links ─► immutable, append-only
+//! ```
+//!
+//! Those that forbid changes come last: nothing can be linked to such a file, or named in such a
+//! directory, any more.
+
+use extant::{InodeFlags, Metadata};
+use rustix::fs::IFlags;
+use std::os::fd::AsFd;
+
+/// Flags that any owner may set.
+const ORDINARY: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT);
+/// Flags that forbid changes.
+const LAST: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+/// Files whose flags were kept, and whose were not.
+pub(super) struct Flags {
+    wanted: bool,
+    skipped: u64,
+    projects: u64,
+}
+
+impl Flags {
+    pub(super) fn new(wanted: bool) -> Flags {
+        Flags { wanted, skipped: 0, projects: 0 }
+    }
+
+    /// Gives a file or directory all but the last flags.
+    pub(super) fn give(&mut self, file: impl AsFd, meta: &Metadata) {
+        self.projects += u64::from(meta.project() != 0);
+        if !self.wanted {
+            return;
+        }
+        let (has, fd) = (meta.flags(), file.as_fd());
+        let ordinary = add(fd, has & ORDINARY);
+        // Each other one may be refused to this user or by this filesystem.
+        let journal = add(fd, has & InodeFlags::JOURNAL_DATA);
+        self.skipped += u64::from(!(ordinary && journal));
+    }
+
+    /// The flags that a file gets at the end.
+    pub(super) fn last(&self, meta: &Metadata) -> InodeFlags {
+        if self.wanted { meta.flags() & LAST } else { InodeFlags::empty() }
+    }
+
+    /// Gives it the last flags.
+    pub(super) fn seal(&mut self, file: impl AsFd, last: InodeFlags) {
+        self.skipped += u64::from(!add(file, last));
+    }
+
+    /// Counts a file that was taken away before it got them.
+    pub(super) fn missed(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Counts something that cannot be opened, and so gets none.
+    pub(super) fn pass(&mut self, meta: &Metadata) {
+        self.projects += u64::from(meta.project() != 0);
+        if self.wanted {
+            self.skipped += u64::from(meta.flags().intersects(ORDINARY | LAST));
+        }
+    }
+
+    /// What was not kept, a line each.
+    pub(super) fn told(&self) -> impl Iterator<Item = String> {
+        let flags = match self.skipped {
+            0 => None,
+            count => Some(format!(
+                "skipped inode flags (files: {count}): this user or the destination cannot have them"
+            )),
+        };
+        let projects = match self.projects {
+            0 => None,
+            count => Some(format!("skipped project ids (files: {count}): they are not kept")),
+        };
+        flags.into_iter().chain(projects)
+    }
+}
+
+/// Adds flags to those that the file has; whether it has them now.
+fn add(file: impl AsFd, flags: InodeFlags) -> bool {
+    if flags.is_empty() {
+        return true;
+    }
+    let Ok(has) = rustix::fs::ioctl_getflags(&file) else { return false };
+    let wish = has | IFlags::from_bits_retain(flags.bits());
+    has == wish || rustix::fs::ioctl_setflags(&file, wish).is_ok()
+}
