@@ -119,6 +119,28 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
+fn an_owner_that_is_asked_for_wins_over_a_set_group_id_directory() {
+    let dir = built();
+    let at = dir.path();
+    succeed(at, &["mkdir", "-m", "2775", "--owner", "1:50", "a.img", "/team"]);
+    succeed(at, &["mkdir", "a.img", "/team/plain"]);
+    succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", "/team/plain/one/two"]);
+    succeed(at, &["mkdir", "--owner", "3:4", "a.img", "/team/own"]);
+    for (path, owner) in [
+        ("/team/plain", (0, 50)),
+        ("/team/plain/one", (3, 4)),
+        ("/team/plain/one/two", (3, 4)),
+        ("/team/own", (3, 4)),
+    ] {
+        let text = succeed(at, &["stat", "--json", "a.img", path]);
+        let stat: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&stat["uid"], &stat["gid"]), (&owner.0.into(), &owner.1.into()), "{path}");
+        assert_eq!(stat["mode"], "2755", "{path}");
+    }
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
 fn owners_modes_and_attributes_change() {
     let dir = built();
     let at = dir.path();
@@ -221,6 +243,14 @@ fn an_archive_may_link_to_what_only_the_volume_has() {
     // A build has no volume below it.
     let why = fail(at, 1, &["build", "n.tar", "-q", "-o", "b.img"]);
     assert!(why.starts_with("n.tar: entry x at byte 0: hard link to none"), "{why}");
+    let mut builder = tar::Builder::new(fs::File::create(at.join("s.tar")).unwrap());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    builder.append_link(&mut header, "far", "t".repeat(2000)).unwrap();
+    builder.finish().unwrap();
+    let why = fail(at, 1, &["build", "s.tar", "-q", "-b", "1024", "-o", "b.img"]);
+    assert!(why == "far: name is too long (from s.tar)", "{why}");
     assert_eq!(content(at, "a.img"), before);
 }
 

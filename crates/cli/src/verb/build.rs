@@ -199,8 +199,19 @@ impl Args {
                 Ok(stop.exit_status())
             }
             Err(BuildError::Engine(error)) => Err(Failure::of_image(&output, &error)),
+            Err(error @ BuildError::Entry { .. }) => {
+                let error = without_number(&error.to_string());
+                Err(Failure::Said(format!("{error} (from {})", self.named_sources())))
+            }
             Err(error) => Err(Failure::new(error)),
         }
+    }
+
+    /// The sources, as a message names them.
+    fn named_sources(&self) -> String {
+        let names: Vec<String> =
+            self.sources.iter().map(|source| Shown(source.as_bytes()).to_string()).collect();
+        names.join(" or ")
     }
 
     /// Whether the output is a place for an image, found out before the work.

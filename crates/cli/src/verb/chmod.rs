@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Change permissions of files in a volume.
 ///
-/// MODE is octal, or as chmod takes it: u+rwX,go-w. Symbolic links that are named are followed; -R
+/// MODE is octal, and then exact for directories too (their set-ID bits go unless it has them), or
+/// as chmod takes it: u+rwX,go-w. Symbolic links that are named are followed; -R
 /// passes over those it meets. All files are changed, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:

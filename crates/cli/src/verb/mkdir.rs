@@ -1,10 +1,10 @@
 //! `extant mkdir`: makes directories.
 
-use crate::change::{Change, Steps};
+use crate::change::{Change, Steps, split_last};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path};
 use crate::verb::mkfs::format_options::owner;
-use extant::NewFile;
+use extant::{NewFile, SetAttributes};
 use extant_image::ModeChange;
 use std::ffi::OsString;
 
@@ -31,24 +31,48 @@ pub(crate) struct Args {
     /// Permissions: octal, or a change of 0755
     #[arg(short, long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
-    /// Owner and group
-    #[arg(long, value_name = "UID:GID", value_parser = owner, default_value = "0:0")]
-    owner: (u32, u32),
+    /// Owner and group; default: root, with the group of a set-group-ID directory above
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
         let mode = self.mode.as_ref().map_or(0o755, |mode| mode.apply(0o755, true));
-        let new = NewFile { mode, uid: self.owner.0, gid: self.owner.1, ..NewFile::default() };
+        let (uid, gid) = self.owner.unwrap_or((0, 0));
+        let new = NewFile { mode, uid, gid, ..NewFile::default() };
         for path in &self.paths {
             let path = inner_path(path)?;
+            let made = match self.parents {
+                true => missing(&change, &path)?,
+                false => vec![&path[..]],
+            };
             change.at(&path, |fs| match self.parents {
                 true => fs.create_dir_all(as_path(&path), &new),
                 false => fs.create_dir(as_path(&path), &new).map(drop),
             })?;
+            if self.owner.is_none() {
+                continue;
+            }
+            // A group that is asked for wins over that of a set-group-ID directory.
+            let wish = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
+            for path in made {
+                change.at(path, |fs| fs.set_attributes(as_path(path), &wish))?;
+            }
         }
         change.finish()?;
         Ok(0)
     }
+}
+
+/// The directories of `path` that are not there, the last first.
+fn missing<'p>(change: &Change, path: &'p [u8]) -> Result<Vec<&'p [u8]>, Failure> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while at != b"/" && change.look_behind(at)?.is_none() {
+        missing.push(at);
+        at = split_last(at).0;
+    }
+    Ok(missing)
 }
