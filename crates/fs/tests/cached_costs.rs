@@ -1,49 +1,16 @@
 //! What calls on files cost through the page cache, counted at the device: no more than without it, and nothing at
 //! all until the bytes have to be there.
 
-use extant::{BlockDevice, CacheUse, Filesystem, MemoryDevice, NewFile, OpenOptions};
-use extant_blockdev::{OpCounts, Recorder};
-use extant_testkit::e2fsprogs;
+mod common;
+
+use common::{costs, counted, judge};
+use extant::{CacheUse, NewFile};
 use std::io::IoSlice;
-use std::sync::Arc;
 use std::time::Duration;
-
-type Device = Arc<Recorder<MemoryDevice>>;
-
-/// A volume in memory, its writes counted.
-fn volume(mib: u64, options: &str, cache_mib: u64) -> (Device, Filesystem) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
-    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
-    let device = Arc::new(Recorder::new(device));
-    // Only what is asked for is committed.
-    let fs = OpenOptions::new()
-        .write(true)
-        .commit_interval(None)
-        .page_cache_bytes(cache_mib << 20)
-        .open_device(device.clone());
-    (device, fs.unwrap())
-}
-
-fn judge(device: &dyn BlockDevice) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
-}
-
-fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
-    let before = device.position();
-    call();
-    device.counts_since(before)
-}
 
 #[test]
 fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
-    let (device, fs) = volume(64, "-b 4096", 16);
+    let (device, fs) = counted(64, "-b 4096", 16);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     // mke2fs lays the front of a small log in pieces: leave that behind.
     for _ in 0..20 {
@@ -67,7 +34,7 @@ fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
 
 #[test]
 fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
-    let (device, fs) = volume(32, "-b 4096", 16);
+    let (device, fs) = counted(32, "-b 4096", 16);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
@@ -85,7 +52,7 @@ fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
 
 #[test]
 fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
-    let (device, fs) = volume(32, "-b 4096", 16);
+    let (device, fs) = counted(32, "-b 4096", 16);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     file.write_all_at(0, &vec![1; 1 << 20]).unwrap();
     file.sync_all().unwrap();
@@ -111,7 +78,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
     // A group of 1 KiB blocks has 8 MiB, of which the tables take the start.
     for (options, most) in [("-b 4096", 3), ("-b 1024", 12), ("-b 4096 -O bigalloc", 3)] {
         for how in [CacheUse::Keep, CacheUse::DropBehind] {
-            let (device, fs) = volume(160, options, 256);
+            let (device, fs) = counted(160, options, 256);
             let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
             let chunk: Vec<u8> = (0..65_536u32).map(|n| (n / 7) as u8).collect();
             let all = costs(&device, || {
@@ -139,7 +106,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
 
 #[test]
 fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
-    let (_device, fs) = volume(96, "-b 4096", 64);
+    let (_device, fs) = counted(96, "-b 4096", 64);
     let files: Vec<_> = (0..4)
         .map(|n| fs.root().unwrap().create(format!("f{n}"), &NewFile::default()).unwrap())
         .map(|node| node.open().unwrap())
@@ -160,7 +127,7 @@ fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
 
 #[test]
 fn what_nobody_syncs_is_written_back_by_its_age() {
-    let (device, fs) = volume(32, "-b 4096", 16);
+    let (device, fs) = counted(32, "-b 4096", 16);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     file.append(&[1; 50_000]).unwrap();
     let before = device.position();

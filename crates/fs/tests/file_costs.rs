@@ -6,51 +6,17 @@
 //!   overwrite, sync_data       data │ flush
 //! ```
 
-use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
+mod common;
+
+use common::{costs, counted, judge, mke2fs};
+use extant::{Error, NewFile, OpenOptions};
 use extant_base::IoOp;
-use extant_blockdev::{Faulty, OpCounts, Recorder};
-use extant_testkit::e2fsprogs;
+use extant_blockdev::Faulty;
 use std::sync::Arc;
-
-type Device = Arc<Recorder<MemoryDevice>>;
-
-fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
-    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
-}
-
-/// A volume in memory, its writes counted.
-fn volume(mib: u64, options: &str) -> (Device, Filesystem) {
-    let device = Arc::new(Recorder::new(mke2fs(mib, options)));
-    // Only what is asked for is committed.
-    let fs = OpenOptions::new()
-        .write(true)
-        .commit_interval(None)
-        .page_cache_bytes(0)
-        .open_device(device.clone());
-    (device, fs.unwrap())
-}
-
-fn judge(device: &dyn BlockDevice) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
-}
-
-fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
-    let before = device.position();
-    call();
-    device.counts_since(before)
-}
 
 #[test]
 fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
-    let (device, fs) = volume(64, "-b 4096");
+    let (device, fs) = counted(64, "-b 4096", 0);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     // mke2fs lays the front of a small log in pieces: leave that behind.
     for _ in 0..20 {
@@ -76,7 +42,7 @@ fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
 
 #[test]
 fn overwriting_costs_one_write_and_a_flush() {
-    let (device, fs) = volume(32, "-b 4096");
+    let (device, fs) = counted(32, "-b 4096", 0);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
@@ -92,7 +58,7 @@ fn overwriting_costs_one_write_and_a_flush() {
 
 #[test]
 fn a_large_write_is_few_large_device_writes() {
-    let (device, fs) = volume(64, "-b 4096");
+    let (device, fs) = counted(64, "-b 4096", 0);
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
     let bytes = vec![5; (16 << 20) + 100];
     let all = costs(&device, || file.write_all_at(50, &bytes).unwrap());

@@ -5,6 +5,8 @@
 //!   prepare ─► sync ─► record: change, sync ─► every few operations: cut, recover, judge
 //! ```
 
+mod common;
+
 use extant::check::check_device;
 use extant::{
     BlockDevice, DataMode, FallocateMode, File, Filesystem, InodeFlags, MemoryDevice, NewFile,
@@ -81,20 +83,11 @@ fn cut_changed(
         let report = check_device(left.clone(), &Default::default(), &()).unwrap();
         assert!(report.findings.is_empty(), "cut {}: {:?}", state.cut, report.findings);
         if seen % JUDGED == 0 {
-            e2fsck(&*left);
+            common::judge(&*left);
         }
         seen += 1;
     }
     assert!(seen >= 5, "only {seen} cuts");
-}
-
-fn e2fsck(device: &dyn BlockDevice) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 
 /// Gives a file so many blocks of 1 KiB full of ones, each so many blocks behind the one before.
@@ -187,7 +180,7 @@ fn what_left_the_journal_is_not_brought_back() {
     let again = open(left.clone(), DataMode::Ordered);
     assert!(again.read("/f").unwrap() == [3; 20_000]);
     again.close().unwrap();
-    e2fsck(&*left);
+    common::judge(&*left);
 }
 
 #[test]

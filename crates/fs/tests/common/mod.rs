@@ -1,10 +1,13 @@
-//! What the suites of calls share: a volume in a scratch file, and bytes to write.
+//! What the suites of calls share: volumes in a scratch file and in memory, bytes to write, what a
+//! call costs.
 
 #![allow(dead_code)]
 
-use extant::{Filesystem, NewFile, OpenOptions};
+use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_blockdev::{OpCounts, Recorder};
 use extant_testkit::e2fsprogs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A volume in a scratch file.
 pub struct Image {
@@ -40,4 +43,43 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
 
 pub fn new_file(fs: &Filesystem, name: &str) -> extant::File {
     fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
+}
+
+/// A device in memory that counts.
+pub type Device = Arc<Recorder<MemoryDevice>>;
+
+/// What mke2fs makes, in memory.
+pub fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
+    let image = Image::mke2fs(mib, options);
+    MemoryDevice::from_bytes(&std::fs::read(&image.path).unwrap())
+}
+
+/// A volume in memory, its writes counted, with so much memory for content.
+pub fn counted(mib: u64, options: &str, cache_mib: u64) -> (Device, Filesystem) {
+    let device = Arc::new(Recorder::new(mke2fs(mib, options)));
+    // Only what is asked for is committed.
+    let fs = OpenOptions::new()
+        .write(true)
+        .commit_interval(None)
+        .page_cache_bytes(cache_mib << 20)
+        .open_device(device.clone());
+    (device, fs.unwrap())
+}
+
+/// Has e2fsck look at what a device holds.
+#[track_caller]
+pub fn judge(device: &dyn BlockDevice) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+}
+
+/// What a call does at the device.
+pub fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
+    let before = device.position();
+    call();
+    device.counts_since(before)
 }
