@@ -349,9 +349,10 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
     });
     for Taken { file, bytes, last: (at, took) } in &taken {
         // Over what is there no space is needed.
-        file.write_all_at(*at as u64, &bytes[*at..at + took]).unwrap();
+        file.write_all_at(*at as u64, &bytes[*at..at + took])
+            .unwrap_or_else(|e| panic!("{kind}, {cache_mib}: {at} {took} of {}: {e}", bytes.len()));
     }
-    fs.sync().unwrap_or_else(|error| panic!("{kind}: {error}"));
+    fs.sync().unwrap_or_else(|error| panic!("{kind}, {cache_mib}, sync: {error}"));
     assert_eq!(fs.cache_stats().unwrap().dirty, 0, "{kind}");
     for (n, taken) in taken.iter().enumerate() {
         assert!(fs.read(format!("f{n}")).unwrap() == taken.bytes, "{kind}: f{n}, in memory");

@@ -190,16 +190,16 @@ impl Volume {
         body: &mut Body,
         handle: &Handle<'_>,
         goal: BlockNr,
+        claim: Claim,
     ) -> Result<BlockNr> {
         // What data in the cache needs to be mapped is not refused: the data was taken.
-        if body.cached.is_none() {
+        if claim == Claim::Data || body.cached.is_none() {
             self.quota_check(ino, body, self.sectors(1))?;
         }
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.bulk.goal() } else { goal };
-        let (claim, growth) = (Claim::Metadata, None);
-        let wish = Request { goal, want: 1, below, search, claim, growth };
+        let wish = Request { goal, want: 1, below, search, claim, growth: None };
         let run = self.allocate(handle, wish)?;
         body.disk.sectors += self.sectors(u64::from(run.len));
         Ok(run.start)

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   free clusters   ├ reserved for delayed data ┤ pool │ r_blocks │ anybody's ┤
-//!   metadata, reserved data    may take all
-//!   data                       keeps off what others reserved, and off the pool
-//!   data, unprivileged         and off r_blocks
+//!   trees, reserved data       may take all
+//!   data, names, attributes    keep off what others reserved, and off the pool
+//!   the same, unprivileged     and off r_blocks
 //! ```
 //!
 //! The pool (a fiftieth, at most 4096 clusters) lets a full volume finish what is under way: trees
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// On what right clusters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// For trees and directories' own blocks, or out of a [`Reservation`]: anything that is free.
+    /// For trees, or out of a [`Reservation`]: anything that is free.
     Metadata,
-    /// For data.
+    /// For data, directories and attributes.
     Data,
 }
 

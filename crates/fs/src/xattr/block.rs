@@ -13,6 +13,7 @@
 //! hold on value inodes belong to the block, however many inodes share it.
 
 use super::list::{Attribute, Stored};
+use crate::alloc::claims::Claim;
 use crate::inode::Body;
 use crate::verified::Role;
 use crate::volume::Volume;
@@ -105,7 +106,9 @@ impl Volume {
             self.note_block(hash, block);
             return values(&old).try_for_each(|value| self.value_drop(handle, ino, body, value));
         }
-        let nr = match self.allocate_metadata(ino, body, handle, self.group_start(ino)) {
+        let goal = self.group_start(ino);
+        // Attributes are nobody's due: what data was promised is not theirs.
+        let nr = match self.allocate_metadata(ino, body, handle, goal, Claim::Data) {
             Ok(nr) => nr,
             Err(error) => {
                 for value in added {

@@ -9,6 +9,7 @@
 //!
 //! Pointers have 32 bits, and there is no unwritten state.
 
+use crate::alloc::claims::Claim;
 use crate::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -63,7 +64,7 @@ fn point(
             Some(child) => child,
             None => {
                 let goal = BlockNr(near.physical.0 + u64::from(near.len));
-                let child = volume.allocate_metadata(ino, body, handle, goal)?;
+                let child = volume.allocate_metadata(ino, body, handle, goal, Claim::Metadata)?;
                 let block = volume.journal.cache().get_new(child)?;
                 // Zeroed and whole before anything points at it.
                 drop(block.write(handle)?.bytes_mut());

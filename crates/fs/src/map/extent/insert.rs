@@ -12,6 +12,7 @@
 //! needs are allocated before the first byte changes, so running out of space leaves the tree as it
 //! was.
 
+use crate::alloc::claims::Claim;
 use crate::inode::Body;
 use crate::map::extent::node::{self, Entry, NodeMut};
 use crate::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
@@ -232,7 +233,7 @@ fn new_node(
     near: Extent,
 ) -> Result<MetaBlock> {
     let goal = near.physical.checked_add(u64::from(near.len)).unwrap_or(near.physical);
-    let nr = volume.allocate_metadata(ino, body, handle, goal)?;
+    let nr = volume.allocate_metadata(ino, body, handle, goal, Claim::Metadata)?;
     volume.journal.cache().get_new(nr)
 }
 
