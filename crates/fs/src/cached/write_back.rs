@@ -27,8 +27,12 @@ const RUN: u64 = 16 << 20;
 const PART: usize = 2 << 20;
 /// How often one write-back begins before its range, while others write there again and again.
 const DETOURS_MAX: u32 = 64;
-/// Device writes of one run that are under way at a time.
-const IN_FLIGHT: usize = 3;
+/// Device writes of one file that are under way at a time.
+const IN_FLIGHT: usize = 4;
+/// Bytes for which another thread pays.
+const WORTH_A_THREAD: usize = 128 << 10;
+/// Most runs of a file that are written together.
+const TOGETHER: usize = 64;
 
 impl Owner for Volume {
     fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64> {
@@ -83,8 +87,18 @@ impl Volume {
             {
                 (run, detours, is_asked) = (first, detours + 1, false);
             }
-            let n = self.with_space_retry(|| self.write_run(inode, cached, run.clone()))?;
-            at = run.start + n;
+            let end = if is_asked { range.end } else { run.end };
+            let n = match self.write_in_place(inode, cached, run.start..end, most)? {
+                Some((next, n)) => {
+                    at = next;
+                    n
+                }
+                None => {
+                    let n = self.with_space_retry(|| self.write_run(inode, cached, run.clone()))?;
+                    at = run.start + n;
+                    n
+                }
+            };
             done += if is_asked { n } else { 0 };
         }
         self.store_late(inode, cached)?;
@@ -102,24 +116,68 @@ impl Volume {
         cached.pages.next_dirty(from..start, RUN)
     }
 
-    /// Writes the start of a run of dirty bytes: how many.
-    fn write_run(&self, inode: &Inode, cached: &Cached, run: Range<u64>) -> Result<u64> {
-        let in_place = {
-            let body = inode.read();
-            self.pieces_in_place(inode.ino, &body, run.start, run.end)?
-        };
-        if let Some(pieces) = in_place {
-            let mut taken = cached.pages.take_dirty(run)?;
-            let run = taken.range();
-            self.write_taken(&pieces, run.start, &taken)?;
-            taken.let_go();
-            if inode.read().size_on_disk.is_some() {
-                // Before they are clean: who finds no dirty file has nothing to wait for.
-                self.store_late(inode, cached)?;
-            }
-            taken.done();
-            return Ok(run.end - run.start);
+    /// Writes the runs of dirty bytes of `range`, about `most` bytes, up to the first that has no written blocks
+    /// yet: where to go on, and how many. `None` where the first one is such a run.
+    fn write_in_place(
+        &self,
+        inode: &Inode,
+        cached: &Cached,
+        range: Range<u64>,
+        most: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        let runs = self.runs_in_place(inode, cached, range.clone(), most)?;
+        if runs.is_empty() {
+            return Ok(None);
         }
+        let mut taken: Vec<(&[Piece], Taken<'_>)> = Vec::with_capacity(runs.len());
+        let (mut next, mut n) = (range.start, 0);
+        for (run, pieces) in &runs {
+            let one = match cached.pages.take_dirty(run.clone()) {
+                Ok(one) => one,
+                Err(error) if taken.is_empty() => return Err(error),
+                Err(_) => break,
+            };
+            let got = one.range();
+            (next, n) = (got.end, n + (got.end - got.start));
+            taken.push((pieces, one));
+            if got.end < run.end {
+                break;
+            }
+        }
+        self.write_taken(&taken)?;
+        taken.iter_mut().for_each(|(_, one)| one.let_go());
+        if inode.read().size_on_disk.is_some() {
+            // Before they are clean: who finds no dirty file has nothing to wait for.
+            self.store_late(inode, cached)?;
+        }
+        taken.into_iter().for_each(|(_, one)| one.done());
+        Ok(Some((next, n)))
+    }
+
+    /// Dirty runs of `range` from its start on, about `most` bytes, that lie in written blocks, and these.
+    fn runs_in_place(
+        &self,
+        inode: &Inode,
+        cached: &Cached,
+        range: Range<u64>,
+        most: u64,
+    ) -> Result<Vec<(Range<u64>, Vec<Piece>)>> {
+        let body = inode.read();
+        let (mut at, mut left) = (range.start, most);
+        let mut runs = Vec::new();
+        while left > 0
+            && runs.len() < TOGETHER
+            && let Some(run) = cached.pages.next_dirty(at..range.end, left)
+            && let Some(pieces) = self.pieces_in_place(inode.ino, &body, run.start, run.end)?
+        {
+            (at, left) = (run.end, left.saturating_sub(run.end - run.start));
+            runs.push((run, pieces));
+        }
+        Ok(runs)
+    }
+
+    /// Gives blocks to the start of a run of dirty bytes, and writes it: how many.
+    fn write_run(&self, inode: &Inode, cached: &Cached, run: Range<u64>) -> Result<u64> {
         let mut body = inode.write();
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let log2 = self.block_size().log2();
@@ -142,10 +200,13 @@ impl Volume {
         drop(body);
         let run = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
 
-        let mut taken = cached.pages.take_dirty(run)?;
+        let taken = cached.pages.take_dirty(run)?;
         let run = taken.range();
-        self.write_taken(&pieces, run.start, &taken)?;
+        let mut all = [(&pieces[..], taken)];
+        self.write_taken(&all)?;
+        let [(_, taken)] = &mut all;
         taken.let_go();
+        let [(_, taken)] = all;
 
         let reached = self.block_at(run.end);
         let pieces: Vec<Piece> = pieces.iter().filter_map(|piece| piece.before(reached)).collect();
@@ -223,11 +284,13 @@ impl Volume {
         pieces: &[Piece],
         run: Range<u64>,
     ) -> Result<(Taken<'c>, u32)> {
-        let mut taken = cached.pages.take_dirty(run)?;
-        let run = taken.range();
-        self.write_taken(pieces, run.start, &taken)?;
-        taken.let_go();
-        Ok((taken, self.block_at(run.end)))
+        let taken = cached.pages.take_dirty(run)?;
+        let end = taken.range().end;
+        let mut all = [(pieces, taken)];
+        self.write_taken(&all)?;
+        all[0].1.let_go();
+        let [(_, taken)] = all;
+        Ok((taken, self.block_at(end)))
     }
 
     /// The block of a file that starts at byte `end`.
@@ -242,39 +305,45 @@ impl Volume {
         (end > run.start).then(|| run.start..run.end.min(end))
     }
 
-    /// Writes what was taken from byte `pos` on into `pieces`, which cover it.
-    fn write_taken(&self, pieces: &[Piece], pos: u64, taken: &Taken<'_>) -> Result<()> {
-        let slices: Vec<IoSlice<'_>> = taken.slices();
-        let content = Content::new(&slices);
+    /// Writes what was taken into the pieces that cover it, several parts at a time.
+    fn write_taken(&self, taken: &[(&[Piece], Taken<'_>)]) -> Result<()> {
+        let slices: Vec<Vec<IoSlice<'_>>> = taken.iter().map(|(_, one)| one.slices()).collect();
+        let mut parts = Vec::new();
+        let mut total = 0;
+        for ((pieces, one), slices) in taken.iter().zip(&slices) {
+            let content = Content::new(slices);
+            total += content.len();
+            let pos = one.range().start;
+            let froms = (0..content.len()).step_by(PART);
+            parts.extend(froms.map(|from| {
+                let to = content.len().min(from + PART);
+                (*pieces, pos + from as u64, content.part(from, to))
+            }));
+        }
         let log2 = self.block_size().log2();
-        let part = |from: usize| {
-            let to = content.len().min(from + PART);
-            let start = pos + from as u64;
+        let write = |(pieces, start, content): &(&[Piece], u64, Content<'_>)| {
             let first = pieces
-                .partition_point(|piece| u64::from(piece.logical + piece.len) << log2 <= start);
-            let content = content.part(from, to);
-            self.write_pieces(DataPath::Device, &pieces[first..], u64::MAX, start, content)
+                .partition_point(|piece| u64::from(piece.logical + piece.len) << log2 <= *start);
+            self.write_pieces(DataPath::Device, &pieces[first..], u64::MAX, *start, *content)
         };
-        if content.len() <= 2 * PART {
-            return (0..content.len()).step_by(PART).try_for_each(part);
+        let threads = IN_FLIGHT.min(parts.len()).min(1 + total / WORTH_A_THREAD);
+        if threads < 2 {
+            return parts.iter().try_for_each(write);
         }
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
-            loop {
-                let from = next.fetch_add(PART, Ordering::Relaxed);
-                if from >= content.len() {
-                    return Ok(());
-                }
-                if let Err(error) = part(from) {
-                    next.store(content.len(), Ordering::Relaxed);
+            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = write(part) {
+                    next.store(parts.len(), Ordering::Relaxed);
                     return Err(error);
                 }
             }
+            Ok(())
         };
         std::thread::scope(|scope| {
             let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
             // Without more threads this one writes it all.
-            let others: Vec<_> = (1..IN_FLIGHT).map_while(spawn).collect();
+            let others: Vec<_> = (1..threads).map_while(spawn).collect();
             let mut done = work();
             for other in others {
                 let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
