@@ -9,6 +9,7 @@
 //! the cache before they can be handed out again: a late write home must not hit a new owner.
 
 use crate::data::DataPath;
+use crate::file::set_len::LARGE_FILE;
 use crate::inode::{Body, Counted};
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
@@ -16,9 +17,6 @@ use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
-
-/// From this size on a volume has the feature `large_file`.
-const LARGE_FILE: u64 = 1 << 31;
 
 impl Volume {
     /// Whether `i_block` holds a map of blocks.
@@ -134,7 +132,7 @@ impl Volume {
             }
             self.zero_behind(DataPath::Device, ino, body, new_size.min(old_size))?;
         }
-        body.disk.size = new_size;
+        body.resize(new_size);
         if new_size >= LARGE_FILE {
             self.add_ro_compat(handle, RoCompat::LARGE_FILE)?;
         }

@@ -7,6 +7,7 @@ use crate::cached::Cached;
 use crate::data::DataPath;
 use crate::file::content::Content;
 use crate::file::pieces::Piece;
+use crate::file::set_len::LARGE_FILE;
 use crate::file::write::{Plan, UNDER_HANDLE};
 use crate::inode::{Body, Inode};
 use crate::superblock::SUPERBLOCK_CREDITS;
@@ -377,7 +378,7 @@ impl Volume {
         };
         let size = before.max(clean.max(reached).min(body.size));
         body.size_on_disk = (size < body.size).then_some(size);
-        match size >= crate::file::set_len::LARGE_FILE {
+        match size >= LARGE_FILE {
             true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
             false => Ok(()),
         }

@@ -18,8 +18,7 @@ impl Read for File {
     }
 }
 
-/// Writes go to the device at once, so there is nothing to flush; [`File::sync_all`] makes them
-/// durable.
+/// There is no buffer of the file's own to flush; [`File::sync_all`] makes what was written durable.
 impl Write for File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(buf)])

@@ -93,14 +93,21 @@ impl Volume {
             }
         }
         if let Some(cached) = body.cached.as_ref().filter(|_| size <= body.size) {
+            // First the length: who reads beside this sees the end, not zeros before it.
+            cached.pages.set_len(size);
             cached.pages.truncate(size);
             let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
             self.forget_delayed(body, keep..LOGICAL_END);
         }
-        let mut handle = self.journal.start(self.resize_credits())?;
-        let done = self.resize_under(ino, body, &mut handle, size);
-        body.store(self, ino, &handle)?;
-        handle.stop()?;
+        let done = self.journal.start(self.resize_credits()).and_then(|mut handle| {
+            let done = self.resize_under(ino, body, &mut handle, size);
+            body.store(self, ino, &handle)?;
+            handle.stop()?;
+            done
+        });
+        if let (Err(_), Some(cached)) = (&done, &body.cached) {
+            cached.pages.set_len(body.size);
+        }
         done
     }
 
