@@ -115,6 +115,19 @@ const ROWS: &[Row] = &[
     ("utimes", FILE, "utimes /f", "/f"),
     ("chattr", FILE, "chattr /f +A", "/f"),
     ("chattr_immutable", FILE, "chattr /f +i", "/f"),
+    ("map_becomes_pointers", FILE, "chattr /f -e", "/f"),
+    (
+        "map_becomes_extents",
+        "creat /f 0644 ; write /f 0 9000 ; chattr /f -e ; write /f 0 70000 ; write /f 400000 3000",
+        "chattr /f +e",
+        "/f",
+    ),
+    (
+        "map_becomes_pointers_and_grows",
+        FILE,
+        "chattr /f -e ; write /f 0 70000 ; chattr /f +e ; append /f 5000",
+        "/f",
+    ),
     ("journaled_file_begins", FILE, "chattr /f +j", "/f"),
     (
         "journaled_file_ends",

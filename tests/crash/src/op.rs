@@ -86,7 +86,7 @@ impl Special {
 }
 
 /// The flags that are changed, by the letter of `chattr`.
-pub const FLAGS: [(InodeFlags, &str); 8] = [
+pub const FLAGS: [(InodeFlags, &str); 9] = [
     (InodeFlags::NOATIME, "A"),
     (InodeFlags::JOURNAL_DATA, "j"),
     (InodeFlags::PROJINHERIT, "P"),
@@ -95,6 +95,7 @@ pub const FLAGS: [(InodeFlags, &str); 8] = [
     (InodeFlags::TOPDIR, "T"),
     (InodeFlags::DIRSYNC, "D"),
     (InodeFlags::NODUMP, "d"),
+    (InodeFlags::EXTENTS, "e"),
 ];
 
 /// One operation. Paths count from the root and begin with a slash; offsets and lengths are bytes.

@@ -41,6 +41,15 @@ fn the_names_that_need_a_second_level_of_the_tree_get_it() {
 }
 
 #[test]
+fn a_map_changes_its_kind_where_that_is_cut() {
+    let make = MAKES.iter().find(|make| make.block_bytes() == 4096).expect("a kind of volume");
+    for workload in workloads().iter().filter(|w| w.name.contains("map_becomes")) {
+        let history = record(make, workload).expect("it runs");
+        assert!(history.steps.iter().all(|step| step.refused.is_none()), "{}", workload.name);
+    }
+}
+
+#[test]
 fn without_the_key_names_go_and_attributes_change_and_all_else_is_refused() {
     let make = Make::named("encrypt").expect("a kind of volume");
     for workload in workloads_on(&make).iter().filter(|w| w.name.contains("vault")) {

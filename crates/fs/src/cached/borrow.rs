@@ -35,7 +35,7 @@ impl File {
 
     /// Lends `range`, which lies before the file's end and within one folio, to be changed in place: as if it were
     /// written when it is given back. Nobody else reads or writes the folio meanwhile; the thread that holds it makes no
-    /// other call to the volume.
+    /// other call to the volume. Hold it for moments: a commit may wait for it.
     ///
     /// Errors: as [`File::borrow`]; `Invalid` for a range that is empty or in several folios (a multiple of
     /// 2 MiB is the only border that always is one); as [`File::write_at`]. Locks: takes `Write`, `Inode`, then
