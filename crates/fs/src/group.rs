@@ -6,11 +6,13 @@
 //!   │ ●      │        │ ●      │      a 64 TiB volume opens without touching its 524,288 groups
 //!   └─┼──────┴────────┴─┼──────┘
 //!     └ Group ┬ state   (Rank::Group)  free extents, freed clusters that wait for a commit
-//!             └ flags   descriptor checked, maps found unusable, table parts prefetched
+//!             └ flags   descriptor checked, places checked, maps found unusable, table parts
+//!                       prefetched
 //! ```
 //!
 //! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
-//! makes only its own group unusable. Source: ext4 documentation, "Block Group Descriptors".
+//! makes only its own group unusable. Before the group is changed its places are compared with those of
+//! others: what is not on disk yet (UNINIT) would be written over what is there. Source: ext4 documentation, "Block Group Descriptors".
 
 use crate::alloc::free_extents::FreeExtents;
 use crate::alloc::group_edit::Map;
@@ -53,6 +55,8 @@ pub(crate) struct Group {
     /// What allocation knows; the lock that makes bits, counters and checksums one unit.
     pub(crate) state: Mutex<GroupState>,
     desc_checked: AtomicBool,
+    /// Its bitmaps and table were compared with the metadata around them.
+    places_checked: AtomicBool,
     /// Where the inode table starts; 0 until the descriptor was checked. It stays while the volume
     /// is open, so finding an inode does not take every thread to the same descriptor block.
     inode_table: AtomicU64,
@@ -85,6 +89,7 @@ impl Group {
         Group {
             state: Mutex::new(Rank::Group, GroupState::default()),
             desc_checked: AtomicBool::new(false),
+            places_checked: AtomicBool::new(false),
             inode_table: AtomicU64::new(0),
             bad_block_map: AtomicBool::new(false),
             bad_inode_map: AtomicBool::new(false),
@@ -282,18 +287,14 @@ impl Volume {
     fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<u32>> {
         let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
         let ratio = u64::from(self.layout.cluster_ratio());
-        let itable = u64::from(self.layout.itable_blocks());
-        [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
-            .into_iter()
-            .filter_map(move |(first, len)| {
-                let start = first.0.max(blocks.start);
-                let end = first.0.checked_add(len)?.min(blocks.end);
-                (start < end).then(|| {
-                    // Within the group, whose bitmap has at most 8 × 65536 bits.
-                    let bit = |block: u64| ((block - blocks.start) / ratio) as u32;
-                    bit(start)..bit(end - 1) + 1
-                })
+        self.places(desc).into_iter().filter_map(move |run| {
+            let (start, end) = (run.start.max(blocks.start), run.end.min(blocks.end));
+            (start < end).then(|| {
+                // Within the group, whose bitmap has at most 8 × 65536 bits.
+                let bit = |block: u64| ((block - blocks.start) / ratio) as u32;
+                bit(start)..bit(end - 1) + 1
             })
+        })
     }
 
     /// What the block bitmap of a group with BLOCK_UNINIT stands for: the group's own metadata and
@@ -336,25 +337,55 @@ impl Volume {
         false
     }
 
-    fn system_runs(&self, nr: GroupNr) -> Box<[Range<u64>]> {
-        let Some(blocks) = self.layout.blocks_of_group(nr) else { return Box::default() };
+    /// Whether the bitmaps and the inode table of `nr` lie apart from the metadata around them: copies
+    /// of superblock and descriptors, and what the descriptors of the flex groups there name. Once
+    /// a group.
+    ///
+    /// Errors: `DescriptorOverlap`; `Device`. Locks: takes `Leaf`.
+    pub(crate) fn check_places(&self, nr: GroupNr, desc: &GroupDesc) -> Result<()> {
+        let group = self.group(nr);
+        if group.places_checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for (run, offset) in self.places(desc).into_iter().zip([0x00, 0x04, 0x08]) {
+            let meets = |other: &Range<u64>| run.start.max(other.start) < run.end.min(other.end);
+            let groups = [run.start, run.end - 1].map(|nr| self.layout.group_of_block(BlockNr(nr)));
+            let [Some(first), Some(last)] = groups else { continue };
+            let bases = (first.0..=last.0).filter_map(|g| self.layout.base_blocks(GroupNr(g)));
+            let named = [first, last].into_iter().flat_map(|g| self.flex_groups(g));
+            // A group whose descriptor is bad names no places.
+            let others = named.filter(|g| *g != nr).filter_map(|g| self.descriptor(g).ok());
+            if bases.chain(others.flat_map(|desc| self.places(&desc))).any(|other| meets(&other)) {
+                return Err(Site::of_group(nr).offset(offset).corrupt(What::DescriptorOverlap));
+            }
+        }
+        group.places_checked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The blocks of a group's bitmaps and inode table, as its descriptor has them.
+    fn places(&self, desc: &GroupDesc) -> [Range<u64>; 3] {
+        let itable = u64::from(self.layout.itable_blocks());
+        [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
+            .map(|(first, len)| first.0..first.0.saturating_add(len))
+    }
+
+    /// The groups of the flex group around `nr`; the first 1024 of a larger one.
+    fn flex_groups(&self, nr: GroupNr) -> impl Iterator<Item = GroupNr> + use<> {
         let flex = self.layout.groups_per_flex();
         let first = nr.0 / flex * flex;
         let last = first.saturating_add(flex.min(1024)).min(self.layout.groups_count());
-        let itable = u64::from(self.layout.itable_blocks());
+        (first..last).map(GroupNr)
+    }
+
+    fn system_runs(&self, nr: GroupNr) -> Box<[Range<u64>]> {
+        let Some(blocks) = self.layout.blocks_of_group(nr) else { return Box::default() };
         let mut runs: Vec<Range<u64>> = self.layout.base_blocks(nr).into_iter().collect();
-        for g in first..last {
+        for g in self.flex_groups(nr) {
             // A group whose descriptor is bad names no places.
-            let Ok(desc) = self.descriptor(GroupNr(g)) else { continue };
-            let places =
-                [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
-            for (place, len) in places {
-                let start = place.0.max(blocks.start);
-                let end = place.0.saturating_add(len).min(blocks.end);
-                if start < end {
-                    runs.push(start..end);
-                }
-            }
+            let Ok(desc) = self.descriptor(g) else { continue };
+            let inside = |run: Range<u64>| run.start.max(blocks.start)..run.end.min(blocks.end);
+            runs.extend(self.places(&desc).map(inside).into_iter().filter(|run| !run.is_empty()));
         }
         runs.sort_unstable_by_key(|run| run.start);
         // Overlapping runs are joined, so that a search by end finds the only candidate.

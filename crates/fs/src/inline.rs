@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A regular file may claim a larger size (mke2fs leaves one that is all hole so): zeros follow.
-//! The attribute exists as long as the flag is set, perhaps with no bytes. It never leaves the
-//! inode. Source: ext4 documentation, "Inline Data".
+//! The attribute exists as long as the flag is set, perhaps with no bytes: without it, what followed
+//! the 60 bytes is lost. It never leaves the inode. Source: ext4 documentation, "Inline Data".
 
 use crate::inode::Body;
 use crate::volume::Volume;
@@ -55,8 +55,8 @@ impl InlineParts<'_> {
 impl Volume {
     /// Where the content of an inode with INLINE_DATA lies.
     ///
-    /// Errors: `InlineData` when the attribute is misplaced, or the size of anything but a regular
-    /// file passes what is there; what reading attributes gives.
+    /// Errors: `InlineData` when the attribute is misplaced or missing, or the size of anything but a
+    /// regular file passes what is there; what reading attributes gives.
     pub(crate) fn inline_parts<'a>(&self, ino: Ino, body: &'a Body) -> Result<InlineParts<'a>> {
         let at = Site::of_ino(ino);
         let ea_inode = self.has_incompat(Incompat::EA_INODE);
@@ -66,7 +66,7 @@ impl Volume {
                 ValueRef::Here(value) => value,
                 ValueRef::InInode { .. } => return Err(at.corrupt(What::InlineData)),
             },
-            None => &[],
+            None => return Err(at.corrupt(What::InlineData)),
         };
         let parts = InlineParts { head: &body.disk.i_block, tail };
         if body.disk.size > parts.capacity() as u64 && !body.disk.is_file() {

@@ -10,11 +10,11 @@
 
 use extant::mkfs::{MkfsOptions, format};
 use extant::{
-    BlockSize, Environment, Error, FileDevice, Filesystem, Ino, NewFile, OpenOptions, Site,
-    Timestamp, What, XattrMode,
+    BlockSize, Environment, Error, FallocateMode, FileDevice, Filesystem, Ino, NewFile,
+    OpenOptions, Site, Timestamp, What, XattrMode,
 };
 use extant_testkit::command::run;
-use extant_testkit::e2fsprogs::{debugfs_write, e2fsck};
+use extant_testkit::e2fsprogs::{debugfs, debugfs_write, dumpe2fs, e2fsck};
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
@@ -23,6 +23,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(60);
+
+/// Puts the checksum of the damaged descriptor right.
+const SUMMED: &str = "set_bg 7 checksum calc";
 
 /// The pass that would find it, the damage as requests to debugfs, and how the engine names it.
 const CLASSES: &[(&str, &[&str], What)] = &[
@@ -54,6 +57,19 @@ const CLASSES: &[(&str, &[&str], What)] = &[
     ("3 no parent", &["unlink /plain/.."], What::DirentDot),
     ("3 another parent", &["unlink /plain/..", "ln /dir /plain/.."], What::DirectoryParent),
     ("4 too few links", &["set_inode_field /two links_count 1"], What::InodeUnlinked),
+    ("1 inline attribute", &["ea_rm /inline system.data"], What::InlineData),
+    ("1 inline beyond any map", &["set_inode_field /inline size 9000000000000"], What::InodeSize),
+    ("0 bitmap outside", &["set_bg 7 block_bitmap 0xFFFFFF", SUMMED], What::DescriptorBlock),
+    ("0 inode bitmap outside", &["set_bg 7 inode_bitmap 65536", SUMMED], What::DescriptorBlock),
+    ("0 bitmap on the superblock", &["set_bg 7 block_bitmap 1", SUMMED], What::DescriptorBlock),
+    ("0 bitmap on a bitmap", &["set_bg 7 block_bitmap IBITMAP", SUMMED], What::DescriptorOverlap),
+    ("0 bitmap in a table", &["set_bg 7 block_bitmap ITABLE", SUMMED], What::DescriptorOverlap),
+    ("0 table over the end", &["set_bg 7 inode_table 65535", SUMMED], What::DescriptorBlock),
+    ("0 journal's length", &["journal 0x10 0xFFFFFF"], What::JournalSuperblock),
+    ("0 journal's first block", &["journal 0x14 0"], What::JournalSuperblock),
+    ("0 journal's start", &["journal 0x1C 0xFFFFFF"], What::JournalSuperblock),
+    ("0 journal's block size", &["journal 0x0C 4096"], What::JournalSuperblock),
+    ("0 journal's sum", &["journal 0x50 2"], What::JournalSuperblock),
 ];
 
 /// The same run each time.
@@ -100,7 +116,56 @@ fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
     let told = told.expect("debugfs runs").out();
     let acl = told.split("File ACL: ").nth(1).expect("it has a block of attributes");
     let acl = acl.split_whitespace().next().and_then(|nr| nr.parse().ok()).expect("a number");
-    vec![("VALUE", value), ("BLOCK", block), ("ORPHANS", orphans), ("VICTIM", victim), ("ACL", acl)]
+    // Where group 0 has its own, which group 7 shall not share.
+    let told = dumpe2fs(image).expect("dumpe2fs tells");
+    let place = |what: &str| {
+        let place = told.split(what).nth(1).expect("it is told");
+        place.split(|c: char| !c.is_ascii_digit()).next().and_then(|nr| nr.parse().ok())
+    };
+    let ibitmap = place("Inode bitmap at ").expect("a number");
+    let itable: u64 = place("Inode table at ").expect("a number");
+    vec![
+        ("IBITMAP", ibitmap),
+        ("ITABLE", itable),
+        ("VALUE", value),
+        ("BLOCK", block),
+        ("ORPHANS", orphans),
+        ("VICTIM", victim),
+        ("ACL", acl),
+    ]
+}
+
+/// Does what a row asks for, in one run of debugfs: it may refuse to open what it leaves. The
+/// journal's fields are written past it.
+fn damage(image: &Path, requests: &[&str], numbers: &[(&'static str, u64)]) {
+    if let Some(words) = requests[0].strip_prefix("journal ") {
+        let number = |word: &str| match word.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).expect("a number"),
+            None => word.parse().expect("a number"),
+        };
+        let (at, value) = words.split_once(' ').expect("a place and a value");
+        return set_in_journal(image, number(at) as usize, number(value));
+    }
+    let number =
+        |request: String, (name, number): &(&str, u64)| request.replace(name, &number.to_string());
+    let lines = requests.iter().map(|request| numbers.iter().fold(request.to_string(), number));
+    let script = image.with_extension("debugfs");
+    std::fs::write(&script, lines.collect::<Vec<_>>().join("\n")).expect("a script");
+    let done = run(Command::new("debugfs").arg("-wf").arg(&script).arg(image), SHORT);
+    done.and_then(|done| done.success()).unwrap_or_else(|e| panic!("{requests:?}: {e}"));
+}
+
+/// Sets the big-endian word at `at` of the journal's superblock, and its checksum.
+fn set_in_journal(image: &Path, at: usize, value: u32) {
+    let told = debugfs(image, "bmap <8> 0").expect("debugfs tells");
+    let block: usize = told.trim().parse().expect("a block");
+    let mut bytes = std::fs::read(image).expect("the image");
+    let superblock = &mut bytes[block * 1024..][..1024];
+    superblock[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    superblock[0xFC..0x100].fill(0);
+    let sum = extant_crc32c::crc32c(!0, superblock);
+    superblock[0xFC..0x100].copy_from_slice(&sum.to_be_bytes());
+    std::fs::write(image, bytes).expect("the image");
 }
 
 fn kept(fs: &Filesystem) -> Vec<Vec<u8>> {
@@ -133,6 +198,9 @@ fn use_all(fs: &Filesystem) {
     let _ = fs.remove_file("/small/two");
     let _ = fs.remove_file("/victim");
     let _ = fs.remove_file("/value");
+    // Every group is asked for room.
+    let fill = |file: extant::File| file.allocate(FallocateMode::Allocate, 0, 63 << 20);
+    let _ = fs.create_file("/all", &NewFile::default()).and_then(|node| node.open()).and_then(fill);
 }
 
 #[test]
@@ -146,12 +214,7 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
         let whole = Filesystem::open(&image).expect("it is whole");
         let (before, victim) = (kept(&whole), whole.metadata("/victim").expect("known").ino());
         drop(whole);
-        for request in *requests {
-            let request = numbers.iter().fold(request.to_string(), |request, (name, number)| {
-                request.replace(name, &number.to_string())
-            });
-            debugfs_write(&image, &request).unwrap_or_else(|e| panic!("{name}: {e}"));
-        }
+        damage(&image, requests, &numbers);
         let met: Arc<Mutex<Vec<(What, Site)>>> = Arc::default();
         let mut options = OpenOptions::new();
         options.write(true).environment(environment()).on_error({

@@ -74,6 +74,7 @@ impl GroupBlocks {
         (descriptor, place): (MetaBlock, Range<usize>),
         desc: &GroupDesc,
     ) -> Result<GroupBlocks> {
+        volume.check_places(nr, desc)?;
         let bitmap = match map {
             Map::Blocks => volume.block_bitmap_of(nr, desc)?,
             Map::Inodes => volume.inode_bitmap_of(nr, desc)?,

@@ -27,6 +27,9 @@ impl Volume {
         if !body.disk.has_inline_data() && !self.may_go_inline(body) {
             return Ok(None);
         }
+        if body.disk.has_inline_data() {
+            self.inline_parts(ino, body)?; // what is lost is not written around
+        }
         let end = pos + content.len() as u64;
         let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
         if end > room || body.size > room {

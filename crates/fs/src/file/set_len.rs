@@ -87,6 +87,7 @@ impl Volume {
     pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
+            self.inline_parts(ino, body)?;
             let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
             if size > room {
                 self.leave_inline(ino, body)?;
