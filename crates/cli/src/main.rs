@@ -7,7 +7,8 @@
 //!              out (standard output, text or JSON)      failure (standard error, one line)
 //! ```
 
-#![forbid(unsafe_code)]
+// `verb::get::project` is the exception.
+#![deny(unsafe_code)]
 // Docstrings of options are their help texts, where [MODE] is no link.
 #![allow(rustdoc::broken_intra_doc_links)]
 

@@ -111,6 +111,7 @@ fn names_that_cannot_go_are_refused_in_words() {
         (&["rm", "a.img", ""], "an empty path names nothing: the volume's root is /"),
         (&["ls", "a.img", ""], "an empty path names nothing: the volume's root is /"),
         (&["mkdir", "a.img", ""], "an empty path names nothing: the volume's root is /"),
+        (&["put", "a.img", "", "/a"], "an empty path names no file to copy"),
         (
             &["ln", "a.img", "/dd", "/x"],
             "a.img: /dd: is a directory: only a symbolic link (-s) can be another name of it",

@@ -166,6 +166,48 @@ fn a_full_disk_ends_it_with_one_line() {
     assert_eq!(said, "extant: t/out/big: cannot write: No space left on device\n");
 }
 
+/// On an XFS, which knows projects under any kernel, where there is one.
+#[test]
+fn projects_are_kept_where_the_destination_has_them() {
+    if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (path, image) = (dir.path(), dir.path().join("a.img"));
+    let from = path.join("from");
+    fs::create_dir_all(from.join("d")).unwrap();
+    for name in ["one", "none", "d/two"] {
+        fs::write(from.join(name), name).unwrap();
+    }
+    e2fsprogs::mke2fs(&image, 16 << 20, "-O project", Some(&from)).unwrap();
+    for (name, project) in [("one", 7), ("d", 8), ("d/two", 4_000_000_000u32)] {
+        let request = format!("set_inode_field /{name} projid {project}");
+        e2fsprogs::debugfs_write(&image, &request).unwrap();
+    }
+    let script = r#"
+        mkdir t && truncate -s 400M x.img && mkfs.xfs -q x.img && mount -o loop x.img t || exit 77
+        "$1" get a.img / t/out 2> said.txt; echo $? >> said.txt
+        "$1" get --no-owner a.img / t/bare 2> bare.txt; echo $? >> bare.txt
+        cd t && lsattr -pd out/one out/none out/d out/d/two bare/one > ../projects.txt
+    "#;
+    let output = std::process::Command::new("unshare")
+        .current_dir(path)
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(assert_cmd::cargo::cargo_bin("extant"))
+        .output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        return eprintln!("no XFS of one's own here: not judged");
+    }
+    let text = |name: &str| fs::read_to_string(path.join(name)).unwrap();
+    assert_eq!(text("said.txt"), "0\n");
+    let why = "this user or the destination cannot have them";
+    assert_eq!(text("bare.txt"), format!("extant: skipped project ids (files: 3): {why}\n0\n"));
+    let told = text("projects.txt");
+    let projects: Vec<&str> =
+        told.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(projects, ["7", "0", "8", "4000000000", "0"]);
+}
+
 fn inode_flags(path: &Path) -> u32 {
     let file = fs::File::open(path).unwrap();
     // Whether names are indexed or bytes stand in the inode is each volume's own matter.
@@ -210,7 +252,8 @@ fn inode_flags_are_kept_where_linux_takes_them() {
         let args = [&["get", "a.img", "/", dest.to_str().unwrap()], more].concat();
         run(path, &args)
     };
-    let told = "extant: skipped project ids (files: 1): they are not kept\n";
+    let told =
+        "extant: skipped project ids (files: 1): this user or the destination cannot have them\n";
     assert_eq!(get("kept", &[]), (0, String::new(), told.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("kept").join(name))), before);
     let ino = |name: &str| fs::metadata(out("kept").join(name)).unwrap().ino();

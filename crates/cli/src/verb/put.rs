@@ -66,10 +66,14 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let change = Change::begin(&self.image, self.steps)?;
         let Some((dest, sources)) = self.paths.split_last() else {
             return Err(Failure::new("no file was given"));
         };
+        if sources.iter().any(|source| source.is_empty()) {
+            // As a variable that is not set leaves behind.
+            return Err(Failure::new("an empty path names no file to copy"));
+        }
+        let change = Change::begin(&self.image, self.steps)?;
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
         let is_dir = !self.no_target_directory

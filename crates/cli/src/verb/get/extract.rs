@@ -50,7 +50,8 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         name => dir.join(OsStr::from_bytes(name)),
     };
     let is_root = rustix::process::geteuid().is_root();
-    let flags = Flags::new(!job.args.no_flags);
+    let owners = is_root && !job.args.no_owner;
+    let flags = Flags::new(!job.args.no_flags, owners);
     let mut extractor = Extractor {
         job,
         dest,
@@ -58,12 +59,11 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         top,
         dirs: Vec::new(),
         linked: HashMap::new(),
-        owners: is_root,
+        owners,
         flags,
         skipped: BTreeMap::new(),
         buffer: vec![0; PIECE],
     };
-    extractor.owners &= !extractor.job.args.no_owner;
     let (image, fs) = (extractor.job.image, extractor.job.fs);
     let walked = walk(image, fs, path, usize::MAX, &mut extractor);
     extractor.job.bar.finish_and_clear();

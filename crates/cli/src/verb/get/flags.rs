@@ -1,12 +1,14 @@
-//! Inode flags (`lsattr`) of what was copied.
+//! Inode flags and projects (`lsattr -p`) of what was copied.
 //!
 //! ```text
-//!   content ─► owner ─► mode ─► attributes ─► times ─► flags ─► … all links ─► immutable, append-only
+//!   content ─► owner ─► mode ─► attributes ─► times ─► project ─► flags ─► … all links ─► immutable,
+//!                                                                                         append-only
 //! ```
 //!
 //! Those that forbid changes come last: nothing can be linked to such a file, or named in such a
 //! directory, any more.
 
+use super::project::set_project;
 use extant::{InodeFlags, Metadata};
 use rustix::fs::IFlags;
 use std::os::fd::AsFd;
@@ -21,21 +23,25 @@ const ORDINARY: InodeFlags = InodeFlags::SYNC
 /// Flags that forbid changes.
 const LAST: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// Files whose flags were kept, and whose were not.
+/// Files whose flags and projects were not kept.
 pub(super) struct Flags {
     wanted: bool,
+    /// Projects go with owners: only root gives files to others.
+    owners: bool,
     skipped: u64,
     projects: u64,
 }
 
 impl Flags {
-    pub(super) fn new(wanted: bool) -> Flags {
-        Flags { wanted, skipped: 0, projects: 0 }
+    pub(super) fn new(wanted: bool, owners: bool) -> Flags {
+        Flags { wanted, owners, skipped: 0, projects: 0 }
     }
 
-    /// Gives a file or directory all but the last flags.
+    /// Gives a file or directory its project, and all but the last flags.
     pub(super) fn give(&mut self, file: impl AsFd, meta: &Metadata) {
-        self.projects += u64::from(meta.project() != 0);
+        let project = meta.project();
+        let given = project == 0 || (self.owners && set_project(&file, project).is_ok());
+        self.projects += u64::from(!given);
         if !self.wanted {
             return;
         }
@@ -79,7 +85,9 @@ impl Flags {
         };
         let projects = match self.projects {
             0 => None,
-            count => Some(format!("skipped project ids (files: {count}): they are not kept")),
+            count => Some(format!(
+                "skipped project ids (files: {count}): this user or the destination cannot have them"
+            )),
         };
         flags.into_iter().chain(projects)
     }

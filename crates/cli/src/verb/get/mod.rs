@@ -8,6 +8,7 @@
 mod archive;
 mod extract;
 mod flags;
+mod project;
 
 use crate::bar;
 use crate::failure::{Failure, tell};
