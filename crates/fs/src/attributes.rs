@@ -163,11 +163,8 @@ impl Volume {
             wish.projid.unwrap_or(body.projid),
         )?;
         let handle = self.journal.start(self.attribute_credits(inode.ino, body)?)?;
-        let saved = body.clone();
         let done = self.apply(&handle, inode.ino, body, wish, flags);
-        if done.is_err() {
-            *body = saved;
-        }
+        // Also after an error: where the attributes are now must not be forgotten.
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         done
@@ -275,7 +272,8 @@ impl Volume {
         Ok(credits)
     }
 
-    /// Makes the changes in the body, and in the access list.
+    /// Makes the changes in the access list, and then in the body, where nothing can fail: after an
+    /// error the fields are as they were, and what the body says of its attributes is what is there.
     fn apply(
         &self,
         handle: &Handle<'_>,
@@ -284,6 +282,9 @@ impl Volume {
         wish: &SetAttributes,
         flags: Option<InodeFlags>,
     ) -> Result<()> {
+        if let Some(mode) = wish.mode {
+            self.chmod_list(handle, ino, body, mode & 0o777)?;
+        }
         if (wish.uid.is_some() || wish.gid.is_some()) && body.file_kind() != FileKind::Directory {
             let mut drop = SUID;
             if body.mode & GROUP_EXEC != 0 {
@@ -296,7 +297,6 @@ impl Volume {
         body.projid = wish.projid.unwrap_or(body.projid);
         if let Some(mode) = wish.mode {
             body.mode = body.mode & !0o7777 | mode & 0o7777;
-            self.chmod_list(handle, ino, body)?;
         }
         body.atime = wish.atime.unwrap_or(body.atime);
         body.mtime = wish.mtime.unwrap_or(body.mtime);
@@ -307,13 +307,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Brings the access list, where there is one, in step with the mode.
-    fn chmod_list(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
+    /// Brings the access list, where there is one, in step with these permissions.
+    ///
+    /// On success the mode may have them already. Errors: those of changing an attribute.
+    fn chmod_list(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        permissions: u16,
+    ) -> Result<()> {
         let Some(value) = self.stored_xattr(ino, body, NameIndex::ACL_ACCESS, b"")? else {
             return Ok(());
         };
         let mut acl = Acl::from_disk(&value, extant_base::Site::of_ino(ino))?;
-        acl.chmod(body.mode & 0o777);
+        acl.chmod(permissions);
         let list = acl.to_call();
         self.xattr_set_all(handle, ino, body, &[(NameIndex::ACL_ACCESS, b"", &list)])
     }

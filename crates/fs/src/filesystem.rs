@@ -34,6 +34,8 @@ use std::sync::Arc;
 
 /// Files larger than this, and than the device, are not read in one piece.
 const READ_WHOLE_MAX: u64 = 1 << 30;
+/// Bytes that such a read takes memory for first; then it doubles.
+const READ_WHOLE_STEP: usize = 16 << 20;
 
 /// An open volume. Clones are the same volume; all methods may be called from many threads.
 ///
@@ -177,8 +179,9 @@ impl Filesystem {
 
     /// The content of a file, all of it. Symlinks are followed.
     ///
-    /// Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
-    /// pieces); those of [`Filesystem::open_file`] and [`File::read_at`].
+    /// Memory is taken as it is filled, so that a file that claims to be large and cannot be read takes
+    /// little. Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
+    /// pieces); `NoMemory`; those of [`Filesystem::open_file`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.volume().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
@@ -194,11 +197,20 @@ impl Filesystem {
                 _ => 0,
             };
             let mut bytes = Vec::new();
-            bytes.try_reserve_exact(len).map_err(|_| Error::FileTooLarge)?;
-            bytes.resize(len, 0);
             let how = self.volume().cache_use();
-            let n = self.volume().read_missing(&inode, &body, 0, &mut bytes, how, None)?;
-            bytes.truncate(n);
+            // Even of nothing: other kinds of file say so.
+            loop {
+                let done = bytes.len();
+                let step = READ_WHOLE_STEP.max(done).min(len - done);
+                bytes.try_reserve_exact(step).map_err(|_| Error::NoMemory)?;
+                bytes.resize(done + step, 0);
+                let part = &mut bytes[done..];
+                let n = self.volume().read_missing(&inode, &body, done as u64, part, how, None)?;
+                if n < step || done + n == len {
+                    bytes.truncate(done + n);
+                    break;
+                }
+            }
             Ok(bytes)
         })
     }

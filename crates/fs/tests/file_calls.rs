@@ -190,3 +190,23 @@ fn threads_share_a_file() {
     fs.close().unwrap();
     image.judge();
 }
+
+/// Memory is taken in steps: their borders show nowhere.
+#[test]
+fn a_large_sparse_file_reads_in_one_call() {
+    let image = Image::mke2fs(96, "-b 4096");
+    let fs = image.open();
+    let file = new_file(&fs, "sparse");
+    let mut wanted = vec![0; (70 << 20) + 5];
+    for at in [0, (16 << 20) - 3000, (32 << 20) - 1, (70 << 20) - 9] {
+        let bytes = pattern(6000.min(wanted.len() - at), at as u8);
+        file.write_all_at(at as u64, &bytes).unwrap();
+        wanted[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    assert!(fs.read("/sparse").unwrap() == wanted);
+    fs.write("/empty", b"").unwrap();
+    assert_eq!(fs.read("/empty").unwrap(), b"");
+    assert!(matches!(fs.read("/"), Err(Error::IsADirectory)));
+    fs.close().unwrap();
+    image.judge();
+}

@@ -19,7 +19,7 @@ use crate::commit::{Flushed, Handles};
 use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::Log;
 use crate::transactions::{JournalOptions, Transactions};
-use extant_base::{BlockSize, Result, Site, Tid, What};
+use extant_base::{BlockSize, Error, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
 use std::sync::Arc;
 
@@ -179,6 +179,18 @@ impl Journal {
     /// Whether the journal gave up: nothing is written through it any more.
     pub fn is_aborted(&self) -> bool {
         self.cache.refuse_if_aborted().is_err()
+    }
+
+    /// Gives up on purpose, as after a failed write: what is not committed yet never is, and nothing is
+    /// changed any more. For changes that can neither be finished nor taken back.
+    ///
+    /// `error` leaves its errno in the log. Locks: as a commit, and a handle may run.
+    #[cold]
+    pub fn abort(&self, error: &Error) {
+        match self.transactions() {
+            Some(transactions) => transactions.give_up(Some(error)),
+            None => self.cache.abort(),
+        }
     }
 
     /// Leaves a note of an abort in the log.

@@ -438,22 +438,36 @@ impl Volume {
 
     /// After the device failed: what is new to the file and was not written shall not be read. The
     /// write's own error is the one to tell.
+    ///
+    /// Where that cannot be done (no room in the transaction, a map that is damaged) the journal gives
+    /// up: the blocks would hold what others left there, and the map that shows them never becomes
+    /// durable then.
     pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
-            let range = piece.logical..piece.logical + piece.len;
-            if self.more_credits(handle, self.unmap_credits(body)).is_err() {
-                return;
+            if let Err(error) = self.hide_piece(body, handle, ino, piece) {
+                return self.journal.abort(&error);
             }
-            if self.journals_data(body) {
-                // What was joined before the failure must not go home to a later owner.
-                for n in 0..u64::from(piece.len) {
-                    handle.forget(BlockNr(piece.block.0 + n));
-                }
+        }
+    }
+
+    fn hide_piece(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        piece: &Piece,
+    ) -> Result<()> {
+        self.more_credits(handle, self.unmap_credits(body))?;
+        if self.journals_data(body) {
+            // What was joined before the failure must not go home to a later owner.
+            for n in 0..u64::from(piece.len) {
+                handle.forget(BlockNr(piece.block.0 + n));
             }
-            let _ = match body.disk.has_extents() {
-                true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
-                false => self.unmap(ino, body, handle, range),
-            };
+        }
+        let range = piece.logical..piece.logical + piece.len;
+        match body.disk.has_extents() {
+            true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
+            false => self.unmap(ino, body, handle, range),
         }
     }
 

@@ -7,6 +7,7 @@ mod damage;
 mod errors;
 mod features;
 mod files;
+mod hide;
 mod maps;
 mod names;
 mod pack;

@@ -80,6 +80,8 @@ impl Volume {
         let content = encode_block(&new, self.block_size().bytes())?;
         let hash = BlockHeader::read(&content, Site::of_ino(ino))?.hash;
 
+        // Before the first change: what follows it cannot fail for want of this.
+        self.add_compat(handle, Compat::EXT_ATTR)?;
         // From here on one reference is in hand for each value that `list` names.
         let mut added = Vec::new();
         for attribute in list.iter().filter(|attribute| !attribute.fresh) {
@@ -125,7 +127,7 @@ impl Volume {
         }
         body.disk.file_acl = Some(nr);
         self.note_block(hash, block);
-        self.add_compat(handle, Compat::EXT_ATTR)
+        Ok(())
     }
 
     /// Takes a share in a known block with this content (`own` needs none); `None` when there is no
