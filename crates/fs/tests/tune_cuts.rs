@@ -6,7 +6,7 @@ use extant::{BlockDevice, Filesystem, MemoryDevice, OpenOptions, Superblock};
 use extant_base::ByteOffset;
 use extant_blockdev::Recorder;
 use extant_ondisk::features::{Incompat, RoCompat};
-use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock};
+use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, RawSuperblock};
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::report::run_cases;
@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 
 const BYTES: u64 = 8 << 20;
 
-/// Name, options of mke2fs, features to turn; the settings of [`wish`] where there are none.
+/// Name, options of mke2fs, features to turn, or one of the other settings of [`wish`].
 const ROWS: &[(&str, &str, &str)] = &[
     ("settings", "-b 1024", ""),
     ("settings-seed", "-b 1024 -O metadata_csum_seed", ""),
@@ -38,7 +38,20 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("quota-on", "-b 1024", "quota"),
     ("project-and-quota", "-b 1024", "project,quota"),
     ("quota-project-off", "-b 1024 -O quota,project", "^quota,^project"),
+    ("reserve", "-b 1024", "-m"),
+    ("reserve-group", "-b 1024", "-g"),
+    ("mount-options", "-b 1024", "-o"),
+    ("mount-options-ext2", "-t ext2 -b 1024", "-o"),
+    ("project-alone", "-b 1024", "project"),
+    ("project-off", "-b 1024 -O project", "^project"),
     ("fast-commit", "-b 1024 -J size=2", "fast_commit"),
+    ("fast-commit-off", "-b 1024 -J size=2 -O fast_commit", "^fast_commit"),
+    ("dir-index", "-b 1024 -O ^dir_index", "dir_index"),
+    ("dir-index-no-journal", "-b 1024 -O ^dir_index,^has_journal", "dir_index"),
+    ("ext-attr", "-b 1024 -O ^ext_attr", "ext_attr"),
+    ("large-file", "-b 1024 -O ^large_file,^huge_file", "large_file"),
+    ("huge-file", "-b 1024 -O ^huge_file", "huge_file"),
+    ("dir-nlink", "-b 1024 -O ^dir_nlink", "dir_nlink"),
     ("seed-on", "-b 1024", "metadata_csum_seed"),
     ("seed-off", "-b 1024 -O metadata_csum_seed", "^metadata_csum_seed"),
     ("uninit-on", "-b 1024 -O ^metadata_csum,^uninit_bg", "uninit_bg"),
@@ -59,6 +72,13 @@ fn wish(features: &str) -> Tune {
             mount_text: Some("noatime".into()),
             ..Tune::default()
         },
+        "-m" => Tune { reserved_blocks: Some(811), ..Tune::default() },
+        "-g" => Tune { reserved_gid: Some(70_000), ..Tune::default() },
+        "-o" => Tune {
+            mount_options_on: DefaultMountOpts::JOURNAL_DATA | DefaultMountOpts::NODELALLOC,
+            mount_options_off: DefaultMountOpts::ACL,
+            ..Tune::default()
+        },
         features => Tune::default().features(features).unwrap(),
     }
 }
@@ -69,6 +89,7 @@ fn settings(sb: &Superblock) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (sb.volume_name, sb.uuid, sb.features.compat, incompat, sb.features.ro_compat),
         (sb.reserved_blocks, sb.def_resuid, sb.errors, sb.max_mnt_count, sb.checkinterval),
+        (sb.def_resgid, sb.default_mount_opts, sb.def_hash_version),
         (sb.journal_inum, sb.overhead_clusters, sb.orphan_file_inum, sb.usr_quota_inum),
     )
 }
