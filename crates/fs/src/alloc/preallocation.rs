@@ -8,10 +8,11 @@
 //!
 //! A stream (a regular file that has blocks already, or gets more than 16) holds the clusters right
 //! behind its last ones, so that several files growing in turns each stay in few pieces; the hold
-//! grows with the file up to 8 MiB. Small files, which get all their blocks at once, share one run
-//! a thread, so that they lie side by side and two threads do not interleave theirs. Held clusters are out of the free extents but free on disk: a crash loses
-//! none, and when space runs out all holds are let go first. Source: ext4 documentation, "Block and
-//! Inode Allocation Policy".
+//! grows with the file up to 8 MiB, or a quarter of a group where that is less. Small files, which
+//! get all their blocks at once, share one run a thread, so that they lie side by side and two
+//! threads do not interleave theirs. Held clusters are out of the free extents but free on disk: a
+//! crash loses none, and when space runs out all holds are let go first. Source: ext4
+//! documentation, "Block and Inode Allocation Policy".
 
 use crate::alloc::blocks::Request;
 use crate::alloc::free_extents::Span;
@@ -211,15 +212,15 @@ impl Volume {
     /// What an allocation of `want` clusters should hold behind itself.
     pub(super) fn plan_hold(&self, request: &Request, want: u32) -> Option<Hold> {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
-        let most = self.layout.clusters_per_group() / 16;
+        let group = self.layout.clusters_per_group();
         if growth.is_first && growth.end <= SMALL_BLOCKS {
-            let room = SMALL_RUN.min(most).saturating_sub(want);
+            let room = SMALL_RUN.min(group / 16).saturating_sub(want);
             return Some(Hold { owner: Owner::Small(small_run()), room });
         }
         let size = self.block_size();
         let cluster_log2 = size.log2() + self.layout.log_cluster_ratio();
         let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
-        let room = (chunk.min(most.into()) as u32).saturating_sub(want);
+        let room = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
         Some(Hold { owner: Owner::Stream(growth.ino), room })
     }
 

@@ -303,6 +303,14 @@ fn files_that_grow_in_turns_stay_in_few_pieces() {
 }
 
 #[test]
+fn files_that_grow_large_hold_up_to_a_quarter_of_a_group() {
+    let bench = Bench::made(64, small_groups(1024, ""));
+    let extents = grow_in_turns(&bench, 8192, 64);
+    assert!(extents.iter().all(|count| *count <= 12), "{extents:?} pieces");
+    bench.judge();
+}
+
+#[test]
 fn what_is_held_is_let_go_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
