@@ -106,7 +106,7 @@ impl Volume {
             return Ok((self.map(ino, body, at, limit)?, None));
         }
         let way = Path::to(self, ino, body, at)?;
-        let run = way.run(self, ino, body, at, limit.min(LOGICAL_END - at.0))?;
+        let run = way.run(self, ino, at, limit.min(LOGICAL_END - at.0))?;
         debug_assert!(
             self.map(ino, body, at, limit).map_or(true, |same| same == run),
             "a look and the way there say the same of {at:?}: {run:?}"

@@ -228,7 +228,12 @@ impl<'a> ExtentNode<'a> {
 
     /// The last entry whose key is at or before `block`; `None` if all keys are beyond it.
     pub fn search(&self, block: LogicalBlock) -> Option<usize> {
-        let (mut low, mut high) = (0, self.entries);
+        let last = self.entries.checked_sub(1)?;
+        // Most searches are at the end of a file that grows.
+        if self.key(last) <= block {
+            return Some(last);
+        }
+        let (mut low, mut high) = (0, last);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) <= block { low = middle + 1 } else { high = middle }

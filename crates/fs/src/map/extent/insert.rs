@@ -92,14 +92,8 @@ fn join(
 ) -> Result<bool> {
     let leaf = path.leaf();
     let slot = leaf.slot;
-    let (left, right) = with_bytes(&leaf.place, body, |bytes| {
-        (
-            slot.checked_sub(1).map(|n| node::extent(bytes, n)),
-            (slot < node::entries(bytes)).then(|| node::extent(bytes, slot)),
-        )
-    });
-    let left = left.filter(|left| left.can_merge(&new));
-    let right = right.filter(|right| new.can_merge(right));
+    let left = path.left.filter(|left| left.can_merge(&new));
+    let right = path.right.filter(|right| new.can_merge(right));
     match (left, right) {
         (Some(left), right) => {
             let joined = Extent { len: left.len + new.len, ..left };
@@ -120,7 +114,7 @@ fn join(
                 node::set(bytes, slot, Entry::leaf(joined));
             })?;
             if slot == 0 {
-                fix_keys(path, volume, ino, body, handle)?;
+                fix_keys(&path.steps, volume, ino, body, handle)?;
             }
         }
         (None, None) => return Ok(false),
@@ -219,7 +213,7 @@ fn place(
         entry = Entry::index(key, block.nr());
     }
     if path.leaf().slot == 0 {
-        fix_keys(path, volume, ino, body, handle)?;
+        fix_keys(&path.steps, volume, ino, body, handle)?;
     }
     Ok(())
 }

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! In an inner node a slot is the entry that was followed; in the leaf it is where an entry for the
-//! logical block would be inserted: 1 + the last entry at or before it.
+//! logical block would be inserted: 1 + the last entry at or before it. The leaf is read once: its
+//! entries on both sides of the slot come along.
 
 use crate::inode::Body;
 use crate::map::extent::node::{self, NodeMut};
@@ -40,6 +41,11 @@ pub(crate) struct Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) steps: Vec<Step>,
+    /// The leaf's entry before the slot, and the one at it, as they were on the way.
+    pub(crate) left: Option<Extent>,
+    pub(crate) right: Option<Extent>,
+    /// The first key of the leaf to the right; [`LOGICAL_END`] for the last leaf.
+    end: u32,
 }
 
 impl Path {
@@ -51,10 +57,13 @@ impl Path {
         let mut place = Place::Root;
         // The depth falls with every step, so this ends.
         loop {
+            let (mut left, mut right) = (None, None);
             let (slot, next) = with_bytes(&place, body, |bytes| {
                 let node = node::view(bytes);
                 let behind = node.search(at).map_or(0, |n| n + 1);
                 if node.is_leaf() {
+                    left = behind.checked_sub(1).map(|n| node.extent(n));
+                    right = (behind < node.len()).then(|| node.extent(behind));
                     (behind, None)
                 } else {
                     // Left of the first key everything belongs to the first child.
@@ -63,7 +72,9 @@ impl Path {
                 }
             });
             steps.push(Step { place, slot });
-            let Some((child, below)) = next else { return Ok(Path { steps }) };
+            let Some((child, below)) = next else {
+                return Ok(Path { steps, left, right, end: rules.end });
+            };
             place = Place::Block(volume.extent_node(ino, body, child, &below)?);
             rules = below;
         }
@@ -78,15 +89,12 @@ impl Path {
     ///
     /// Errors: an extent of the root on metadata, or out of step with clusters; other nodes' were
     /// checked with them.
-    fn before(&self, volume: &Volume, ino: Ino, body: &Body) -> Result<Option<Extent>> {
-        let leaf = self.leaf();
-        let Some(slot) = leaf.slot.checked_sub(1) else { return Ok(None) };
-        let before = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
-        if self.depth() == 0 {
+    fn before(&self, volume: &Volume, ino: Ino) -> Result<Option<Extent>> {
+        if let (Some(left), 0) = (self.left, self.depth()) {
             let site = Site::of_ino(ino);
-            volume.check_extent_place(ino, before.logical, before.physical, before.len, site)?;
+            volume.check_extent_place(ino, left.logical, left.physical, left.len, site)?;
         }
-        Ok(Some(before))
+        Ok(self.left)
     }
 
     /// What [`Volume::map`] says of `at`, which the path leads to.
@@ -96,21 +104,16 @@ impl Path {
         &self,
         volume: &Volume,
         ino: Ino,
-        body: &Body,
         at: LogicalBlock,
         limit: u32,
     ) -> Result<Run> {
-        if let Some(before) = self.before(volume, ino, body)?
+        if let Some(before) = self.before(volume, ino)?
             && let Some(block) = before.physical_of(at)
         {
             let len = (before.end() - at.0).min(limit);
             return Ok(Run { logical: at, len, target: Target::of(block, before.state) });
         }
-        let leaf = self.leaf();
-        let next = with_bytes(&leaf.place, body, |bytes| {
-            (leaf.slot < node::entries(bytes)).then(|| node::key(bytes, leaf.slot))
-        });
-        let end = next.or_else(|| self.next_key(body)).map_or(LOGICAL_END, |key| key.0);
+        let end = self.right.map_or(self.end, |next| next.logical.0);
         Ok(Run { logical: at, len: end.saturating_sub(at.0).clamp(1, limit), target: Target::Hole })
     }
 
@@ -121,20 +124,15 @@ impl Path {
         &self,
         volume: &Volume,
         ino: Ino,
-        body: &Body,
         at: LogicalBlock,
     ) -> Result<Option<BlockNr>> {
-        let before = self.before(volume, ino, body)?.filter(|before| before.end() == at.0);
+        let before = self.before(volume, ino)?.filter(|before| before.end() == at.0);
         Ok(before.map(|before| BlockNr(before.physical_end())))
     }
 
     /// The first key of the leaf to the right; `None` for the last leaf.
-    pub(crate) fn next_key(&self, body: &Body) -> Option<LogicalBlock> {
-        self.steps[..self.depth()].iter().rev().find_map(|step| {
-            with_bytes(&step.place, body, |bytes| {
-                (step.slot + 1 < node::entries(bytes)).then(|| node::key(bytes, step.slot + 1))
-            })
-        })
+    pub(crate) fn next_key(&self) -> Option<LogicalBlock> {
+        (self.end != LOGICAL_END).then_some(LogicalBlock(self.end))
     }
 
     /// Number of levels below the root.
@@ -176,19 +174,19 @@ pub(crate) fn edit<T>(
 /// After the first entry of the leaf changed: brings the keys of the nodes above into line, as far
 /// up as the changed node is first in its parent.
 pub(crate) fn fix_keys(
-    path: &Path,
+    steps: &[Step],
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
-    let leaf = path.leaf();
+    let (leaf, above) = steps.split_last().expect("a path holds at least the root");
     let Some(first) = with_bytes(&leaf.place, body, |bytes| {
         (node::entries(bytes) > 0).then(|| node::key(bytes, 0))
     }) else {
         return Ok(());
     };
-    for step in path.steps[..path.depth()].iter().rev() {
+    for step in above.iter().rev() {
         let slot = step.slot;
         if with_bytes(&step.place, body, |bytes| node::key(bytes, slot)) == first {
             break;

@@ -34,7 +34,7 @@ pub(crate) fn left(
     by: u32,
 ) -> Result<Option<u32>> {
     let path = Path::to(volume, ino, body, LogicalBlock(from))?;
-    let next = path.next_key(body).map(|key| key.0);
+    let next = path.next_key().map(|key| key.0);
     move_entries(&path, volume, ino, body, handle, from, |at| at - by)?;
     Ok(next)
 }
@@ -90,7 +90,7 @@ fn move_entries(
             }
         }
     })?;
-    if first == 0 { fix_keys(path, volume, ino, body, handle) } else { Ok(()) }
+    if first == 0 { fix_keys(&path.steps, volume, ino, body, handle) } else { Ok(()) }
 }
 
 /// The logical block behind the last one that is mapped.

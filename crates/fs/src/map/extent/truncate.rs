@@ -119,7 +119,7 @@ fn remove_last(
                 node::set(bytes, slot, Entry::leaf(kept));
             })?;
             if slot == 0 {
-                fix_keys(&path, volume, ino, body, handle)?;
+                fix_keys(&path.steps, volume, ino, body, handle)?;
             }
         }
         (Some(head), Some(tail)) => {
@@ -164,7 +164,7 @@ fn remove_entry(
     if left == 0 {
         remove_node(path, path.depth(), volume, ino, body, handle)
     } else if slot == 0 {
-        fix_keys(path, volume, ino, body, handle)
+        fix_keys(&path.steps, volume, ino, body, handle)
     } else {
         Ok(())
     }
@@ -189,8 +189,7 @@ fn remove_node(
         free_node(volume, ino, body, handle, block)?;
         if left > 0 {
             if above.slot == 0 {
-                let above = Path { steps: path.steps[..level].to_vec() };
-                fix_keys(&above, volume, ino, body, handle)?;
+                fix_keys(&path.steps[..level], volume, ino, body, handle)?;
             }
             return Ok(());
         }
