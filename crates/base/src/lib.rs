@@ -6,6 +6,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
+mod apart;
 mod error;
 #[cfg(feature = "std")]
 pub mod lock;
@@ -13,6 +14,7 @@ mod site;
 mod what;
 mod words;
 
+pub use apart::Apart;
 pub use error::{Error, Feature, FeatureSet, Result};
 #[cfg(feature = "std")]
 pub use error::{Holder, IoOp};

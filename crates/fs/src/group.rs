@@ -50,7 +50,9 @@ impl GroupTable {
     }
 }
 
-/// What is known of one group beyond its descriptor.
+/// What is known of one group beyond its descriptor. Alone on its cache lines: threads work in
+/// neighbouring groups, each with the lock and the free extents of its own.
+#[repr(align(128))]
 pub(crate) struct Group {
     /// What allocation knows; the lock that makes bits, counters and checksums one unit.
     pub(crate) state: Mutex<GroupState>,

@@ -31,7 +31,7 @@ use crate::quota::{Quota, QuotaPolicy};
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
-use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
+use extant_base::{Apart, BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock};
 use extant_ondisk::checksum::Checksums;
@@ -127,11 +127,11 @@ pub(crate) struct Volume {
     /// Inodes in use; see [`Volume::inode`].
     pub(crate) inodes: InodeTable,
     /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_clusters: AtomicI64,
+    pub(crate) free_clusters: Apart<AtomicI64>,
     /// Free inodes of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_inodes: AtomicI64,
+    pub(crate) free_inodes: Apart<AtomicI64>,
     /// Directories of all groups. 0 until [`Volume::recount_free`].
-    pub(crate) used_dirs: AtomicI64,
+    pub(crate) used_dirs: Apart<AtomicI64>,
     /// Compatible feature bits that came up since open; the superblock's writer adds them.
     pub(crate) late_compat: AtomicU32,
     /// Read-only compatible feature bits that came up since open.
@@ -251,9 +251,11 @@ impl Volume {
             reserved: Arc::default(),
             privileged: options.privileged,
             inodes: InodeTable::new(options.inodes),
-            free_clusters: AtomicI64::new(i64::try_from(free_clusters).unwrap_or(i64::MAX)),
-            free_inodes: AtomicI64::new(i64::from(at_open.free_inodes)),
-            used_dirs: AtomicI64::new(0),
+            free_clusters: Apart::new(AtomicI64::new(
+                i64::try_from(free_clusters).unwrap_or(i64::MAX),
+            )),
+            free_inodes: Apart::new(AtomicI64::new(i64::from(at_open.free_inodes))),
+            used_dirs: Apart::default(),
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
             errors: ErrorNotes::new(options.on_error.clone()),

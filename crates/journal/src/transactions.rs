@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::log_space::{Limits, LogSpace};
 use crate::log_stream::LogArea;
 use extant_base::lock::{Condvar, Mutex, MutexGuard, Rank};
-use extant_base::{BlockNr, Error, Result, Tid};
+use extant_base::{Apart, BlockNr, Error, Result, Tid};
 use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,7 +137,7 @@ pub(crate) struct Transactions {
     pub(crate) log: Mutex<Log>,
     /// What the committing thread gathers its writes in; held across I/O.
     pub(crate) buffer: Mutex<AlignedBuf>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Apart<Mutex<State>>,
     /// The running transaction takes handles again.
     opened: Condvar,
     /// The last handle of a locked transaction stopped.
@@ -182,7 +182,7 @@ impl Transactions {
             tid_zero: log.superblock().sequence,
             log: Mutex::new(Rank::JournalState, log),
             buffer: Mutex::new(Rank::JournalState, AlignedBuf::zeroed(0)),
-            state: Mutex::new(Rank::JournalState, state),
+            state: Apart::new(Mutex::new(Rank::JournalState, state)),
             opened: Condvar::new(),
             idle: Condvar::new(),
             gathered: Condvar::new(),

@@ -1,0 +1,47 @@
+//! A value alone on its cache lines.
+//!
+//! ```text
+//!   line     │ counter … padding │ fields that every call reads │
+//!              └ written by all threads: each write would fetch the reader's line from it
+//! ```
+//!
+//! Processors fetch lines of 64 bytes, some in pairs.
+
+use core::ops::{Deref, DerefMut};
+
+/// A value whose neighbours in memory are not disturbed when it changes, nor it by them.
+///
+/// # Examples
+///
+/// ```
+/// use extant_base::Apart;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// let counter = Apart::new(AtomicU64::new(1));
+/// counter.fetch_add(1, Ordering::Relaxed);
+/// assert_eq!((counter.load(Ordering::Relaxed), align_of_val(&counter)), (2, 128));
+/// ```
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Apart<T>(T);
+
+impl<T> Apart<T> {
+    /// `value`, apart.
+    pub const fn new(value: T) -> Apart<T> {
+        Apart(value)
+    }
+}
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Apart<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
