@@ -3,8 +3,8 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Rename → Write → WriteBack → Inode → Handle → Orphan → Shared → Quota → Folio
-//!         → Superblock → Group → JournalState → Leaf
+//!   Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
+//!         → Folio → Superblock → Group → JournalState → Leaf
 //! ```
 //!
 //! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
@@ -25,6 +25,8 @@ pub enum Rank {
     Write,
     /// One file: its data on the way from the page cache to the device.
     WriteBack,
+    /// One file: whose turn it is to find and take the next of that data.
+    Stream,
     /// One inode: its fields and what its names mean.
     Inode,
     /// A running journal handle: starting one can wait for a commit.

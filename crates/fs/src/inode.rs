@@ -20,7 +20,7 @@ use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
 use crate::volume::Volume;
-use extant_base::lock::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
+use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{Error, Ino, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
@@ -60,6 +60,8 @@ pub(crate) struct Inode {
     pub(crate) writing: Mutex<()>,
     /// Held while dirty data is on its way to the device: its blocks keep their place.
     pub(crate) writing_back: Mutex<()>,
+    /// How many wait for that: whoever holds it comes to an end.
+    pub(crate) write_back_wanted: AtomicU32,
 }
 
 impl Inode {
@@ -77,8 +79,17 @@ impl Inode {
             write_back_at_close: AtomicBool::new(false),
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
+            write_back_wanted: AtomicU32::new(0),
             body: RwLock::new(Rank::Inode, body),
         }
+    }
+
+    /// Waits until no dirty data of the file is on its way to the device.
+    pub(crate) fn hold_write_back(&self) -> MutexGuard<'_, ()> {
+        self.write_back_wanted.fetch_add(1, Ordering::Relaxed);
+        let guard = self.writing_back.lock();
+        self.write_back_wanted.fetch_sub(1, Ordering::Relaxed);
+        guard
     }
 
     fn as_read(ino: Ino, body: Body) -> Inode {

@@ -16,11 +16,31 @@ pub enum Use {
     DropBehind,
 }
 
+/// How many bytes one call of [`Owner::write_back`] is to write. A number, or more as it goes on: a
+/// call that ended would leave the device idle until the next one has found its first bytes.
+pub trait Demand: Sync {
+    /// How many bytes are wanted in all, now that `begun` of them are on their way or written. Asked
+    /// with `begun` 0 first, then each time when it reaches the answer, under no lock but the file's
+    /// own.
+    fn wanted(&self, begun: u64) -> u64;
+}
+
+impl Demand for u64 {
+    fn wanted(&self, _: u64) -> u64 {
+        *self
+    }
+}
+
 /// The engine, as the cache's own threads see it. Called with no lock held.
 pub trait Owner: Send + Sync {
-    /// Writes dirty bytes of `range` of `file` back, in order, about `limit` bytes at most, and
+    /// Writes dirty bytes of `range` of `file` back, in order, about as many as `demand` says, and
     /// waits for them. How many bytes were written.
-    fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64>;
+    fn write_back(
+        &self,
+        file: &Arc<FileCache>,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64>;
 
     /// Reads `range` into the cache ahead of its reader ([`FileCache::populate`]). Errors are
     /// swallowed: the reader meets them.

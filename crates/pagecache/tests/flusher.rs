@@ -4,7 +4,7 @@ mod common;
 
 use common::{Driver, Store, config, failed};
 use extant_base::{Ino, IoOp, Result};
-use extant_pagecache::{CacheConfig, DontCachePolicy, FileCache, Owner, PageCache, Use};
+use extant_pagecache::{CacheConfig, Demand, DontCachePolicy, FileCache, Owner, PageCache, Use};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
@@ -23,7 +23,13 @@ struct Engine {
 }
 
 impl Owner for Engine {
-    fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64> {
+    fn write_back(
+        &self,
+        file: &Arc<FileCache>,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        let limit = demand.wanted(0);
         let driver = &self.files[file.ino().get() as usize - 12];
         let _only = driver.write_back.lock().unwrap();
         let (mut at, mut written) = (range.start, 0);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Store, config};
 use extant_base::{Ino, Result};
-use extant_pagecache::{FileCache, Owner, PageCache, ReadStream, Use};
+use extant_pagecache::{Demand, FileCache, Owner, PageCache, ReadStream, Use};
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ struct Reader {
 }
 
 impl Owner for Reader {
-    fn write_back(&self, _: &Arc<FileCache>, _: Range<u64>, _: u64) -> Result<u64> {
+    fn write_back(&self, _: &Arc<FileCache>, _: Range<u64>, _: &dyn Demand) -> Result<u64> {
         Ok(0)
     }
 

@@ -5,10 +5,10 @@
 //!           miss: inode, shared ──► map, device ──► folios ──────► caller
 //!   write   over bytes that are there, within the tick of the clock: folios alone
 //!           else: turn ─► inode ─► reserve ─► folios, size, times ─► throttle
-//!   write-back (flusher, sync, settle), one at a time for a file:
+//!   write-back (flusher, sync, settle), one at a time for a file, several parts of it on their way ([`stream`]):
 //!           written blocks      data                                       no handle, no inode lock
-//!           a few new blocks    [map written, data, size, times]           one handle
-//!           many                [map unwritten] ─► data ─► [convert, size, times]
+//!           all is a few blocks [map written, data, size, times]           one handle
+//!           more                [map unwritten] ─► data ─► [convert, size, times]
 //!   settle  turn ─► write-back lock ─► inode ─► dirty? write back, again ─► folios leave
 //! ```
 //!
@@ -22,6 +22,7 @@ pub(crate) mod delayed;
 mod fill;
 mod read;
 mod settle;
+mod stream;
 mod write;
 mod write_back;
 

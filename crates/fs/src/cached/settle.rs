@@ -37,7 +37,7 @@ impl Volume {
     /// Locks: takes `Write`, `WriteBack`, `Inode`.
     pub(crate) fn quiesce<'a>(&self, inode: &'a Inode) -> Settled<'a> {
         let writing = inode.writing.lock();
-        let writing_back = inode.writing_back.lock();
+        let writing_back = inode.hold_write_back();
         Settled { body: inode.write(), _writing_back: writing_back, _writing: writing }
     }
 
@@ -48,7 +48,7 @@ impl Volume {
         let range = range.start / FOLIO_MAX * FOLIO_MAX
             ..range.end.checked_next_multiple_of(FOLIO_MAX).unwrap_or(u64::MAX);
         let writing = inode.writing.lock();
-        let writing_back = inode.writing_back.lock();
+        let writing_back = inode.hold_write_back();
         loop {
             let body = inode.write();
             let is_settled = match inode.cached.get() {
@@ -60,7 +60,7 @@ impl Volume {
             }
             // Only what folios alone take can come in between, and that needs the inode's quiet.
             drop(body);
-            self.write_back_held(inode, range.clone(), u64::MAX)?;
+            self.write_back_held(inode, range.clone(), &u64::MAX)?;
         }
     }
 

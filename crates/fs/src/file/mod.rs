@@ -249,7 +249,7 @@ impl File {
 
     fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
         self.volume().noting(|| {
-            self.volume().write_back(&self.inode, 0..u64::MAX, u64::MAX)?;
+            self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
         })
     }
@@ -261,7 +261,7 @@ impl File {
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.volume().noting(|| {
             // What is promised lies nowhere yet.
-            self.volume().write_back(&self.inode, 0..u64::MAX, u64::MAX)?;
+            self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();
             let mut pieces: Vec<FileExtent> = Vec::new();
             if body.disk.has_inline_data() {

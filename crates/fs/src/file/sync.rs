@@ -34,7 +34,7 @@ impl File {
     /// Errors: `Device`, `Aborted`: the bytes stay dirty. Locks: takes `WriteBack`, then as a write.
     pub fn write_back(&self, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
-        self.volume().noting(|| self.volume().write_back(&self.inode, range, u64::MAX))?;
+        self.volume().noting(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl File {
         }
         volume.announce()?;
         if let Some(cached) = self.inode.cached.get() {
-            let done = volume.noting(|| volume.write_back(&self.inode, 0..u64::MAX, u64::MAX));
+            let done = volume.noting(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
             if let Err(error) = &done {
                 cached.pages.note_error(error);
             }

@@ -91,7 +91,7 @@ impl InodeHold {
             && inode.write_back_at_close.swap(false, Ordering::Relaxed)
             && !inode.unlinked.load(Ordering::Relaxed)
             && !std::thread::panicking()
-            && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, u64::MAX)
+            && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, &u64::MAX)
             && let Some(cached) = inode.cached.get()
         {
             // It stays dirty; the next one to sync the file is told.

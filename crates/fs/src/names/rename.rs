@@ -129,7 +129,7 @@ impl Volume {
             }
             if victim.is_some() && !flags.exchange && source.is_dirty() {
                 // The new content is to be there when the old one is not: who saves a file so seldom syncs it.
-                self.write_back(&source, 0..u64::MAX, u64::MAX)?;
+                self.write_back(&source, 0..u64::MAX, &u64::MAX)?;
             }
             let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
             let moves_directory = old.dir.ino != new.dir.ino

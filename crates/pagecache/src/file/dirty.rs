@@ -23,11 +23,17 @@ const COUNT: u64 = u32::MAX as u64;
 
 /// Dirty bytes that are being written. Dropped before [`Taken::done`] they are dirty again.
 pub struct Taken<'a> {
+    bytes: Vec<Bytes<'a>>,
+    copies: Vec<Frame>,
+    landing: Landing<'a>,
+}
+
+/// What was [`Taken`] and is let go of: its bytes are on their way, whoever finishes that. Dropped
+/// before [`Landing::done`] they are dirty again.
+pub struct Landing<'a> {
     file: &'a FileCache,
     range: Range<u64>,
     folios: Vec<Part>,
-    bytes: Vec<Bytes<'a>>,
-    copies: Vec<Frame>,
     done: bool,
 }
 
@@ -168,17 +174,11 @@ impl FileCache {
     pub fn take_dirty(&self, range: Range<u64>) -> Result<Taken<'_>> {
         let start = range.start & !(self.block() - 1);
         let end = range.end.checked_next_multiple_of(self.block()).unwrap_or(range.end);
-        let mut taken = Taken {
-            file: self,
-            range: start..start,
-            folios: Vec::new(),
-            bytes: Vec::new(),
-            copies: Vec::new(),
-            done: false,
-        };
+        let landing = Landing { file: self, range: start..start, folios: Vec::new(), done: false };
+        let mut taken = Taken { bytes: Vec::new(), copies: Vec::new(), landing };
         let mut room = 0..0;
-        while taken.range.end < end {
-            let at = taken.range.end;
+        while taken.landing.range.end < end {
+            let at = taken.landing.range.end;
             let Some((number, place)) = self.next_dirty_folio(at).filter(|(_, p)| *p <= at) else {
                 break;
             };
@@ -203,7 +203,7 @@ impl FileCache {
                         room = 0..frame.len();
                         taken.copies.push(frame);
                     }
-                    None if !taken.folios.is_empty() => break,
+                    None if !taken.landing.folios.is_empty() => break,
                     None => return Err(Error::NoMemory),
                 }
             }
@@ -235,8 +235,8 @@ impl FileCache {
                 }
             }
             let stop = blocks.end < wanted.end && !room.is_empty();
-            taken.folios.push(Part { number, start: place, blocks });
-            taken.range.end = place + bytes.end as u64;
+            taken.landing.folios.push(Part { number, start: place, blocks });
+            taken.landing.range.end = place + bytes.end as u64;
             drop(folio);
             if lent {
                 // Who changed it in between made it dirty again: newer bytes are as good.
@@ -247,7 +247,7 @@ impl FileCache {
                 break;
             }
         }
-        if taken.folios.is_empty() {
+        if taken.landing.folios.is_empty() {
             return Err(Error::Invalid("no dirty bytes where they were to be taken"));
         }
         Ok(taken)
@@ -318,8 +318,8 @@ impl FileCache {
     }
 }
 
-impl Taken<'_> {
-    /// The bytes, in order; empty after [`Taken::let_go`].
+impl<'a> Taken<'a> {
+    /// The bytes, in order.
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
         let slices = self.bytes.iter().map(|bytes| bytes.slice(&self.copies));
         slices.map(IoSlice::new).collect()
@@ -327,13 +327,40 @@ impl Taken<'_> {
 
     /// Where they are in the file: whole blocks, perhaps fewer than were asked for.
     pub fn range(&self) -> Range<u64> {
-        self.range.clone()
+        self.landing.range()
     }
 
     /// Lets go of the folios' locks and of copies; the range stays on its way.
-    pub fn let_go(&mut self) {
+    pub fn let_go(mut self) -> Landing<'a> {
+        self.clear();
+        let Landing { file, ref range, .. } = self.landing;
+        let nothing = Landing { file, range: range.clone(), folios: Vec::new(), done: true };
+        std::mem::replace(&mut self.landing, nothing)
+    }
+
+    /// As [`Landing::done`].
+    pub fn done(self) {
+        self.let_go().done();
+    }
+
+    fn clear(&mut self) {
         self.bytes.clear();
-        self.copies.drain(..).for_each(|frame| self.file.shared.frames.give(frame));
+        let frames = &self.landing.file.shared.frames;
+        self.copies.drain(..).for_each(|frame| frames.give(frame));
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // Before the landing, which takes the folios' locks.
+        self.clear();
+    }
+}
+
+impl Landing<'_> {
+    /// Where the bytes are in the file.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
     }
 
     /// The bytes are on the device: clean now, and marked folios leave.
@@ -342,9 +369,8 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        self.let_go();
         for part in &self.folios {
             self.file.land(part, self.done);
         }

@@ -361,6 +361,11 @@ impl<F: DirtyFile> DirtyList<F> {
         self.seat(id, place);
     }
 
+    /// Whether a file waits for its turn.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether files are dirty and each of them failed when it was written last.
     pub fn is_stuck(&self) -> bool {
         self.failing > 0 && self.failing == self.files.len()

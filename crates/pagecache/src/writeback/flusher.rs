@@ -7,7 +7,7 @@ use super::gate::Room;
 use super::throttle::{Line, Rate};
 use super::{DirtyFile, WriteBack};
 use crate::config::{CacheConfig, DontCachePolicy};
-use crate::owner::Use;
+use crate::owner::{Demand, Use};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::sync::Arc;
@@ -59,6 +59,29 @@ pub(crate) struct Writeback<F> {
     is_stuck: AtomicBool,
     /// The latest failure.
     failure: Mutex<Option<Error>>,
+}
+
+/// What a visit is to write. Where it would end, it goes on while no other file waits: until a next
+/// visit has found its first bytes the device would have nothing to do.
+struct Visiting<'a, F> {
+    flusher: &'a Writeback<F>,
+    limit: AtomicU64,
+    /// Bytes that the rate knows of.
+    counted: AtomicU64,
+}
+
+impl<F: DirtyFile> Demand for Visiting<'_, F> {
+    fn wanted(&self, begun: u64) -> u64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if begun < limit {
+            return limit;
+        }
+        let counted = self.counted.swap(begun, Ordering::Relaxed);
+        self.flusher.rate.so_far(begun.saturating_sub(counted));
+        let limit = limit.saturating_add(self.flusher.more());
+        self.limit.store(limit, Ordering::Relaxed);
+        limit
+    }
 }
 
 impl<F: DirtyFile> Writeback<F> {
@@ -190,11 +213,31 @@ impl<F: DirtyFile> Writeback<F> {
         }
     }
 
-    fn next(&self, owed: u64) -> Option<Visit<F>> {
-        let limit = match self.rate.now() {
+    /// Most bytes of a visit, and of each time that it goes on.
+    fn visit_limit(&self) -> u64 {
+        match self.rate.now() {
             0.0 => VISIT_FIRST,
             rate => ((rate * VISIT_TIME) as u64).clamp(VISIT_MIN, VISIT_MAX),
-        };
+        }
+    }
+
+    /// How many bytes a visit that has come to its end may go on for.
+    fn more(&self) -> u64 {
+        if !self.is_running.load(Ordering::Relaxed) || self.list.lock().has_waiting() {
+            return 0;
+        }
+        let (limit, owed) = (self.visit_limit(), self.owed());
+        if self.account.dirty() > self.account.all_line.fill().start {
+            limit
+        } else if owed > 0 {
+            limit.min(owed.max(OWED_MIN))
+        } else {
+            0
+        }
+    }
+
+    fn next(&self, owed: u64) -> Option<Visit<F>> {
+        let limit = self.visit_limit();
         let now = Instant::now();
         let mut gone = Vec::new();
         let mut list = self.list.lock();
@@ -229,8 +272,14 @@ impl<F: DirtyFile> Writeback<F> {
         visit
     }
 
-    fn visit(&self, owner: &dyn WriteBack<F>, visit: Visit<F>) {
-        let written = self.write(owner, &visit.file, visit.range.clone(), visit.limit);
+    fn visit(&self, owner: &dyn WriteBack<F>, mut visit: Visit<F>) {
+        let limit = AtomicU64::new(visit.limit);
+        let demand = Visiting { flusher: self, limit, counted: AtomicU64::new(0) };
+        self.rate.begin();
+        let written = self.write_file(owner, &visit.file, visit.range.clone(), &demand);
+        let bytes = *written.as_ref().unwrap_or(&0);
+        self.rate.end(bytes.saturating_sub(demand.counted.into_inner()));
+        visit.limit = demand.limit.into_inner();
         let done = written.as_ref().ok().copied();
         let mut list = self.list.lock();
         list.done(&visit, done, Instant::now());
@@ -245,21 +294,32 @@ impl<F: DirtyFile> Writeback<F> {
         }
     }
 
-    /// Writes a part of a file back, by whomever; an error is kept for the file's openers.
+    /// Writes `bytes` of a file back, in a write call; an error is kept for the file's openers.
     pub(super) fn write(
         &self,
         owner: &dyn WriteBack<F>,
         file: &Arc<F>,
         range: std::ops::Range<u64>,
-        limit: u64,
+        bytes: u64,
     ) -> Result<u64> {
         self.rate.begin();
-        let written = owner.write_back(file, range, limit);
-        let bytes = *written.as_ref().unwrap_or(&0);
-        self.rate.end(bytes);
+        let written = self.write_file(owner, file, range, &bytes);
+        self.rate.end(*written.as_ref().unwrap_or(&0));
+        written
+    }
+
+    fn write_file(
+        &self,
+        owner: &dyn WriteBack<F>,
+        file: &Arc<F>,
+        range: std::ops::Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        let written = owner.write_back(file, range, demand);
         if let Err(error) = &written {
             file.note_error(error);
         }
+        let bytes = *written.as_ref().unwrap_or(&0);
         let less = |bytes_left: u64| Some(bytes_left.saturating_sub(bytes));
         let _ = self.handed_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         written

@@ -21,6 +21,9 @@
 //!   marked, from the files that are oldest: ordinary dirty data of other files may be written
 //!   first. Every other visit goes to a file that has marked bytes, so that they cannot stand
 //!   behind gigabytes of others.
+//! - A visit has an end, so that each file has its turn; while no other file waits and bytes are owed
+//!   it goes on where it would end, for the device has nothing to do until a next visit has found its
+//!   first bytes.
 //! - The flusher goes on while marked bytes are dirty, so none is left to a timer. One page per file
 //!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
 //!   the last call that touched it (`dirty_list`).
@@ -54,7 +57,7 @@ pub(crate) use dirty_list::FileState;
 pub use gate::Room;
 
 use crate::file::FileCache;
-use crate::owner::Owner;
+use crate::owner::{Demand, Owner};
 use extant_base::{Error, Result};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -96,12 +99,17 @@ impl DirtyFile for FileCache {
 /// Who writes files of kind `F`; an [`Owner`], or a test's device.
 pub(crate) trait WriteBack<F>: Send + Sync {
     /// See [`Owner::write_back`].
-    fn write_back(&self, file: &Arc<F>, range: Range<u64>, limit: u64) -> Result<u64>;
+    fn write_back(&self, file: &Arc<F>, range: Range<u64>, demand: &dyn Demand) -> Result<u64>;
 }
 
 impl WriteBack<FileCache> for Arc<dyn Owner> {
-    fn write_back(&self, file: &Arc<FileCache>, range: Range<u64>, limit: u64) -> Result<u64> {
-        Owner::write_back(self.as_ref(), file, range, limit)
+    fn write_back(
+        &self,
+        file: &Arc<FileCache>,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        Owner::write_back(self.as_ref(), file, range, demand)
     }
 }
 

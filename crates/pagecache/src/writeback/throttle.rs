@@ -279,14 +279,23 @@ impl Rate {
         busy.calls += 1;
     }
 
-    /// One that began has written `bytes`.
+    /// One that began has written `bytes` and goes on.
+    pub fn so_far(&self, bytes: u64) {
+        self.count(bytes, 0);
+    }
+
+    /// One that began has written `bytes`, but for those told of before, and ends.
     pub fn end(&self, bytes: u64) {
+        self.count(bytes, 1);
+    }
+
+    fn count(&self, bytes: u64, ended: u32) {
         let mut busy = self.state.lock();
         let now = Instant::now();
         let busy = &mut *busy;
         busy.time += now.duration_since(busy.since);
         busy.since = now;
-        busy.calls -= 1;
+        busy.calls -= ended;
         busy.bytes += bytes;
         if busy.time >= Rate::WINDOW && busy.bytes > 0 {
             let sample = busy.bytes as f64 / busy.time.as_secs_f64();

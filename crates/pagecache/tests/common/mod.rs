@@ -214,7 +214,7 @@ impl Driver {
         let _only = self.write_back.lock().unwrap();
         let mut written = 0;
         while let Some(run) = self.file.next_dirty(range.clone(), max) {
-            let mut taken = self.file.take_dirty(run.clone()).unwrap();
+            let taken = self.file.take_dirty(run.clone()).unwrap();
             assert_eq!(taken.range().start, run.start);
             assert!(taken.range().end <= run.end);
             let mut at = taken.range().start;
@@ -224,8 +224,7 @@ impl Driver {
             }
             assert_eq!(at, taken.range().end);
             written += at - taken.range().start;
-            taken.let_go();
-            taken.done();
+            taken.let_go().done();
         }
         written
     }

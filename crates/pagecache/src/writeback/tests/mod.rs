@@ -11,7 +11,7 @@ use super::dirty_list::FileState;
 use super::flusher::{Settings, Writeback};
 use super::{DirtyFile, WriteBack};
 use crate::config::DontCachePolicy;
-use crate::owner::Use;
+use crate::owner::{Demand, Use};
 use crate::stats::CacheStats;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::BTreeMap;
@@ -78,6 +78,8 @@ struct Device {
     free_at: Mutex<Instant>,
     /// What was written, in order: which file, where it begins, how many bytes.
     log: Mutex<Vec<(u64, u64, u64)>>,
+    /// Calls so far.
+    visits: AtomicU64,
     /// While true, nothing arrives.
     shut: Mutex<bool>,
     opened: Condvar,
@@ -119,15 +121,35 @@ impl Device {
 
 impl WriteBack<FakeFile> for Device {
     /// All writes of a call are in flight at once, as an engine does it.
-    fn write_back(&self, file: &Arc<FakeFile>, range: Range<u64>, limit: u64) -> Result<u64> {
+    fn write_back(
+        &self,
+        file: &Arc<FakeFile>,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        self.visits.fetch_add(1, Ordering::SeqCst);
         if file.fails.load(Ordering::SeqCst) {
             let source = std::io::Error::from_raw_os_error(5);
             return Err(Error::Device { op: IoOp::Write, at: ByteOffset(0), len: 0, source });
         }
+        let mut written = 0;
+        loop {
+            let limit = demand.wanted(written);
+            let batch = self.write_batch(file, &range, limit.saturating_sub(written));
+            written += batch;
+            if batch == 0 {
+                return Ok(written);
+            }
+        }
+    }
+}
+
+impl Device {
+    fn write_batch(&self, file: &Arc<FakeFile>, range: &Range<u64>, limit: u64) -> u64 {
         let mut flying = Vec::new();
         let mut written = 0;
         while written < limit {
-            let run = self.take(file, &range, Device::PIECE.min(limit - written).max(self.page));
+            let run = self.take(file, range, Device::PIECE.min(limit - written).max(self.page));
             let Some(first) = run.first() else { break };
             let bytes = run.len() as u64 * self.page;
             let mut free_at = self.free_at.lock().unwrap();
@@ -152,7 +174,7 @@ impl WriteBack<FakeFile> for Device {
             self.account.written(marked * self.page, true);
             self.account.written((run.len() as u64 - marked) * self.page, false);
         }
-        Ok(written)
+        written
     }
 }
 
@@ -209,6 +231,7 @@ impl Scene {
             latency: plan.latency,
             free_at: Mutex::new(Instant::now()),
             log: Mutex::default(),
+            visits: AtomicU64::new(0),
             shut: Mutex::new(false),
             opened: Condvar::new(),
         });

@@ -88,6 +88,16 @@ fn a_file_that_is_always_written_to_does_not_hold_up_others() {
 }
 
 #[test]
+fn a_visit_goes_on_while_no_other_file_waits() {
+    let scene = Scene::new(Plan { threads: 1, dirty_limit: 32 * MIB, ..Plan::default() });
+    let file = Arc::new(FakeFile::default());
+    scene.write(&file, 0..100 * MIB, Use::Keep).unwrap();
+    assert!(scene.comes(Duration::from_secs(5), |stats| stats.dirty <= 16 * MIB));
+    let visits = scene.device.visits.load(Ordering::SeqCst);
+    assert!(visits <= 2, "{visits} visits, each of 10 MiB at most if it ends");
+}
+
+#[test]
 fn inline_writes_its_own_range_before_it_returns() {
     let scene = Scene::new(Plan { policy: DontCachePolicy::Inline, ..Plan::default() });
     let file = Arc::new(FakeFile::default());

@@ -1,0 +1,435 @@
+//! The dirty bytes of one file as a stream of device writes: while some are on their way, the next
+//! get their blocks, and those that arrived are shown.
+//!
+//! ```text
+//!             one hand at a time             each hand for itself      whoever lands first, for all
+//!   hand 1    find ► place ► take 2 MiB  ──►  data to the device  ──►  [show, size, times] ► clean
+//!   hand 2                       take 2 MiB  ──►  data  ──────────────►  with the next
+//!   hand 3    a long run is placed as one; then  take …
+//! ```
+//!
+//! Flights begin in ascending order and are shown in that order, several under one handle where they
+//! have landed: so the size on disk follows from the left, and an earlier one that failed takes those
+//! behind it along. Before the stream goes back to bytes on the left, or writes under a handle,
+//! everything lands: no block is on its way twice.
+
+use super::Cached;
+use super::write_back::{RUN, Rest};
+use crate::data::DataPath;
+use crate::file::content::Content;
+use crate::file::pieces::Piece;
+use crate::file::write::UNDER_HANDLE;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::lock::{Condvar, Mutex, Rank};
+use extant_base::{Error, Result};
+use extant_pagecache::{Demand, Landing, Taken};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
+
+/// Bytes of one flight, where there is more to write.
+pub(super) const PART: u64 = 2 << 20;
+/// How often one write-back begins before its range, while others write there again and again.
+const DETOURS_MAX: u32 = 64;
+/// Flights of one file that are under way at a time.
+const IN_FLIGHT: usize = 4;
+/// Bytes for which another thread pays.
+const WORTH_A_THREAD: u64 = 128 << 10;
+
+/// See the module. The caller holds the file's write-back lock.
+pub(super) struct Stream<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+    cached: &'a Cached,
+    range: Range<u64>,
+    demand: &'a dyn Demand,
+    hands: AtomicUsize,
+    turn: Mutex<Turn>,
+    flights: Mutex<Flights<'a>>,
+    landed: Condvar,
+}
+
+/// Where the stream is.
+struct Turn {
+    at: u64,
+    /// Bytes of the range that were taken, and how many are wanted.
+    begun: u64,
+    wanted: u64,
+    detours: u32,
+    /// A run that is not all taken yet, and whether it is of the range asked for.
+    placed: Option<(Placed, bool)>,
+    is_over: bool,
+}
+
+/// A dirty run that has its blocks.
+pub(super) struct Placed {
+    pub range: Range<u64>,
+    pub pieces: Vec<Piece>,
+    /// The file's size when it was found.
+    pub size: u64,
+}
+
+/// What becomes of a run that is not in written blocks.
+pub(super) enum Step {
+    Placed(Placed),
+    /// It was written under a handle: so many bytes.
+    Written(u64),
+}
+
+struct Found {
+    run: Range<u64>,
+    /// It is of the range asked for, and no detour.
+    is_asked: bool,
+    most: u64,
+}
+
+/// What a hand writes.
+struct Job<'a> {
+    number: u64,
+    parts: Vec<(Vec<Piece>, Taken<'a>)>,
+}
+
+struct Flight<'a> {
+    start: u64,
+    size: u64,
+    pieces: Vec<Piece>,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Flying,
+    Landed(Vec<Landing<'a>>),
+    Failed,
+}
+
+#[derive(Default)]
+struct Flights<'a> {
+    /// Those that are not shown yet, and not about to be; the first one's number.
+    line: VecDeque<Flight<'a>>,
+    first: u64,
+    is_showing: bool,
+    /// A flight failed: none behind it is shown.
+    is_lost: bool,
+    error: Option<Error>,
+    /// A hand panicked: nobody is to wait for it.
+    is_broken: bool,
+}
+
+/// Tells the others of a panic.
+struct Alarm<'s, 'a>(&'s Stream<'a>);
+
+impl Drop for Alarm<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.flights.lock_second().is_broken = true;
+            self.0.landed.notify_all();
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    pub fn new(
+        volume: &'a Volume,
+        inode: &'a Inode,
+        cached: &'a Cached,
+        range: Range<u64>,
+        demand: &'a dyn Demand,
+    ) -> Stream<'a> {
+        let turn = Turn {
+            at: range.start,
+            begun: 0,
+            wanted: demand.wanted(0),
+            detours: 0,
+            placed: None,
+            is_over: false,
+        };
+        Stream {
+            volume,
+            inode,
+            cached,
+            range,
+            demand,
+            hands: AtomicUsize::new(1),
+            turn: Mutex::new(Rank::Stream, turn),
+            flights: Mutex::new(Rank::Leaf, Flights::default()),
+            landed: Condvar::new(),
+        }
+    }
+
+    /// Writes what is wanted: how many bytes. Locks: takes `Stream`, `Inode`, then handles; `Folio`.
+    pub fn write(self) -> Result<u64> {
+        std::thread::scope(|scope| self.work(scope));
+        match self.flights.into_inner().error {
+            Some(error) => Err(error),
+            None => Ok(self.turn.into_inner().begun),
+        }
+    }
+
+    fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let _alarm = Alarm(self);
+        loop {
+            let job = match self.next(scope) {
+                Ok(Some(job)) => job,
+                Ok(None) => return,
+                Err(error) => {
+                    let mut flights = self.flights.lock();
+                    flights.error.get_or_insert(error);
+                    return;
+                }
+            };
+            let written = job.parts.iter().try_for_each(|(pieces, taken)| {
+                let slices = taken.slices();
+                let (start, content) = (taken.range().start, Content::new(&slices));
+                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content)
+            });
+            // Of one that failed all is dirty again before anybody hears of it.
+            let landed = match written {
+                Ok(()) => Ok(job.parts.into_iter().map(|(_, taken)| taken.let_go()).collect()),
+                Err(error) => {
+                    drop(job.parts);
+                    Err(error)
+                }
+            };
+            self.land(job.number, landed);
+        }
+    }
+
+    fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Option<Job<'a>>> {
+        let mut guard = self.turn.lock();
+        let turn = &mut *guard;
+        let job = self.next_in(turn);
+        turn.is_over |= !matches!(job, Ok(Some(_)));
+        let left = self.cached.pages.dirty_bytes().min(turn.wanted.saturating_sub(turn.begun));
+        let is_more = !turn.is_over && (turn.placed.is_some() || left >= WORTH_A_THREAD);
+        let hands = self.hands.load(Ordering::Relaxed);
+        if is_more && hands < IN_FLIGHT {
+            // Without more threads these write it all.
+            let hand = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
+            self.hands.store(hands + usize::from(hand.is_ok()), Ordering::Relaxed);
+        }
+        job
+    }
+
+    fn next_in(&self, turn: &mut Turn) -> Result<Option<Job<'a>>> {
+        loop {
+            if turn.is_over || self.has_failed() {
+                return Ok(None);
+            }
+            if let Some((placed, is_asked)) = turn.placed.take() {
+                return self.take_placed(turn, placed, is_asked).map(Some);
+            }
+            let Some(found) = self.find(turn) else { return Ok(None) };
+            if let Some(job) = self.take_in_place(turn, &found)? {
+                return Ok(Some(job));
+            }
+            match self.volume.with_space_retry(|| self.place(found.run.clone()))? {
+                Step::Placed(placed) => turn.placed = Some((placed, found.is_asked)),
+                Step::Written(n) => {
+                    turn.at = found.run.start + n;
+                    turn.begun += if found.is_asked { n } else { 0 };
+                }
+            }
+        }
+    }
+
+    /// The next dirty run, or one on the left of it that has to go first; `None` at the end.
+    fn find(&self, turn: &mut Turn) -> Option<Found> {
+        if turn.begun >= turn.wanted {
+            // Who waits for the file's lock goes before what only might be written, too.
+            let others = self.inode.write_back_wanted.load(Ordering::Relaxed) > 0;
+            if turn.begun == 0 || others {
+                return None;
+            }
+            turn.wanted = self.demand.wanted(turn.begun);
+        }
+        let left = turn.wanted.checked_sub(turn.begun).filter(|left| *left > 0)?;
+        let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
+        let run = self.cached.pages.next_dirty(turn.at..self.range.end, most)?;
+        let behind = || self.volume.first_behind_size(self.inode, self.cached, run.start);
+        if turn.detours < DETOURS_MAX && behind().is_some() {
+            // What lands may be all that was missing.
+            if !self.all_landed() {
+                return None;
+            }
+            if let Some(run) = behind() {
+                turn.detours += 1;
+                return Some(Found { run, is_asked: false, most });
+            }
+        }
+        Some(Found { run, is_asked: true, most })
+    }
+
+    /// Takes dirty runs that lie in written blocks, up to the first that does not; `None` where that is
+    /// the first.
+    fn take_in_place(&self, turn: &mut Turn, found: &Found) -> Result<Option<Job<'a>>> {
+        let end = if found.is_asked { self.range.end } else { found.run.end };
+        let (range, most) = (found.run.start..end, found.most.min(PART));
+        let (runs, size) = self.volume.runs_in_place(self.inode, self.cached, range, most)?;
+        let Some((first, _)) = runs.first() else { return Ok(None) };
+        let number = self.begin(first.start, size);
+        let mut parts: Vec<(Vec<Piece>, Taken<'a>)> = Vec::with_capacity(runs.len());
+        for (run, pieces) in runs {
+            let taken = match self.cached.pages.take_dirty(run.clone()) {
+                Ok(taken) => taken,
+                Err(error) if parts.is_empty() => {
+                    self.land(number, Ok(Vec::new()));
+                    return Err(error);
+                }
+                Err(_) => break,
+            };
+            let got = taken.range();
+            turn.at = got.end;
+            turn.begun += if found.is_asked { got.end - got.start } else { 0 };
+            let is_short = got.end < run.end;
+            let pieces = self.part_of(&pieces, &got);
+            self.covers(number, &pieces);
+            parts.push((pieces, taken));
+            if is_short {
+                break;
+            }
+        }
+        Ok(Some(Job { number, parts }))
+    }
+
+    /// Takes the start of a run that has its blocks.
+    fn take_placed(&self, turn: &mut Turn, mut placed: Placed, is_asked: bool) -> Result<Job<'a>> {
+        let Range { start, end } = placed.range;
+        // Whole folios are not copied, and none reaches across such a border.
+        let part = start..end.min((start / PART + 1) * PART);
+        let number = self.begin(start, placed.size);
+        let taken = match self.cached.pages.take_dirty(part.clone()) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.land(number, Ok(Vec::new()));
+                return Err(error);
+            }
+        };
+        let got = taken.range();
+        turn.at = got.end;
+        turn.begun += if is_asked { got.end - got.start } else { 0 };
+        let pieces = self.part_of(&placed.pieces, &got);
+        self.covers(number, &pieces);
+        if got.end == part.end && got.end < end {
+            placed.range.start = got.end;
+            turn.placed = Some((placed, is_asked));
+        }
+        Ok(Job { number, parts: vec![(pieces, taken)] })
+    }
+
+    fn part_of(&self, pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
+        let (from, to) = (self.volume.block_at(range.start), self.volume.block_at(range.end));
+        let part = |piece: &Piece| piece.before(to).and_then(|piece| piece.from(from));
+        pieces.iter().filter_map(part).collect()
+    }
+
+    /// Gives a run blocks, or writes it whole where it is all there is, or needs its data under the handle.
+    fn place(&self, run: Range<u64>) -> Result<Step> {
+        let has_extents = self.inode.read().disk.has_extents();
+        if !has_extents && !self.all_landed() {
+            return Err(self.lost());
+        }
+        let is_all = self.cached.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
+        self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
+    }
+
+    /// A flight that is about to take bytes from `start` on: told before they are taken, so that who
+    /// finds them no longer dirty finds the flight ([`Stream::bound`]).
+    fn begin(&self, start: u64, size: u64) -> u64 {
+        let mut flights = self.flights.lock();
+        flights.line.push_back(Flight { start, size, pieces: Vec::new(), state: State::Flying });
+        flights.first + flights.line.len() as u64 - 1
+    }
+
+    fn covers(&self, number: u64, pieces: &[Piece]) {
+        let mut flights = self.flights.lock();
+        let n = (number - flights.first) as usize;
+        flights.line[n].pieces.extend_from_slice(pieces);
+    }
+
+    /// Where the first byte is that may be on its way.
+    fn bound(&self) -> u64 {
+        self.flights.lock().line.front().map_or(u64::MAX, |flight| flight.start)
+    }
+
+    /// A flight has ended: it and all that landed behind it are shown, unless one before it still flies.
+    fn land(&self, number: u64, landed: Result<Vec<Landing<'a>>>) {
+        let mut flights = self.flights.lock();
+        let n = (number - flights.first) as usize;
+        flights.line[n].state = match landed {
+            Ok(landings) => State::Landed(landings),
+            Err(error) => {
+                flights.error.get_or_insert(error);
+                State::Failed
+            }
+        };
+        if flights.is_showing {
+            return;
+        }
+        flights.is_showing = true;
+        loop {
+            let (mut pieces, mut size) = (Vec::new(), 0);
+            let (mut done, mut lost) = (Vec::new(), Vec::new());
+            let has_ended = |flight: &Flight<'_>| !matches!(flight.state, State::Flying);
+            while flights.line.front().is_some_and(has_ended)
+                && let Some(flight) = flights.line.pop_front()
+            {
+                flights.first += 1;
+                match flight.state {
+                    State::Landed(landings) if flights.is_lost => lost.extend(landings),
+                    State::Landed(landings) => {
+                        pieces.extend(flight.pieces);
+                        size = flight.size;
+                        done.extend(landings);
+                    }
+                    _ => flights.is_lost = true,
+                }
+            }
+            if done.is_empty() && lost.is_empty() {
+                break;
+            }
+            drop(flights);
+            // Dirty again before the size is looked at.
+            drop(lost);
+            let rest = Rest { cached: self.cached, bound: &|| self.bound() };
+            let shown = self.volume.show_written(self.inode, &pieces, size, &rest);
+            match &shown {
+                Ok(()) => done.into_iter().for_each(Landing::done),
+                Err(_) => drop(done),
+            }
+            flights = self.flights.lock();
+            if let Err(error) = shown {
+                flights.error.get_or_insert(error);
+                flights.is_lost = true;
+            }
+        }
+        flights.is_showing = false;
+        drop(flights);
+        self.landed.notify_all();
+    }
+
+    /// Waits until nothing is under way; `false` when something failed. The caller has the turn.
+    fn all_landed(&self) -> bool {
+        let mut flights = self.flights.lock();
+        while (!flights.line.is_empty() || flights.is_showing) && !flights.is_broken {
+            self.landed.wait(&mut flights);
+        }
+        flights.error.is_none() && !flights.is_broken
+    }
+
+    fn is_idle(&self) -> bool {
+        let flights = self.flights.lock();
+        flights.line.is_empty() && !flights.is_showing
+    }
+
+    fn has_failed(&self) -> bool {
+        let flights = self.flights.lock();
+        flights.error.is_some() || flights.is_broken
+    }
+
+    fn lost(&self) -> Error {
+        let flights = self.flights.lock();
+        flights.error.as_ref().map_or(Error::NoMemory, Error::again)
+    }
+}
