@@ -1,12 +1,12 @@
 //! The same operations on a real volume.
 
 use crate::acl::{self, Acl};
-use crate::op::{Op, Place, SLOTS, Way, content, name, target};
+use crate::op::{FLAGS, Op, Place, SLOTS, Way, content, name, target};
 use crate::tree::{Id, OWNER, Tree};
 use crate::{Answer, Outcome, Stat};
 use extant::{
-    DeviceNumber, Environment, Error, FallocateMode, File, FileKind, Filesystem, NewFile, Node,
-    OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
+    DeviceNumber, Environment, Error, FallocateMode, File, FileKind, Filesystem, InodeFlags,
+    NewFile, Node, OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,10 +215,41 @@ impl Engine {
                     return Ok(Answer::Value(attribute(node, acl::ACCESS)?));
                 }
             }
+            Op::FlagHeld { slot, flag, on } => {
+                if let Some(node) = self.flagged(slot) {
+                    set_flag(node, InodeFlags::from_bits_retain(FLAGS[flag]), on)?;
+                }
+            }
+            Op::ReadFlagsHeld { slot } => {
+                if let Some(node) = self.flagged(slot) {
+                    return Ok(Answer::Flags(flags(node)));
+                }
+            }
+            Op::ExtentsHeld { slot, on } => {
+                if let (Some(node), Some(_)) = (&self.slots[slot], tree.held(slot, 'f')) {
+                    // Not every volume and file can have both kinds of map.
+                    match set_flag(node, InodeFlags::EXTENTS, on) {
+                        Ok(()) | Err(Error::NotSupported(_) | Error::Invalid(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            Op::ProjectHeld { slot, project } => {
+                if let (Some(node), true) = (&self.slots[slot], tree.projects) {
+                    let wish = SetAttributes { projid: Some(project), ..SetAttributes::default() };
+                    node.set_attributes(&wish)?;
+                }
+            }
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.reopen()?,
         }
         Ok(Answer::Done)
+    }
+
+    /// What is held, if it is of a kind whose flags can be asked for.
+    fn flagged(&self, slot: usize) -> Option<&Node> {
+        let kind = |node: &&Node| node.metadata().is_file() || node.metadata().is_dir();
+        self.slots[slot].as_ref().filter(kind)
     }
 
     /// The file that is held, if one is.
@@ -239,6 +270,17 @@ impl Engine {
         self.slots = Default::default();
         self.fs.take().map_or(Ok(()), Filesystem::close)
     }
+}
+
+fn set_flag(node: &Node, flag: InodeFlags, on: bool) -> Result<(), Error> {
+    let mut flags = node.metadata().flags();
+    flags.set(flag, on);
+    node.set_attributes(&SetAttributes { flags: Some(flags), ..SetAttributes::default() })
+}
+
+/// Those of [`FLAGS`] that a file has.
+pub fn flags(node: &Node) -> u32 {
+    node.metadata().flags().bits() & FLAGS.iter().fold(0, |all, flag| all | flag)
 }
 
 /// All bytes of a file.

@@ -34,6 +34,8 @@ pub enum Answer {
     List(Vec<(String, char)>),
     /// What is in a file.
     Content(Arc<Vec<u8>>),
+    /// Flags, as `lsattr` counts.
+    Flags(u32),
     /// The value of an attribute.
     Value(Option<Vec<u8>>),
 }

@@ -126,6 +126,26 @@ pub enum Op {
     ReadAclHeld {
         slot: usize,
     },
+    /// Sets or clears a flag of [`FLAGS`] of the file or directory that is held.
+    FlagHeld {
+        slot: usize,
+        flag: usize,
+        on: bool,
+    },
+    /// Reads the flags of [`FLAGS`] that what is held has.
+    ReadFlagsHeld {
+        slot: usize,
+    },
+    /// Gives the file that is held extents, or a map of pointers: its bytes stay.
+    ExtentsHeld {
+        slot: usize,
+        on: bool,
+    },
+    /// Gives what is held to a project, where the volume has them.
+    ProjectHeld {
+        slot: usize,
+        project: u32,
+    },
     LetGo {
         slot: usize,
     },
@@ -142,6 +162,10 @@ pub enum Way {
     Exchange,
     Whiteout,
 }
+
+/// Flags that what is made in a directory takes over from it, as `lsattr` counts: no dump, no times
+/// of reading.
+pub const FLAGS: [u32; 2] = [0x40, 0x80];
 
 /// How many slots hold something.
 pub const SLOTS: usize = 4;
@@ -203,7 +227,7 @@ impl Op {
     fn of_content(rng: &mut Rng, slot: usize) -> Op {
         let reach = [100, 5_000, 60_000][rng.below(3)];
         let (offset, len) = (rng.below(reach) as u32, 1 + rng.below(reach) as u32);
-        match rng.below(13) {
+        match rng.below(17) {
             0..=3 => Op::WriteHeld { slot, offset, len },
             4 => Op::AppendHeld { slot, len },
             5 => Op::ResizeHeld { slot, size: offset },
@@ -215,6 +239,10 @@ impl Op {
                 Op::DefaultAclHeld { slot, list }
             }
             11 => Op::ReadAclHeld { slot },
+            12 => Op::FlagHeld { slot, flag: rng.below(FLAGS.len()), on: rng.below(3) > 0 },
+            13 => Op::ReadFlagsHeld { slot },
+            14 => Op::ExtentsHeld { slot, on: rng.below(2) == 0 },
+            15 => Op::ProjectHeld { slot, project: rng.below(4) as u32 },
             _ => Op::XattrHeld { slot, len: (rng.below(3) > 0).then(|| rng.below(200) as u8) },
         }
     }

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::acl::{self, Acl};
-use crate::engine::{Engine, Memory, attribute, letter, list, read};
+use crate::engine::{Engine, Memory, attribute, flags, letter, list, read};
 use crate::op::{Op, Pools};
 use crate::tree::{Id, Tree};
 use extant::check::{Options, check_device};
@@ -30,6 +30,8 @@ pub struct Kind {
     pub folds: bool,
     /// What names there are.
     pub pools: Pools,
+    /// Whether files belong to projects.
+    pub projects: bool,
     /// What it may keep in memory.
     pub memory: Memory,
 }
@@ -57,6 +59,7 @@ pub fn run(kind: &Kind, steps: usize) {
     make(kind, &image);
     let mut engine = Engine::open(&image, kind.memory).expect("a fresh volume opens");
     let mut tree = Tree::new(kind.folds, kind.pools);
+    tree.projects = kind.projects;
     // mkfs made it; the tree is compared without.
     engine.fs().remove_dir("lost+found").expect("lost+found goes");
     let mut rng = Rng::new(seed());
@@ -129,6 +132,8 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
             assert_eq!(known.links(), wanted.links, "{name}: {stored}");
             assert_eq!(known.permissions(), wanted.mode, "{name}: {stored}");
             assert_eq!((known.uid(), known.gid()), (wanted.uid, wanted.gid), "{name}: {stored}");
+            assert_eq!(flags(&found), wanted.flags, "{name}: flags of {stored}");
+            assert_eq!(known.project(), wanted.project, "{name}: project of {stored}");
             let lists = [wanted.acl, wanted.default_acl].map(|list| list.map(Acl::bytes));
             let attributes = ["user.model", acl::ACCESS, acl::DEFAULT];
             for (of, value) in attributes.iter().zip([&wanted.xattr, &lists[0], &lists[1]]) {

@@ -1,7 +1,7 @@
 //! The tree as it should be: nodes and names in maps, errors in Linux' order.
 
 use crate::acl::Acl;
-use crate::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
+use crate::op::{FLAGS, Op, Place, Pools, SLOTS, Way, content, name, target};
 use crate::{Answer, Outcome, Stat};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +52,10 @@ pub struct Node {
     pub acl: Option<Acl>,
     /// What a directory hands on.
     pub default_acl: Option<Acl>,
+    /// Those of [`FLAGS`] that it has.
+    pub flags: u32,
+    /// Whose space it counts as.
+    pub project: u32,
 }
 
 /// All nodes; the root is 0. Removed ones stay, for those who hold them.
@@ -65,27 +69,15 @@ pub struct Tree {
     pub folds: bool,
     /// What names there are.
     pub pools: Pools,
+    /// Files belong to projects.
+    pub projects: bool,
 }
 
 impl Tree {
     /// A tree with nothing but its root.
     pub fn new(folds: bool, pools: Pools) -> Tree {
-        let root = Node {
-            kind: 'd',
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            links: 2,
-            target: None,
-            names: BTreeMap::new(),
-            parent: 0,
-            nameable: false,
-            content: Arc::default(),
-            xattr: None,
-            acl: None,
-            default_acl: None,
-        };
-        Tree { nodes: vec![root], slots: [None; SLOTS], folds, pools }
+        let root = Node { uid: 0, ..node('d', 0o755, 0) };
+        Tree { nodes: vec![root], slots: [None; SLOTS], folds, pools, projects: false }
     }
 
     /// The directories that have a name, in order of making; the `n`-th modulo their number.
@@ -164,7 +156,7 @@ impl Tree {
         Ok(Answer::Done)
     }
 
-    /// A new node; group, set-group-ID bit and rights follow the directory.
+    /// A new node; group, set-group-ID bit, rights and flags follow the directory.
     fn add(&mut self, dir: Id, mut node: Node) -> Id {
         if self.nodes[dir].mode & 0o2000 != 0 {
             node.gid = self.nodes[dir].gid;
@@ -179,6 +171,7 @@ impl Tree {
             node.default_acl = (node.kind == 'd').then_some(default);
         }
         node.parent = dir;
+        node.flags = self.nodes[dir].flags;
         self.nodes.push(node);
         self.nodes.len() - 1
     }
@@ -304,6 +297,24 @@ impl Tree {
                 })
             }
             Op::XattrHeld { slot, len } => self.set_attribute(slot, len),
+            Op::FlagHeld { slot, flag, on } => {
+                if let Some(node) = self.flagged(slot) {
+                    node.flags &= !FLAGS[flag];
+                    node.flags |= if on { FLAGS[flag] } else { 0 };
+                }
+                Ok(Answer::Done)
+            }
+            Op::ReadFlagsHeld { slot } => Ok(match self.flagged(slot) {
+                Some(node) => Answer::Flags(node.flags),
+                None => Answer::Done,
+            }),
+            Op::ExtentsHeld { .. } => Ok(Answer::Done),
+            Op::ProjectHeld { slot, project } => {
+                if let (Some(id), true) = (self.slots[slot], self.projects) {
+                    self.nodes[id].project = project;
+                }
+                Ok(Answer::Done)
+            }
             Op::LetGo { slot } => {
                 self.slots[slot] = None;
                 Ok(Answer::Done)
@@ -318,6 +329,12 @@ impl Tree {
     /// What is held, if it is of a kind.
     pub fn held(&self, slot: usize, kind: char) -> Option<&Node> {
         self.slots[slot].map(|id| &self.nodes[id]).filter(|node| node.kind == kind)
+    }
+
+    /// What is held, if it is of a kind whose flags can be asked for.
+    fn flagged(&mut self, slot: usize) -> Option<&mut Node> {
+        let id = self.slots[slot].filter(|id| matches!(self.nodes[*id].kind, 'f' | 'd'))?;
+        Some(&mut self.nodes[id])
     }
 
     /// Changes the bytes of the file that is held, if one is.
@@ -513,5 +530,7 @@ fn node(kind: char, mode: u16, gid: u32) -> Node {
         xattr: None,
         acl: None,
         default_acl: None,
+        flags: 0,
+        project: 0,
     }
 }

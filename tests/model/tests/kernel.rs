@@ -2,7 +2,7 @@
 //! Linux answers, errno for errno.
 
 use extant_model_tests::acl::{self, Acl};
-use extant_model_tests::op::{Op, Place, Pools, SLOTS, Way, content, name, target};
+use extant_model_tests::op::{FLAGS, Op, Place, Pools, SLOTS, Way, content, name, target};
 use extant_model_tests::tree::{Id, Tree};
 use extant_model_tests::{Answer, Outcome, Stat};
 use extant_testkit::e2fsprogs::mke2fs;
@@ -10,9 +10,10 @@ use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags,
-    chmodat, chownat, fallocate, getxattr, linkat, mkdirat, mknodat, openat, readlinkat,
-    removexattr, renameat_with, setxattr, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Uid,
+    XattrFlags, chmodat, chownat, fallocate, getxattr, ioctl_getflags, ioctl_setflags, linkat,
+    mkdirat, mknodat, openat, readlinkat, removexattr, renameat_with, setxattr, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -254,10 +255,32 @@ impl Kernel {
                     return attribute(&through(held), acl::ACCESS);
                 }
             }
+            Op::FlagHeld { slot, flag, on } => {
+                if let Some(held) = self.flagged(slot, tree) {
+                    let mut flags = ioctl_getflags(&held)?;
+                    flags.set(IFlags::from_bits_retain(FLAGS[flag]), on);
+                    ioctl_setflags(&held, flags)?;
+                }
+            }
+            Op::ReadFlagsHeld { slot } => {
+                if let Some(held) = self.flagged(slot, tree) {
+                    let all = FLAGS.iter().fold(0, |all, flag| all | flag);
+                    return Ok(Answer::Flags(ioctl_getflags(&held)?.bits() & all));
+                }
+            }
+            // Linux changes the map of few files, and mounts no projects everywhere.
+            Op::ExtentsHeld { .. } | Op::ProjectHeld { .. } => {}
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.slots = Default::default(),
         }
         Ok(Answer::Done)
+    }
+
+    /// The file or directory that is held, open to read.
+    fn flagged(&self, slot: usize, tree: &Tree) -> Option<File> {
+        tree.held(slot, 'f').or_else(|| tree.held(slot, 'd'))?;
+        let held = self.slots[slot].as_ref()?;
+        Some(File::open(through(held)).expect("what is held opens"))
     }
 
     /// The file that is held, if one is, open to read and write.

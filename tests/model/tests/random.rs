@@ -14,7 +14,7 @@ const LONG: Pools = Pools { names: 300, long_percent: 90 };
 fn kind(name: &'static str, options: MkfsOptions) -> Kind {
     let make = Make::Extant(Box::new(options));
     let memory = Memory { metadata: 8 << 20, pages: 8 << 20, drop_behind: false };
-    Kind { name, make, mib: 32, folds: false, pools: FEW, memory }
+    Kind { name, make, mib: 32, folds: false, pools: FEW, projects: false, memory }
 }
 
 fn features(wish: &str) -> MkfsOptions {
@@ -61,5 +61,5 @@ fn volumes_with_features_of_their_own() {
     run(&Kind { folds: true, ..kind("casefold", features("casefold")) }, 3000);
     let bigalloc = features("bigalloc").cluster_bytes(16 << 10);
     run(&Kind { pools: LONG, ..kind("bigalloc", bigalloc) }, 2000);
-    run(&kind("quota", features("quota,project")), 2000);
+    run(&Kind { projects: true, ..kind("quota", features("quota,project")) }, 2000);
 }
