@@ -8,6 +8,7 @@
 use crate::make::Make;
 use crate::op::Op;
 use crate::parse;
+use crate::prepare::{FULL_INDEX, long_name};
 use crate::workload::Workload;
 use extant::FileKind;
 use std::sync::Arc;
@@ -230,13 +231,24 @@ fn second_level(verb: &str) -> String {
     let mut text =
         format!("mkdir /d 0755 ; creat /f 0644 ; fill /f /d {SECOND_LEVEL_BEGINS} ; sync");
     for n in SECOND_LEVEL_BEGINS..SECOND_LEVEL_ENDS {
-        text += &format!(" ; {verb}{n:-<250}{mode}");
+        text += &format!(" ; {verb}{}{mode}", long_name(n));
     }
     text += " ; fsync /d";
     for n in [0, 7, SECOND_LEVEL_BEGINS, SECOND_LEVEL_ENDS - 1] {
-        text += &format!(" ; unlink /d/{n:-<250}");
+        text += &format!(" ; unlink /d/{}", long_name(n));
     }
     text
+}
+
+/// One name more than two levels of an index hold, and one that goes: for
+/// [`DEEP`](crate::make::DEEP).
+///
+/// Panics when the table is not right.
+pub fn third_level() -> Workload {
+    let (new, old) = (long_name(FULL_INDEX), long_name(7));
+    let text = format!("sync ; link /f /d/{new} ; fsync /d ; unlink /d/{old} ; fsync /d");
+    let ops = parse::ops(&text).unwrap_or_else(|e| panic!("the table is wrong: {e}"));
+    Workload { name: "alone/htree_third_level".to_owned(), ops }
 }
 
 /// So many names of 250 bytes are in a tree of one level, so many need a second, in blocks of 1 KiB.

@@ -2,6 +2,7 @@
 
 use crate::make::Make;
 use crate::op::{FLAGS, Op, RenameHow, Special};
+use crate::prepare::long_name;
 use extant::{
     DeviceNumber, Error, FileKind, Filesystem, NewFile, Node, RenameFlags, Result, SetAttributes,
     XattrMode,
@@ -108,7 +109,7 @@ impl Applier {
             }
             Op::Fill { path, dir, count } => {
                 let (file, dir) = (fs.node(path)?, fs.node(dir)?);
-                (0..*count).try_for_each(|n| dir.link(format!("{n:-<250}"), &file))
+                (0..*count).try_for_each(|n| dir.link(long_name(n), &file))
             }
             Op::Hold { path } => {
                 self.held.insert(path.clone(), fs.node_nofollow(path)?);

@@ -125,6 +125,17 @@ pub const MAKES: &[Make] = &[
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
+/// A directory whose index has two full levels: the names that follow give it the third. Too large for
+/// every workload.
+pub const DEEP: Make = Make {
+    name: "deep",
+    features: "large_dir",
+    mib: 40,
+    block_bytes: 1024,
+    prepared: Prepared::FullIndex,
+    ..PLAIN
+};
+
 const KEPT: Through =
     Through { kib: 256, policy: DontCachePolicy::Flusher, drop_behind: false, commits: false };
 const SMALL: Option<Through> = Some(KEPT);
@@ -181,7 +192,7 @@ pub const CACHED: &[Make] = &[
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        MAKES.iter().chain(CACHED).find(|make| make.name == name).copied()
+        MAKES.iter().chain(CACHED).chain([&DEEP]).find(|make| make.name == name).copied()
     }
 
     /// Whether files go through the page cache. The log of a run then differs from run to run: threads write

@@ -27,9 +27,19 @@ pub enum Prepared {
     Empty,
     /// A root that folds case.
     FoldedRoot,
+    /// `/f`, and `/d` with [`FULL_INDEX`] names for it, the `n`th as [`long_name`] has it.
+    FullIndex,
     /// `/vault`, an encrypted directory with an index, files and a directory. For volumes without
     /// checksums.
     Vault,
+}
+
+/// So many names of 250 bytes fit an index of two levels, in blocks of 1 KiB: the next gives it a third.
+pub const FULL_INDEX: u64 = 21_527;
+
+/// A name of 250 bytes.
+pub fn long_name(n: u64) -> String {
+    format!("{n:-<250}")
 }
 
 /// The files of `/vault`; one directory more is in it.
@@ -68,6 +78,11 @@ pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Resul
             let wish = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
             fs.set_attributes("/", &wish)?;
             fs.create_dir("/lost+found", &NewFile::directory())?;
+        }
+        Prepared::FullIndex => {
+            let file = fs.create_file("/f", &NewFile::default())?;
+            let dir = fs.create_dir("/d", &NewFile::directory())?;
+            (0..FULL_INDEX).try_for_each(|n| dir.link(long_name(n), &file))?;
         }
         Prepared::Vault => {
             let vault = fs.create_dir("/vault", &NewFile::directory())?;

@@ -1,9 +1,9 @@
 //! Every operation alone, on every kind of volume, cut everywhere.
 
-use extant_crash_tests::alone::{SECOND_LEVEL_BEGINS, workloads, workloads_on};
+use extant_crash_tests::alone::{SECOND_LEVEL_BEGINS, third_level, workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{explore_all, seed};
-use extant_crash_tests::make::{MAKES, Make};
+use extant_crash_tests::make::{DEEP, MAKES, Make};
 use extant_crash_tests::op::Op;
 use extant_crash_tests::record::record;
 use extant_crash_tests::view::View;
@@ -61,4 +61,23 @@ fn without_the_key_names_go_and_attributes_change_and_all_else_is_refused() {
             assert_eq!(refused, refuses && step.op != Op::Sync, "{}: {}", workload.name, step.op);
         }
     }
+}
+
+/// Each state holds 21,527 names: few are looked at.
+#[test]
+fn an_index_that_gets_its_third_level_is_whole_or_as_it_was() {
+    require!(E2fsprogs);
+    let depth = Depth { exhaustive: 2, samples: 3, torn: 1 };
+    let budget = Budget { depth, states: 25, cut_recoveries: (1, 2), e2fsck: 1, linux: 0 };
+    let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
+    explore_all("third level", &explorer, &[(DEEP, third_level())]);
+    let history = record(&DEEP, &third_level()).expect("it runs");
+    assert!(history.steps.iter().all(|step| step.refused.is_none()));
+    let sizes: Vec<u64> = history
+        .views
+        .iter()
+        .filter_map(|view| Some(view.node("/d")?.attributes.size / 1024))
+        .collect();
+    // A leaf, a node and the root's old entries.
+    assert_eq!(sizes[2] - sizes[1], 3, "{sizes:?}");
 }
