@@ -179,6 +179,13 @@ pub const CACHED: &[Make] = &[
         block_bytes: 1024,
         ..ROOMY
     },
+    Make {
+        name: "cache_external",
+        page_cache: SMALL,
+        features: "^has_journal",
+        journal_mib: 6,
+        ..ROOMY
+    },
     Make { name: "drop_flusher", page_cache: dropped(DontCachePolicy::Flusher), ..ROOMY },
     Make { name: "drop_inline", page_cache: dropped(DontCachePolicy::Inline), ..ROOMY },
     Make {
