@@ -3,7 +3,7 @@
 //! ```text
 //!   a thread may only take a lock whose rank is higher than every lock it holds
 //!
-//!   Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
+//!   Door → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
 //!         → Folio → Superblock → Group → JournalState → Leaf
 //! ```
 //!
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// The order in which locks are taken: later ones inside earlier ones, never the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
+    /// A door's own state that it keeps while it asks the engine: an open directory's place.
+    Door,
     /// Closing a volume.
     Mount,
     /// Renames of directories from one parent to another.

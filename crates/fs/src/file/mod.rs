@@ -83,6 +83,15 @@ pub struct FileExtent {
     pub written: bool,
 }
 
+/// The last clone ends the opening.
+impl Drop for File {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.opened) == 1 {
+            self.inode.end_opening();
+        }
+    }
+}
+
 impl File {
     /// Opens what is held.
     ///
@@ -251,6 +260,34 @@ impl File {
         self.volume().noting(|| {
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
+        })
+    }
+
+    /// The block that holds the byte at `offset`; `None` in a hole, behind the last piece, and where the content
+    /// lies in the inode.
+    ///
+    /// Errors: `Corrupt`, `Device`.
+    pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
+        self.volume().noting(|| {
+            let volume = self.volume();
+            volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
+            let body = self.inode.read();
+            let log2 = volume.block_size().log2();
+            let block = u32::try_from(offset >> log2).unwrap_or(LOGICAL_END);
+            if body.disk.has_inline_data() || block == LOGICAL_END {
+                return Ok(None);
+            }
+            let Some(run) = volume.runs(self.inode.ino, &body, block..block + 1).next() else {
+                return Ok(None);
+            };
+            let run = run?;
+            let (block, written) = match run.target {
+                Target::Hole => return Ok(None),
+                Target::Written(block) => (block, true),
+                Target::Unwritten(block) => (block, false),
+            };
+            let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);
+            Ok(Some(FileExtent { offset, len, block, written }))
         })
     }
 

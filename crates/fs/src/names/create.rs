@@ -36,6 +36,8 @@ pub struct NewFile {
     /// Permission bits, 0..=0o7777; a default access list of the directory cuts them down. Symlinks
     /// have 0o777 whatever stands here.
     pub mode: u16,
+    /// Bits that `mode` loses where the directory has no default access list.
+    pub umask: u16,
     /// Owner.
     pub uid: u32,
     /// Group; that of the directory where it has the set-group-ID bit.
@@ -51,7 +53,7 @@ pub struct NewFile {
 /// A file of root that everybody may read.
 impl Default for NewFile {
     fn default() -> NewFile {
-        NewFile { mode: 0o644, uid: 0, gid: 0, rdev: None, projid: 0, time: None }
+        NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: None, projid: 0, time: None }
     }
 }
 

@@ -84,9 +84,10 @@ impl InodeHold {
 }
 
 impl InodeHold {
-    /// Who replaced the content of a file, and seldom syncs it, finds the new one after a crash.
-    fn close_cached(&self) {
+    /// An opening of the regular file ends.
+    pub(crate) fn end_opening(&self) {
         let inode = &self.inode;
+        // Who replaced the content of a file, and seldom syncs it, finds the new one after a crash.
         if inode.write_back_at_close.load(Ordering::Relaxed)
             && inode.write_back_at_close.swap(false, Ordering::Relaxed)
             && !inode.unlinked.load(Ordering::Relaxed)
@@ -97,6 +98,8 @@ impl InodeHold {
             // It stays dirty; the next one to sync the file is told.
             cached.pages.note_error(&error);
         }
+        // Who still grows the file through another opening only loses room that was kept.
+        self.fs.volume().discard_preallocation(inode.ino);
     }
 }
 
@@ -116,11 +119,6 @@ impl Clone for InodeHold {
 
 impl Drop for InodeHold {
     fn drop(&mut self) {
-        if self.inode.users.load(Ordering::Relaxed) == 1 {
-            self.close_cached();
-            // Nobody is left to grow the file; who comes meanwhile only loses room that was kept.
-            self.fs.volume().discard_preallocation(self.inode.ino);
-        }
         // A thread that panics may hold any lock; the orphan's record stays.
         if self.inode.let_go() && !std::thread::panicking() {
             self.fs.volume().orphan_finish(&self.inode);

@@ -76,7 +76,7 @@ impl Volume {
                 mode |= SET_GROUP_ID;
             }
         }
-        let lists = self.inherited_lists(dir, body, kind, &mut mode)?;
+        let lists = self.inherited_lists(dir, body, kind, new.umask, &mut mode)?;
         let hands_on_project = body.disk.flags.contains(InodeFlags::PROJINHERIT);
         let projid = if hands_on_project { body.disk.projid } else { new.projid };
         let inode = NewInode {
@@ -90,18 +90,27 @@ impl Volume {
         Ok(Plan { inode, lists })
     }
 
-    /// The access lists that come of the directory's default one, which cuts `mode` down.
+    /// The access lists that come of the directory's default one, which cuts `mode` down; without one
+    /// `umask` does.
     fn inherited_lists(
         &self,
         dir: Ino,
         body: &Body,
         kind: FileKind,
+        umask: u16,
         mode: &mut u16,
     ) -> Result<Vec<List>> {
-        if kind == FileKind::Symlink || !self.may_have_xattrs(body) {
+        if kind == FileKind::Symlink {
             return Ok(Vec::new());
         }
-        let Some(value) = self.xattr(dir, body, DEFAULT_LIST)? else { return Ok(Vec::new()) };
+        let value = match self.may_have_xattrs(body) {
+            true => self.xattr(dir, body, DEFAULT_LIST)?,
+            false => None,
+        };
+        let Some(value) = value else {
+            *mode &= !umask;
+            return Ok(Vec::new());
+        };
         let list = Acl::from_call(&value).ok_or(Error::Invalid("malformed default access list"))?;
         let mut lists = Vec::new();
         if kind == FileKind::Directory {
