@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   6   cli                          the doors        aside: test suites, testkit, xtask
-//!   5   fuse  bench
-//!   4   image
+//!   5   bench
+//!   4   image  fuse
 //!   3   extant (crates/fs)
 //!   2   pagecache  journal
 //!   1   blockdev  ondisk
@@ -26,7 +26,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-journal", 2),
     ("extant", 3),
     ("extant-image", 4),
-    ("extant-fuse", 5),
+    ("extant-fuse", 4),
     ("extant-bench", 5),
     ("extant-cli", 6),
 ];
@@ -39,6 +39,7 @@ const ASIDE: &[&str] = &[
     "extant-model-tests",
     "extant-concurrent-tests",
     "extant-crash-tests",
+    "extant-mount-tests",
     "xtask",
 ];
 

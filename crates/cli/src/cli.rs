@@ -48,6 +48,8 @@ enum Verb {
     Info(verb::info::Args),
     Check(verb::check::Args),
     Replay(verb::replay::Args),
+    Mount(verb::mount::Args),
+    Unmount(verb::unmount::Args),
 }
 
 impl Cli {
@@ -75,6 +77,8 @@ impl Cli {
             Verb::Info(args) => args.run(),
             Verb::Check(args) => args.run(),
             Verb::Replay(args) => args.run(),
+            Verb::Mount(args) => args.run(),
+            Verb::Unmount(args) => args.run(),
         }
     }
 }

@@ -60,11 +60,17 @@ impl Image {
         Ok(image)
     }
 
-    /// How to open it.
+    /// How a command opens it, which uses each byte once.
     pub(crate) fn options(&self) -> OpenOptions {
+        let mut options = self.options_to_stay();
+        options.page_cache_bytes(0);
+        options
+    }
+
+    /// How to open it for longer, with a page cache.
+    pub(crate) fn options_to_stay(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
-        // A command uses each byte once.
-        options.offset(self.offset).page_cache_bytes(0);
+        options.offset(self.offset);
         if let Some(group) = self.backup {
             options.backup_superblock(group);
         }

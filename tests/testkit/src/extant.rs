@@ -40,6 +40,11 @@ impl Extant {
         Ok(Self { bin, limit: Duration::from_secs(120) })
     }
 
+    /// Where the program is.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
     /// The same program with another time limit.
     pub fn within(&self, limit: Duration) -> Self {
         Self { limit, ..self.clone() }

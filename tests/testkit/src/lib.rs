@@ -16,6 +16,7 @@ pub mod command;
 pub mod damaged;
 pub mod e2fsprogs;
 pub mod extant;
+pub mod fuse_mount;
 pub mod judge;
 pub mod kernel_images;
 pub mod loop_mount;

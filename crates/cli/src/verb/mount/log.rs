@@ -1,0 +1,99 @@
+//! Where a mount notes what goes wrong: standard error, a file, or the system's log.
+
+use crate::failure::{Failure, tell};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Priority of a line of the system's log: an error of a daemon.
+const DAEMON_ERROR: u32 = 3 << 3 | 3;
+/// Lines that are noted in one [`WINDOW`]; a damaged volume under load would fill any log.
+const BURST: u32 = 50;
+const WINDOW: Duration = Duration::from_secs(10);
+
+enum Place {
+    Stderr,
+    File(File),
+    System(UnixDatagram),
+    Nowhere,
+}
+
+struct Rate {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+/// Notes lines from any thread.
+pub(super) struct Log {
+    place: Place,
+    /// Without a rank: it is called with any lock held, and takes none.
+    rate: Mutex<Rate>,
+}
+
+impl Log {
+    /// To standard error.
+    pub(super) fn stderr() -> Log {
+        Log::to(Place::Stderr)
+    }
+
+    /// Behind what `path` holds.
+    pub(super) fn file(path: &Path) -> Result<Log, Failure> {
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.map_err(|error| Failure::of_file("open the log", path, error))?;
+        Ok(Log::to(Place::File(file)))
+    }
+
+    /// To the system's log, if there is one.
+    pub(super) fn system() -> Log {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.connect("/dev/log")?;
+            // A log that does not take a line does not stop the volume.
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Log::to(socket.map_or(Place::Nowhere, Place::System))
+    }
+
+    fn to(place: Place) -> Log {
+        let rate = Rate { since: Instant::now(), lines: 0, left_out: 0 };
+        Log { place, rate: Mutex::new(rate) }
+    }
+
+    /// Notes `text`, unless very much was noted just now.
+    pub(super) fn note(&self, text: &str) {
+        let left_out = {
+            let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
+            if rate.since.elapsed() > WINDOW {
+                (rate.since, rate.lines) = (Instant::now(), 0);
+            }
+            if rate.lines >= BURST {
+                rate.left_out += 1;
+                return;
+            }
+            rate.lines += 1;
+            std::mem::take(&mut rate.left_out)
+        };
+        if left_out > 0 {
+            self.put(&format!("{left_out} more were not noted"));
+        }
+        self.put(text);
+    }
+
+    fn put(&self, text: &str) {
+        match &self.place {
+            Place::Stderr => tell(text),
+            Place::File(file) => {
+                let _ = writeln!(&mut &*file, "extant: {text}");
+            }
+            Place::System(socket) => {
+                let pid = std::process::id();
+                let _ = socket.send(format!("<{DAEMON_ERROR}>extant[{pid}]: {text}").as_bytes());
+            }
+            Place::Nowhere => {}
+        }
+    }
+}

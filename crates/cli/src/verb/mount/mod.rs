@@ -1,0 +1,84 @@
+//! `extant mount`: a volume as a directory of this machine.
+//!
+//! ```text
+//!   extant mount ──spawns──► the same with --in-background ──► open ─► mount ─► "ready"
+//!        │                                                                        │
+//!        └── waits ◄──────────────────────────────────────────────────────────────┘
+//!   … unmounted, or SIGTERM ──► volume closed: clean ─► the end
+//! ```
+
+mod background;
+mod log;
+mod options;
+mod serve;
+pub(super) mod source;
+
+use crate::failure::Failure;
+use options::Options;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
+///
+/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
+/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
+/// that user alone, who may do anything on it, unless default_permissions is given.
+///
+/// End it with `extant unmount DIR`, which returns when the volume is clean.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Mount options (-o, separated by commas):
+  ro                       change nothing; a volume in need of recovery is shown recovered
+  sync                     every change is durable before it is answered
+  commit=SECONDS           how long a change may wait for the journal (5)
+  data=ordered|journal|writeback
+  dontcache                data leaves extant's cache once it is on the device
+  cache=SIZE               memory for file data (a quarter of all)
+  allow_other              other users may use the mount (root: yes, unless noallow_other)
+  default_permissions      the kernel checks permissions (root: yes, unless nodefault_permissions)
+  uid=N gid=N              the volume's owner 0 is N here, and N is stored as 0
+  uidmap=VOLUME:HERE:COUNT, gidmap=…   more of them; may be repeated
+  quota                    limits in the volume's quota files hold
+  writethrough             the kernel does not collect writes
+  plain                    no loop device: `sync` and `umount` do not reach the volume then
+  uring, nouring           FUSE over io_uring, where the kernel has it (yes)
+  suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
+
+Examples:
+  extant mount disk.img /mnt
+  extant mount -o ro 'disk.img?offset=1M' /mnt
+  extant mount -o uid=1000,gid=1000 rootfs.img ~/rootfs
+  extant unmount /mnt
+
+Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// The directory to mount it on
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Mount options
+    #[arg(short, long = "option", value_name = "OPTIONS", value_parser = options::parse)]
+    option: Vec<Options>,
+    /// Stay in the foreground until the volume is unmounted; say on standard error what goes wrong
+    #[arg(short, long)]
+    foreground: bool,
+    /// Where to note what goes wrong (the system's log, unless in the foreground)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    in_background: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        match self.foreground || self.in_background {
+            true => serve::serve(&self),
+            false => background::start(),
+        }
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        Options::all(&self.option)
+    }
+}

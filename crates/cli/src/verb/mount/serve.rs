@@ -1,0 +1,209 @@
+//! Serving a mount, from the opening of the volume to its end.
+
+use super::Args;
+use super::background;
+use super::log::Log;
+use super::options::Options;
+use super::source::Source;
+use crate::failure::{Failure, explained, tell};
+use crate::image::Image;
+use crate::shown::Shown;
+use extant::{Filesystem, OpenOptions};
+use extant_fuse::{
+    IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Opens the volume, mounts it, and returns when it is unmounted and clean.
+pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
+    let options = args.options()?;
+    let image = Image::parse(&args.image)?;
+    let dir = std::fs::canonicalize(&args.dir)
+        .map_err(|error| Failure::of_file("mount on it", &args.dir, error))?;
+    let log = Arc::new(match &args.log {
+        Some(path) => Log::file(path)?,
+        None if args.in_background => Log::system(),
+        None => Log::stderr(),
+    });
+    if args.in_background {
+        // The terminal's signals are for who started us. It fails for a leader of a session, who needs none.
+        let _ = rustix::process::setsid();
+    }
+    let signals = listen()?;
+    let name = Shown::path(&image.name).to_string();
+    let fs = open(&image, &options, &log, &name)?;
+    let served = serve_volume(args, &options, &image, &dir, &fs, &log, signals);
+    let closed = fs.close().map_err(|error| format!("{name}: {}", explained(&error)));
+    let panicked = served?;
+    if let Err(text) = closed {
+        log.note(&text);
+        return Err(Failure::Told);
+    }
+    Ok(u8::from(panicked))
+}
+
+fn open(
+    image: &Image,
+    options: &Options,
+    log: &Arc<Log>,
+    name: &str,
+) -> Result<Filesystem, Failure> {
+    let read_only = options.read_only == Some(true);
+    let mut opening: OpenOptions = image.options_to_stay();
+    if let Some(bytes) = options.cache_bytes {
+        opening.page_cache_bytes(bytes);
+    }
+    let (log, hooked) = (Arc::clone(log), name.to_owned());
+    opening
+        .write(!read_only)
+        .read_only_if_needed(true)
+        .use_reserve(false)
+        .dont_cache(options.dont_cache == Some(true))
+        .enforce_quota(options.quota == Some(true))
+        .on_error(Arc::new(move |error| log.note(&format!("{hooked}: {}", explained(error)))));
+    if let Some(commit) = options.commit {
+        opening.commit_interval(commit);
+    }
+    if let Some(data) = options.data {
+        opening.data_mode(data);
+    }
+    let fs = image.open_with(&opening)?;
+    if let Some(feature) = fs.read_only_reason() {
+        tell(format_args!(
+            "{name}: mounted read-only: {feature}: such a volume can be read, not changed"
+        ));
+    }
+    Ok(fs)
+}
+
+/// Whether an answer of the server went wrong in itself.
+fn serve_volume(
+    args: &Args,
+    options: &Options,
+    image: &Image,
+    dir: &Path,
+    fs: &Filesystem,
+    log: &Arc<Log>,
+    signals: UnixStream,
+) -> Result<bool, Failure> {
+    let root = rustix::process::geteuid().is_root();
+    let map = |ranges| IdMap::new(ranges).map_err(Failure::new);
+    let check_permissions = options.default_permissions.unwrap_or(root);
+    let shown = VolumeOptions {
+        users: map(options.users.clone())?,
+        groups: map(options.groups.clone())?,
+        sync: options.sync == Some(true),
+        write_through: options.write_through == Some(true),
+        check_permissions,
+    };
+    let volume =
+        Volume::new(fs.clone(), shown).map_err(|error| Failure::of_image(&image.name, &error))?;
+    let volume = Arc::new(volume);
+    let mounting = MountOptions {
+        read_only: fs.is_read_only(),
+        no_suid: !options.suid.unwrap_or(root),
+        no_dev: !options.dev.unwrap_or(root),
+        no_exec: options.exec == Some(false),
+        allow_other: options.allow_other.unwrap_or(root),
+        default_permissions: check_permissions,
+        transport: match options.uring {
+            Some(false) => Transport::Dev,
+            _ => Transport::Best,
+        },
+        ..MountOptions::default()
+    };
+    let note = Arc::clone(log);
+    let noting: Note = Arc::new(move |text| note.note(text));
+    let session = mounted(&volume, image, options, dir, &mounting, noting)
+        .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&args.dir))))?;
+    end_on_signal(signals, session.unmounter(), dir.to_owned(), fs.clone(), Arc::clone(log));
+    if args.in_background {
+        // The mount shall not keep a directory of the starter's in use.
+        let _ = std::env::set_current_dir("/");
+        background::detach()
+            .map_err(|error| Failure::new(format!("cannot go on in the background: {error}")))?;
+    }
+    session.wait();
+    volume.let_go();
+    Ok(false)
+}
+
+/// Mounts as a block device where that can be, else plainly.
+fn mounted(
+    volume: &Arc<Volume>,
+    image: &Image,
+    options: &Options,
+    dir: &Path,
+    mounting: &MountOptions,
+    note: Note,
+) -> Result<Session, MountError> {
+    let mount = |source: &Source| {
+        let mounting = MountOptions { block_device: source.block_device, ..mounting.clone() };
+        Session::mount_logged(Arc::clone(volume), &source.name, dir, &mounting, note.clone())
+    };
+    let privileged = rustix::process::geteuid().is_root() && options.plain != Some(true);
+    let block_bytes = volume.filesystem().space().block_bytes;
+    if privileged && let Some(source) = Source::device(image, block_bytes) {
+        match mount(&source) {
+            // A container may have loop devices and not be allowed to mount them.
+            Err(MountError::Refused { .. }) => {}
+            done => return done,
+        }
+    }
+    mount(&Source::plain(image))
+}
+
+/// Who is told of what goes wrong in the server.
+type Note = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Signals that end the mount come out of the stream.
+fn listen() -> Result<UnixStream, Failure> {
+    let failed = |error| Failure::new(format!("cannot listen for signals: {error}"));
+    let (out, into) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let into = into.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, into).map_err(failed)?;
+    }
+    Ok(out)
+}
+
+/// How long programs that have files open may hold up the end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A signal unmounts. Where files are open, what was written to them is brought into the volume and the mount
+/// taken out of sight; when they are not closed soon, or a second signal comes, the volume is closed under them.
+fn end_on_signal(
+    mut signals: UnixStream,
+    unmounter: Unmounter,
+    dir: PathBuf,
+    fs: Filesystem,
+    log: Arc<Log>,
+) {
+    let mut next = move |wait: Option<Duration>| {
+        let mut byte = [0];
+        let _ = signals.set_read_timeout(wait);
+        signals.read(&mut byte)
+    };
+    std::thread::spawn(move || {
+        while next(None).is_err() {}
+        let Err(error) = unmounter.unmount() else { return };
+        log.note(&error.to_string());
+        if let Ok(root) = std::fs::File::open(&dir) {
+            let _ = rustix::fs::syncfs(&root);
+        }
+        if let Err(error) = unmounter.detach() {
+            log.note(&error.to_string());
+        }
+        let _ = next(Some(GRACE));
+        let closed = fs.close();
+        if let Err(error) = &closed {
+            log.note(&explained(error));
+        }
+        std::process::exit(i32::from(closed.is_err()));
+    });
+}

@@ -1,0 +1,117 @@
+//! Sets of bits, each named as the protocol names it.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// What kernel and server can, and agree on, in INIT. Bits from 32 on travel in `flags2`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InitFlags: u64 {
+        /// Several reads of a file at once.
+        const ASYNC_READ = 1;
+        /// Locks of byte ranges are asked of the server.
+        const POSIX_LOCKS = 1 << 1;
+        /// `open` truncates.
+        const ATOMIC_O_TRUNC = 1 << 3;
+        /// "." and ".." can be looked up.
+        const EXPORT_SUPPORT = 1 << 4;
+        /// Writes larger than a page.
+        const BIG_WRITES = 1 << 5;
+        /// The server applies the umask.
+        const DONT_MASK = 1 << 6;
+        /// `flock` is asked of the server.
+        const FLOCK_LOCKS = 1 << 10;
+        /// `ioctl` on directories.
+        const HAS_IOCTL_DIR = 1 << 11;
+        /// Cached pages go when the file's time of change does.
+        const AUTO_INVAL_DATA = 1 << 12;
+        /// READDIRPLUS is answered.
+        const DO_READDIRPLUS = 1 << 13;
+        /// It is asked only where it is likely to pay.
+        const READDIRPLUS_AUTO = 1 << 14;
+        /// Direct I/O of one call may be in flight in parts.
+        const ASYNC_DIO = 1 << 15;
+        /// Writes stay in the kernel's cache for a while.
+        const WRITEBACK_CACHE = 1 << 16;
+        /// OPEN may be answered ENOSYS.
+        const NO_OPEN_SUPPORT = 1 << 17;
+        /// Lookups and listings of one directory at once.
+        const PARALLEL_DIROPS = 1 << 18;
+        /// Access lists are checked by the kernel.
+        const POSIX_ACL = 1 << 20;
+        /// Reading the device after an abort gives ECONNABORTED.
+        const ABORT_ERROR = 1 << 21;
+        /// `max_pages` is valid.
+        const MAX_PAGES = 1 << 22;
+        /// Targets of symlinks stay in the kernel's cache.
+        const CACHE_SYMLINKS = 1 << 23;
+        /// OPENDIR may be answered ENOSYS.
+        const NO_OPENDIR_SUPPORT = 1 << 24;
+        /// Set-ID bits go as the request's flags say.
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        /// SETXATTR's struct has 16 bytes.
+        const SETXATTR_EXT = 1 << 29;
+        /// `flags2` is valid.
+        const INIT_EXT = 1 << 30;
+        /// Openings with O_DIRECT may be mapped shared.
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        /// Requests travel over io_uring.
+        const OVER_IO_URING = 1 << 41;
+        const _ = !0;
+    }
+
+    /// What SETATTR changes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct Fattr: u32 {
+        const MODE = 1;
+        const UID = 1 << 1;
+        const GID = 1 << 2;
+        const SIZE = 1 << 3;
+        const ATIME = 1 << 4;
+        const MTIME = 1 << 5;
+        const FH = 1 << 6;
+        const ATIME_NOW = 1 << 7;
+        const MTIME_NOW = 1 << 8;
+        const LOCKOWNER = 1 << 9;
+        const CTIME = 1 << 10;
+        const KILL_SUIDGID = 1 << 11;
+        const _ = !0;
+    }
+
+    /// How an opening is to be treated, in the reply to OPEN and the like.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct OpenReply: u32 {
+        /// Nothing goes through the kernel's cache.
+        const DIRECT_IO = 1;
+        /// What is cached stays.
+        const KEEP_CACHE = 1 << 1;
+        /// The listing may be cached.
+        const CACHE_DIR = 1 << 3;
+        /// Direct writes at once.
+        const PARALLEL_DIRECT_WRITES = 1 << 6;
+    }
+
+    /// How bytes of a WRITE came about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct WriteRequest: u32 {
+        /// From the kernel's cache.
+        const CACHE = 1;
+        /// `lock_owner` is valid.
+        const LOCKOWNER = 1 << 1;
+        /// Set-ID bits go.
+        const KILL_SUIDGID = 1 << 2;
+        const _ = !0;
+    }
+
+    /// How an IOCTL came about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct IoctlFlags: u32 {
+        /// From a 32-bit program.
+        const COMPAT = 1;
+        /// The command may follow pointers: only for devices.
+        const UNRESTRICTED = 1 << 1;
+        /// On a directory.
+        const DIR = 1 << 4;
+        const _ = !0;
+    }
+}

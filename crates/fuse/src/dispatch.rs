@@ -1,0 +1,323 @@
+//! A request is asked of the filesystem, and its answer put where the transport sends it from.
+//!
+//! ```text
+//!   Message ──► Request ──► Operations ──► room: payload of the reply
+//!      │ EINVAL…   │           │ panic: EIO, told to `log`
+//!      └───────────┴───────────┴──► Outcome::Reply { error, len } | Outcome::Silent
+//! ```
+
+use crate::abi::{self, Opcode, OpenReply, WriteRequest};
+use crate::negotiate::Agreed;
+use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, WriteFlags};
+use crate::reply::{self, Records, put, put_bytes};
+use crate::request::{Ask, Message, Request};
+use crate::statistics::Requests;
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zerocopy::FromBytes;
+
+/// Who is told of what went wrong in the server.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The protocol has no answer to it.
+    Silent,
+    /// An answer: an errno, or `len` bytes at the front of the room.
+    Reply {
+        /// What went wrong.
+        error: Option<Errno>,
+        /// Bytes of payload, 0 with an error.
+        len: usize,
+    },
+}
+
+/// Asks a filesystem. Any number of threads use one.
+pub struct Dispatch {
+    operations: Arc<dyn Operations>,
+    agreed: Agreed,
+    requests: Requests,
+    log: Log,
+    destroyed: AtomicBool,
+}
+
+impl Dispatch {
+    /// For a connection on which `agreed` was settled.
+    pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
+        let requests = Requests::default();
+        Dispatch { operations, agreed, requests, log, destroyed: AtomicBool::new(false) }
+    }
+
+    /// What was settled.
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// Tells whoever listens.
+    pub(crate) fn tell(&self, text: &str) {
+        (self.log)(text);
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Answers `message`; `room` has at least [`Agreed::reply_bytes`].
+    pub fn answer(&self, message: &Message<'_>, room: &mut [u8]) -> Outcome {
+        let opcode = Opcode::of(message.head.opcode);
+        self.requests.count(opcode);
+        let answered = match Request::read(message, &self.agreed.limits()) {
+            Ok(request) => catch_unwind(AssertUnwindSafe(|| self.ask(&request, room)))
+                .unwrap_or_else(|panic| {
+                    let name = opcode.map_or("?", Opcode::name);
+                    let text = text_of(&*panic);
+                    (self.log)(&format!("{name} of node {} panicked: {text}", request.node.0));
+                    Err(Errno::IO)
+                }),
+            Err(errno) => Err(errno),
+        };
+        match opcode {
+            Some(Opcode::Forget | Opcode::BatchForget | Opcode::NotifyReply) => Outcome::Silent,
+            _ => match answered {
+                Ok(len) => Outcome::Reply { error: None, len },
+                Err(errno) => Outcome::Reply { error: Some(errno), len: 0 },
+            },
+        }
+    }
+
+    /// Tells the filesystem, once, that the kernel is done.
+    pub fn destroy(&self) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
+            let done = catch_unwind(AssertUnwindSafe(|| self.operations.destroy()));
+            if let Err(panic) = done {
+                (self.log)(&format!("the end of the mount panicked: {}", text_of(&*panic)));
+            }
+        }
+    }
+
+    fn of_file(&self, handle: HandleId) -> Option<HandleId> {
+        (self.agreed.handles == Handles::All).then_some(handle)
+    }
+
+    fn of_dir(&self, handle: HandleId) -> Option<HandleId> {
+        (self.agreed.handles != Handles::None).then_some(handle)
+    }
+
+    fn ask(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+        let fs = &*self.operations;
+        let Request { node, ref by, ask } = *request;
+        match ask {
+            Ask::Lookup { name } => put_entry(room, &fs.lookup(by, node, name)?),
+            Ask::Forget { count } => {
+                fs.forget(node, count);
+                Ok(0)
+            }
+            Ask::BatchForget { all } => {
+                for bytes in all.chunks_exact(size_of::<abi::ForgetOne>()) {
+                    let one = abi::ForgetOne::read_from_bytes(bytes).expect("cut to its size");
+                    fs.forget(NodeId(one.nodeid), one.nlookup);
+                }
+                Ok(0)
+            }
+            Ask::Getattr { handle } => {
+                let handle = handle.and_then(|h| self.of_file(h));
+                let (attributes, valid) = fs.get_attributes(by, node, handle)?;
+                put(room, &reply::attributes_out(&attributes, valid))
+            }
+            Ask::Statx { handle } => {
+                let handle = handle.and_then(|h| self.of_file(h));
+                let (attributes, valid) = fs.get_attributes(by, node, handle)?;
+                put(room, &reply::statx_out(&attributes, valid))
+            }
+            Ask::Setattr { handle, wish } => {
+                let handle = handle.and_then(|h| self.of_file(h));
+                let (attributes, valid) = fs.set_attributes(by, node, handle, &wish)?;
+                put(room, &reply::attributes_out(&attributes, valid))
+            }
+            Ask::Readlink => match fs.read_link(by, node)? {
+                target if target.len() >= abi::PAGE => Err(Errno::NAMETOOLONG),
+                target => put_bytes(room, &target),
+            },
+            Ask::Symlink { name, target } => put_entry(room, &fs.symlink(by, node, name, target)?),
+            Ask::Mknod { name, new } => put_entry(room, &fs.make_node(by, node, name, &new)?),
+            Ask::Mkdir { name, new } => put_entry(room, &fs.make_dir(by, node, name, &new)?),
+            Ask::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
+            Ask::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
+            Ask::Rename { name, new_dir, new_name, flags } => {
+                fs.rename(by, node, name, new_dir, new_name, flags).map(|()| 0)
+            }
+            Ask::Link { node: old, name } => put_entry(room, &fs.link(by, old, node, name)?),
+            Ask::Statfs => {
+                let s = fs.statistics()?;
+                let out = abi::StatfsOut {
+                    blocks: s.blocks,
+                    bfree: s.free,
+                    bavail: s.available,
+                    files: s.inodes,
+                    ffree: s.free_inodes,
+                    bsize: s.block_bytes,
+                    namelen: s.name_max,
+                    frsize: s.block_bytes,
+                    ..Default::default()
+                };
+                put(room, &out)
+            }
+            Ask::Setxattr { name, value, flags, kill_sgid } => {
+                fs.set_xattr(by, node, name, value, flags, kill_sgid).map(|()| 0)
+            }
+            Ask::Getxattr { name, size } => value(room, size, &fs.get_xattr(by, node, name)?),
+            Ask::Listxattr { size } => value(room, size, &fs.list_xattrs(by, node)?),
+            Ask::Removexattr { name } => fs.remove_xattr(by, node, name).map(|()| 0),
+            Ask::Fsyncdir { data_only } => fs.sync_dir(by, node, data_only).map(|()| 0),
+            Ask::Syncfs => fs.sync_all().map(|()| 0),
+            Ask::Destroy => {
+                self.destroy();
+                Ok(0)
+            }
+            Ask::Never => Err(Errno::NOSYS),
+            Ask::Opendir | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
+                self.ask_of_opened_dir(request, room)
+            }
+            _ => self.ask_of_content(request, room),
+        }
+    }
+
+    fn ask_of_opened_dir(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+        let fs = &*self.operations;
+        let Request { node, ref by, ask } = *request;
+        match ask {
+            Ask::Opendir => match self.agreed.handles {
+                Handles::None => Err(Errno::NOSYS),
+                Handles::Directories | Handles::All => {
+                    let flags = OpenReply::KEEP_CACHE | OpenReply::CACHE_DIR;
+                    put(room, &open_out(fs.open_dir(by, node)?, flags))
+                }
+            },
+            Ask::Readdir { handle, offset, size, plus } => {
+                let room = room.get_mut(..size).ok_or(Errno::INVAL)?;
+                let mut listing = Records::new(room, plus);
+                fs.read_dir(by, node, self.of_dir(handle), offset, &mut listing)?;
+                Ok(listing.used())
+            }
+            Ask::Releasedir { handle } => {
+                if let Some(handle) = self.of_dir(handle) {
+                    fs.release_dir(node, handle);
+                }
+                Ok(0)
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn ask_of_content(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+        let fs = &*self.operations;
+        let Request { node, ref by, ask } = *request;
+        match ask {
+            Ask::Open { .. } | Ask::Create { .. } if self.agreed.handles != Handles::All => {
+                Err(Errno::NOSYS)
+            }
+            Ask::Open { flags } => put(room, &opened(fs.open(by, node, flags)?)),
+            Ask::Create { name, new, flags } => {
+                let (entry, opened) = fs.create(by, node, name, &new, flags)?;
+                put_opened(room, &entry, opened)
+            }
+            Ask::Tmpfile { new, flags } => {
+                let (entry, opened) = fs.make_unnamed(by, node, &new, flags)?;
+                put_opened(room, &entry, opened)
+            }
+            Ask::Release { handle } => {
+                if let Some(handle) = self.of_file(handle) {
+                    fs.release(node, handle);
+                }
+                Ok(0)
+            }
+            Ask::Read { handle, offset, size } => {
+                let room = room.get_mut(..size).ok_or(Errno::INVAL)?;
+                let read = fs.read(by, node, self.of_file(handle), offset, room)?;
+                Ok(read.min(size))
+            }
+            Ask::Write { handle, offset, bytes, how, open_flags } => {
+                let flags = WriteFlags {
+                    from_cache: how.contains(WriteRequest::CACHE),
+                    kill_suid_sgid: how.contains(WriteRequest::KILL_SUIDGID),
+                    open_flags,
+                };
+                let written = fs.write(by, node, self.of_file(handle), offset, bytes, flags)?;
+                let size = written.min(bytes.len()) as u32;
+                put(room, &abi::WriteOut { size, padding: 0 })
+            }
+            Ask::Fsync { handle, data_only } => {
+                fs.sync_file(by, node, self.of_file(handle), data_only).map(|()| 0)
+            }
+            Ask::Bmap { block, block_bytes } => {
+                put(room, &abi::BmapOut { block: fs.block_map(node, block, block_bytes)? })
+            }
+            Ask::Ioctl { command, input, room: wanted } => {
+                let front = size_of::<abi::IoctlOut>();
+                let out = room.get_mut(front..front + wanted).ok_or(Errno::INVAL)?;
+                let used = fs.control(by, node, command, input, out)?.min(wanted);
+                put(room, &abi::IoctlOut::default())?;
+                Ok(front + used)
+            }
+            Ask::Fallocate { offset, len, mode } => {
+                fs.allocate(by, node, offset, len, mode).map(|()| 0)
+            }
+            Ask::Lseek { offset, whence } => {
+                put(room, &abi::LseekOut { offset: fs.seek(by, node, offset, whence)? })
+            }
+            Ask::CopyFileRange { from, to, len, wide } => {
+                let copied = fs.copy_range(by, (node, from), to, len)?.min(len);
+                match u32::try_from(copied) {
+                    _ if wide => put(room, &abi::CopyFileRangeOut { bytes_copied: copied }),
+                    Ok(size) => put(room, &abi::WriteOut { size, padding: 0 }),
+                    Err(_) => Err(Errno::OVERFLOW),
+                }
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+fn put_entry(room: &mut [u8], entry: &Entry) -> Result<usize, Errno> {
+    put(room, &reply::entry_out(entry))
+}
+
+fn opened(opened: Opened) -> abi::OpenOut {
+    let flags = match opened.past_cache {
+        true => OpenReply::DIRECT_IO,
+        false => OpenReply::KEEP_CACHE | OpenReply::PARALLEL_DIRECT_WRITES,
+    };
+    open_out(opened.handle, flags)
+}
+
+fn open_out(handle: HandleId, flags: OpenReply) -> abi::OpenOut {
+    abi::OpenOut { fh: handle.0, open_flags: flags.bits(), backing_id: 0 }
+}
+
+fn put_opened(room: &mut [u8], entry: &Entry, how: Opened) -> Result<usize, Errno> {
+    let front = put(room, &reply::entry_out(entry))?;
+    Ok(front + put(&mut room[front..], &opened(how))?)
+}
+
+/// An extended attribute's value for a caller that has `size` bytes for it, 0 to ask for its length.
+fn value(room: &mut [u8], size: usize, value: &[u8]) -> Result<usize, Errno> {
+    match value.len() {
+        len if len > abi::XATTR_MAX => Err(Errno::TOOBIG),
+        len if size == 0 => put(room, &abi::GetxattrOut { size: len as u32, padding: 0 }),
+        len if len > size => Err(Errno::RANGE),
+        _ => put_bytes(room, value),
+    }
+}
+
+/// What a panic said.
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "no text",
+    }
+}

@@ -1,0 +1,392 @@
+//! Mounting and unmounting, as root by system calls, as anybody by `fusermount3`.
+//!
+//! ```text
+//!   open /dev/fuse ──► mount(2) fd=N,rootmode=…          allowed to mount
+//!        │ EPERM, EACCES
+//!        └──► fusermount3 ──SCM_RIGHTS──► fd              not allowed
+//! ```
+
+use crate::transport::dev;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::{CString, OsStr};
+use std::fmt;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The helper of libfuse that mounts for users who may not.
+const FUSERMOUNT: &str = "fusermount3";
+/// What stands behind the dot of the mount's type.
+const SUBTYPE: &str = "extant";
+
+/// Which way requests come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// io_uring where kernel and process are allowed to, else `/dev/fuse`.
+    #[default]
+    Best,
+    /// `/dev/fuse`.
+    Dev,
+}
+
+/// How to mount. `Default`: read and write, for the user who mounts, the kernel checks permissions.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Set-ID bits of programs mean nothing.
+    pub no_suid: bool,
+    /// Device files cannot be opened.
+    pub no_dev: bool,
+    /// Programs cannot be run.
+    pub no_exec: bool,
+    /// Times of access are not kept.
+    pub no_atime: bool,
+    /// Every user may look, not only the one who mounts. Without privilege, only where `/etc/fuse.conf` says so.
+    pub allow_other: bool,
+    /// The kernel checks permission bits. Without it whoever may look may do anything.
+    pub default_permissions: bool,
+    /// Mount as a disk's filesystem: the source is a block device, opened by nobody exclusively, of this block size. The
+    /// kernel then tells of `sync`, and unmounting waits until the filesystem is done. Needs privilege.
+    pub block_device: Option<u32>,
+    /// Which way requests come.
+    pub transport: Transport,
+    /// Most threads that serve requests, at least 1.
+    pub threads: usize,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            read_only: false,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            no_atime: false,
+            allow_other: false,
+            default_permissions: true,
+            block_device: None,
+            transport: Transport::Best,
+            threads: 64,
+        }
+    }
+}
+
+/// Why there is no mount, or still one.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The place to mount on cannot be used.
+    Place {
+        /// It.
+        dir: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// `/dev/fuse` cannot be opened.
+    Device(Errno),
+    /// The kernel refused to mount.
+    Refused {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// `fusermount3` could not be run.
+    NoHelper(io::Error),
+    /// `fusermount3` failed.
+    Helper {
+        /// What it said.
+        said: String,
+    },
+    /// The kernel's protocol is too old.
+    TooOld {
+        /// Its version.
+        major: u32,
+        /// Its version.
+        minor: u32,
+    },
+    /// The connection broke before the mount answered.
+    Broken(Errno),
+    /// No thread could be started.
+    Thread(io::Error),
+    /// The root cannot be shown.
+    Root(Errno),
+    /// Files are open on the mount, or something is mounted on it.
+    Busy(PathBuf),
+    /// It is not mounted, or something else is mounted there.
+    NotMounted(PathBuf),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Place { dir, errno } => {
+                write!(
+                    f,
+                    "cannot mount on {}: {errno}; give a directory that exists",
+                    dir.display()
+                )
+            }
+            Self::Device(Errno::NOENT) => {
+                f.write_str("there is no /dev/fuse; load the kernel's fuse module (modprobe fuse)")
+            }
+            Self::Device(errno) => {
+                write!(f, "cannot open /dev/fuse: {errno}; run as root, or allow it to this user")
+            }
+            Self::Refused { dir, errno } => {
+                write!(f, "the kernel refused to mount on {}: {errno}", dir.display())
+            }
+            Self::NoHelper(error) => write!(
+                f,
+                "{FUSERMOUNT} cannot be run: {error}; run as root, or install the package fuse3"
+            ),
+            Self::Helper { said } => write!(f, "{FUSERMOUNT} failed: {said}"),
+            Self::TooOld { major, minor } => {
+                write!(f, "the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is needed")
+            }
+            Self::Broken(errno) => write!(f, "the kernel broke off the new mount: {errno}"),
+            Self::Thread(error) => write!(f, "no thread to serve the mount: {error}"),
+            Self::Root(errno) => write!(f, "the root of the mount cannot be shown: {errno}"),
+            Self::Busy(dir) => {
+                write!(f, "{} is busy; close what is open there, or unmount lazily", dir.display())
+            }
+            Self::NotMounted(dir) => write!(f, "{} is not mounted by this process", dir.display()),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// Takes away what is mounted on `dir`, whoever serves it; `lazily`: at once for new callers, in fact once nothing
+/// is open there.
+///
+/// Errors: `Busy` while something is open there; `NotMounted`.
+pub fn unmount(dir: &Path, lazily: bool) -> Result<(), MountError> {
+    Mounted { dir: dir.to_path_buf(), id: None }.unmount(lazily)
+}
+
+/// A mount that was made, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounted {
+    dir: PathBuf,
+    /// The kernel's number of the mount, so that no other one is taken away.
+    id: Option<u64>,
+}
+
+/// Mounts on `dir` and returns the connection.
+pub(crate) fn mount(
+    source: &OsStr,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<(OwnedFd, Mounted), MountError> {
+    let place = |errno| MountError::Place { dir: dir.to_path_buf(), errno };
+    let errno_of = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::INVAL);
+    let dir = std::fs::canonicalize(dir).map_err(|e| place(errno_of(e)))?;
+    let stat = rustix::fs::stat(&dir).map_err(place)?;
+    let fd = match mount_directly(source, &dir, stat.st_mode, options) {
+        Ok(fd) => fd,
+        Err(MountError::Device(Errno::ACCESS | Errno::PERM))
+        | Err(MountError::Refused { errno: Errno::PERM | Errno::ACCESS, .. })
+            if options.block_device.is_none() =>
+        {
+            mount_by_helper(source, &dir, options)?
+        }
+        Err(error) => return Err(error),
+    };
+    let id = mount_id(&dir).ok();
+    Ok((fd, Mounted { dir, id }))
+}
+
+fn mount_directly(
+    source: &OsStr,
+    dir: &Path,
+    root_mode: u32,
+    options: &MountOptions,
+) -> Result<OwnedFd, MountError> {
+    let fd = dev::open().map_err(MountError::Device)?;
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mut text = format!(
+        "fd={},rootmode={:o},user_id={},group_id={}",
+        fd.as_raw_fd(),
+        root_mode & 0o170_000,
+        uid.as_raw(),
+        gid.as_raw(),
+    );
+    for option in words(options) {
+        text.push(',');
+        text.push_str(option);
+    }
+    let kind = match options.block_device {
+        Some(block_bytes) => {
+            text.push_str(&format!(",blksize={block_bytes}"));
+            format!("fuseblk.{SUBTYPE}")
+        }
+        None => format!("fuse.{SUBTYPE}"),
+    };
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, options.no_suid);
+    flags.set(MountFlags::NODEV, options.no_dev);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
+    flags.set(MountFlags::NOATIME, options.no_atime);
+    let text = CString::new(text).expect("numbers and words");
+    rustix::mount::mount(source, dir, kind.as_str(), flags, Some(&*text))
+        .map_err(|errno| MountError::Refused { dir: dir.to_path_buf(), errno })?;
+    Ok(fd)
+}
+
+/// Options that kernel and `fusermount3` call by the same name.
+fn words(options: &MountOptions) -> impl Iterator<Item = &'static str> {
+    let all = [
+        (options.allow_other, "allow_other"),
+        (options.default_permissions, "default_permissions"),
+    ];
+    all.into_iter().filter_map(|(set, word)| set.then_some(word))
+}
+
+fn mount_by_helper(
+    source: &OsStr,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<OwnedFd, MountError> {
+    let mut text = CommaText::default();
+    for option in words(options) {
+        text.word(option);
+    }
+    for (set, word) in [
+        (options.read_only, "ro"),
+        (options.no_suid, "nosuid"),
+        (options.no_dev, "nodev"),
+        (options.no_exec, "noexec"),
+        (options.no_atime, "noatime"),
+    ] {
+        if set {
+            text.word(word);
+        }
+    }
+    text.value("subtype", SUBTYPE);
+    text.value("fsname", &source.to_string_lossy());
+    let (ours, theirs) = UnixStream::pair().map_err(MountError::NoHelper)?;
+    // It looks for the socket at the number that the variable names: standard input is one that it inherits.
+    let mut child = Command::new(FUSERMOUNT)
+        .arg("-o")
+        .arg(text.0)
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(MountError::NoHelper)?;
+    let received = receive_fd(&ours);
+    let mut said = String::new();
+    if let Some(stderr) = &mut child.stderr {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let status = child.wait().map_err(MountError::NoHelper)?;
+    match received {
+        Some(fd) if status.success() => Ok(fd),
+        _ => {
+            let said = said.trim();
+            let said = if said.is_empty() { status.to_string() } else { said.to_owned() };
+            Err(MountError::Helper { said })
+        }
+    }
+}
+
+/// Mount options as text, commas and backslashes in values guarded.
+#[derive(Default)]
+struct CommaText(String);
+
+impl CommaText {
+    fn word(&mut self, word: &str) {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        self.0.push_str(word);
+    }
+
+    fn value(&mut self, name: &str, value: &str) {
+        self.word(name);
+        self.0.push('=');
+        for c in value.chars() {
+            if matches!(c, ',' | '\\') {
+                self.0.push('\\');
+            }
+            self.0.push(c);
+        }
+    }
+}
+
+/// Receives one open file that came with a byte; `None` when the other end closed.
+fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    });
+    received.ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// The kernel's number of what is mounted on `dir`; asks no filesystem.
+fn mount_id(dir: &Path) -> Result<u64, Errno> {
+    const MNT_ID: u32 = 0x1000;
+    let mask = StatxFlags::from_bits_retain(MNT_ID);
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let seen = rustix::fs::statx(CWD, dir, flags, mask)?;
+    if seen.stx_mask & MNT_ID == 0 { Err(Errno::NOSYS) } else { Ok(seen.stx_mnt_id) }
+}
+
+impl Mounted {
+    /// Where.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes the mount away; `lazily`: at once for new callers, in fact once nothing is open there.
+    pub(crate) fn unmount(&self, lazily: bool) -> Result<(), MountError> {
+        if let (Some(id), Ok(there)) = (self.id, mount_id(&self.dir))
+            && id != there
+        {
+            return Err(MountError::NotMounted(self.dir.clone()));
+        }
+        let mut flags = UnmountFlags::NOFOLLOW;
+        flags.set(UnmountFlags::DETACH, lazily);
+        match rustix::mount::unmount(&self.dir, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err(MountError::Busy(self.dir.clone())),
+            Err(Errno::INVAL | Errno::NOENT) => Err(MountError::NotMounted(self.dir.clone())),
+            Err(Errno::PERM) => self.unmount_by_helper(lazily),
+            Err(errno) => Err(MountError::Refused { dir: self.dir.clone(), errno }),
+        }
+    }
+
+    fn unmount_by_helper(&self, lazily: bool) -> Result<(), MountError> {
+        let mut command = Command::new(FUSERMOUNT);
+        command.args(["-u", "-q"]).args(lazily.then_some("-z")).arg("--").arg(&self.dir);
+        let out = command.stdin(Stdio::null()).output().map_err(MountError::NoHelper)?;
+        match out.status.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+                match said.contains("busy") {
+                    true => Err(MountError::Busy(self.dir.clone())),
+                    false => Err(MountError::Helper { said }),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Names of directories: found by name, listed in the order they came.
+
+use crate::null::Null;
+use crate::null::node::{Body, Node, now};
+use crate::operations::{Answer, Entry, Listing, NodeId};
+use hashbrown::HashMap;
+use parking_lot::RwLockWriteGuard;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Where the first name stands, behind "." (1) and ".." (2).
+const FIRST: u64 = 3;
+const NOREPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+/// The names of one directory.
+pub(super) struct Names {
+    pub(super) parent: u64,
+    by_name: HashMap<Arc<[u8]>, (u64, u64)>,
+    /// By place, which no later name gets again: a listing goes on where it was.
+    by_place: BTreeMap<u64, (Arc<[u8]>, u64)>,
+    next: u64,
+}
+
+impl Names {
+    /// None yet.
+    pub(super) fn new(parent: u64) -> Names {
+        Names { parent, by_name: HashMap::new(), by_place: BTreeMap::new(), next: FIRST }
+    }
+
+    /// The node of a name.
+    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).map(|&(_, number)| number)
+    }
+
+    /// Adds a name that is not there.
+    pub(super) fn insert(&mut self, name: &[u8], number: u64) {
+        let name: Arc<[u8]> = name.into();
+        self.by_name.insert(Arc::clone(&name), (self.next, number));
+        self.by_place.insert(self.next, (name, number));
+        self.next += 1;
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some((place, _)) = self.by_name.remove(name) {
+            self.by_place.remove(&place);
+        }
+    }
+
+    fn set(&mut self, name: &[u8], number: u64) {
+        if let Some((place, old)) = self.by_name.get_mut(name) {
+            *old = number;
+            if let Some((_, old)) = self.by_place.get_mut(place) {
+                *old = number;
+            }
+        }
+    }
+}
+
+impl Null {
+    /// The node of `name` in `names`.
+    fn named(&self, names: &Names, name: &OsStr) -> Answer<Arc<Node>> {
+        self.table.get(NodeId(names.get(name.as_bytes()).ok_or(Errno::NOENT)?))
+    }
+
+    pub(super) fn unlink_name(&self, dir: NodeId, name: &OsStr) -> Answer<()> {
+        let dir = self.table.get(dir)?;
+        let mut names = dir.names()?.write();
+        let node = self.named(&names, name)?;
+        if matches!(node.body, Body::Dir(_)) {
+            return Err(Errno::ISDIR);
+        }
+        names.remove(name.as_bytes());
+        dir.meta.lock().changed();
+        drop(names);
+        self.unlinked(&node, 1);
+        Ok(())
+    }
+
+    pub(super) fn remove_dir_name(&self, dir: NodeId, name: &OsStr) -> Answer<()> {
+        let dir = self.table.get(dir)?;
+        let mut names = dir.names()?.write();
+        let node = self.named(&names, name)?;
+        // The kernel holds both directories: nothing is made in the one that goes.
+        if !node.names()?.read().by_name.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        names.remove(name.as_bytes());
+        let mut meta = dir.meta.lock();
+        meta.changed();
+        meta.nlink -= 1;
+        drop(meta);
+        drop(names);
+        self.unlinked(&node, 2);
+        Ok(())
+    }
+
+    pub(super) fn link_name(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
+        let (node, dir) = (self.table.get(node)?, self.table.get(dir)?);
+        if matches!(node.body, Body::Dir(_)) {
+            return Err(Errno::PERM);
+        }
+        let mut names = dir.names()?.write();
+        if names.get(name.as_bytes()).is_some() {
+            return Err(Errno::EXIST);
+        }
+        names.insert(name.as_bytes(), node.number);
+        let mut meta = node.meta.lock();
+        meta.nlink += 1;
+        meta.ctime = now();
+        drop(meta);
+        dir.meta.lock().changed();
+        Ok(self.entry_of(&node))
+    }
+
+    /// Renames; the kernel saw to it that no directory comes to lie below itself.
+    pub(super) fn rename_name(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        flags: u32,
+    ) -> Answer<()> {
+        if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
+            return Err(Errno::INVAL);
+        }
+        let (dir, new_dir) = (self.table.get(from.0)?, self.table.get(to.0)?);
+        let (first, second) = match dir.number <= new_dir.number {
+            true => (&dir, &new_dir),
+            false => (&new_dir, &dir),
+        };
+        let mut first = first.names()?.write();
+        let second =
+            if dir.number == new_dir.number { None } else { Some(second.names()?.write()) };
+        let mut pair = match second {
+            None => Pair::One(first),
+            Some(mut second) => {
+                if dir.number > new_dir.number {
+                    std::mem::swap(&mut first, &mut second);
+                }
+                Pair::Two(first, second)
+            }
+        };
+        let node = self.named(pair.old(), from.1)?;
+        let target = self.named(pair.target(), to.1).ok();
+        let is_dir = |node: &Node| matches!(node.body, Body::Dir(_));
+        let moved_dirs = |node: &Node, by: i64, dir: &Node| {
+            if is_dir(node) {
+                let mut meta = dir.meta.lock();
+                meta.nlink = meta.nlink.saturating_add_signed(by as i32);
+            }
+        };
+        if let Some(target) = &target {
+            if flags & NOREPLACE != 0 {
+                return Err(Errno::EXIST);
+            }
+            if target.number == node.number {
+                return Ok(());
+            }
+        }
+        match target {
+            Some(target) if flags & EXCHANGE != 0 => {
+                pair.old().set(from.1.as_bytes(), target.number);
+                pair.target().set(to.1.as_bytes(), node.number);
+                moved_dirs(&target, -1, &new_dir);
+                moved_dirs(&target, 1, &dir);
+                self.has_parent(&target, &dir, &new_dir);
+                target.meta.lock().ctime = now();
+            }
+            None if flags & EXCHANGE != 0 => return Err(Errno::NOENT),
+            Some(target) => {
+                match (is_dir(&node), is_dir(&target)) {
+                    (true, false) => return Err(Errno::NOTDIR),
+                    (false, true) => return Err(Errno::ISDIR),
+                    _ => {}
+                }
+                if target.names().is_ok_and(|names| !names.read().by_name.is_empty()) {
+                    return Err(Errno::NOTEMPTY);
+                }
+                pair.target().set(to.1.as_bytes(), node.number);
+                pair.old().remove(from.1.as_bytes());
+                moved_dirs(&target, -1, &new_dir);
+                self.unlinked(&target, if is_dir(&target) { 2 } else { 1 });
+            }
+            None => {
+                pair.old().remove(from.1.as_bytes());
+                pair.target().insert(to.1.as_bytes(), node.number);
+            }
+        }
+        moved_dirs(&node, -1, &dir);
+        moved_dirs(&node, 1, &new_dir);
+        drop(pair);
+        self.has_parent(&node, &new_dir, &dir);
+        node.meta.lock().ctime = now();
+        dir.meta.lock().changed();
+        new_dir.meta.lock().changed();
+        Ok(())
+    }
+
+    /// A directory that came from another one has a new parent. The caller holds neither, or both and not it.
+    fn has_parent(&self, node: &Node, parent: &Node, before: &Node) {
+        if parent.number != before.number
+            && let Ok(names) = node.names()
+        {
+            names.write().parent = parent.number;
+        }
+    }
+
+    pub(super) fn list(&self, node: NodeId, offset: u64, into: &mut dyn Listing) -> Answer<()> {
+        let dir = self.table.get(node)?;
+        let names = dir.names()?.read();
+        for (place, name, number) in [(1, ".", dir.number), (2, "..", names.parent)] {
+            if place > offset {
+                if !into.fits(name.len()) {
+                    return Ok(());
+                }
+                into.add_name(OsStr::new(name), number, 4, place);
+            }
+        }
+        for (&place, (name, number)) in names.by_place.range(offset.max(FIRST - 1) + 1..) {
+            if !into.fits(name.len()) {
+                return Ok(());
+            }
+            let Ok(node) = self.table.get(NodeId(*number)) else { continue };
+            let name = OsStr::from_bytes(name);
+            if into.wants_entries() {
+                let entry = self.entry_of(&node);
+                into.add_entry(name, &entry, place);
+            } else {
+                let kind = node.meta.lock().mode >> 12;
+                into.add_name(name, *number, kind, place);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names of the directories of a rename, which may be one.
+enum Pair<'a> {
+    One(RwLockWriteGuard<'a, Names>),
+    Two(RwLockWriteGuard<'a, Names>, RwLockWriteGuard<'a, Names>),
+}
+
+impl Pair<'_> {
+    fn old(&mut self) -> &mut Names {
+        match self {
+            Pair::One(names) | Pair::Two(names, _) => names,
+        }
+    }
+
+    fn target(&mut self) -> &mut Names {
+        match self {
+            Pair::One(names) | Pair::Two(_, names) => names,
+        }
+    }
+}

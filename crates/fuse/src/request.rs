@@ -1,0 +1,528 @@
+//! Bytes from the kernel become a request, or an errno.
+//!
+//! ```text
+//!   transport ──► Message { head, fixed, payload } ──► Request { by, node, ask: Ask }
+//!                  /dev/fuse: one run of bytes          each length checked, names free of NUL
+//!                  io_uring:  three places              and '/', sizes within what was agreed
+//! ```
+//!
+//! Nothing here allocates, and no bytes make it panic.
+
+use crate::abi::{self, Fattr, IoctlFlags, Opcode, WriteRequest};
+use crate::operations::{Caller, HandleId, NewNode, NodeId, SetAttr, SetTime, Timestamp};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use zerocopy::FromBytes;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
+
+/// What INIT settled that the reading of requests needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest READ and WRITE, bytes.
+    pub max_transfer: u32,
+    /// Largest reply without its header, bytes: listings, values and answers of `ioctl` stay below.
+    pub max_reply: u32,
+    /// SETXATTR has its long struct.
+    pub setxattr_ext: bool,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The header.
+    pub head: abi::InHeader,
+    /// The operation's struct; at least so long where the kernel told the truth.
+    pub fixed: &'a [u8],
+    /// What follows it.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Takes one run of bytes apart. `None`: not even a header.
+    pub fn whole(bytes: &'a [u8], limits: &Limits) -> Option<Message<'a>> {
+        let (head, body) = abi::InHeader::read_from_prefix(bytes).ok()?;
+        let (fixed, payload) = body.split_at(fixed_bytes(head.opcode, limits).min(body.len()));
+        Some(Message { head, fixed, payload })
+    }
+
+    /// A ring's request: the struct stands at the front of `place`, however long that is.
+    pub fn parts(
+        head: abi::InHeader,
+        place: &'a [u8],
+        payload: &'a [u8],
+        limits: &Limits,
+    ) -> Message<'a> {
+        let fixed = &place[..fixed_bytes(head.opcode, limits).min(place.len())];
+        Message { head, fixed, payload }
+    }
+}
+
+/// Bytes of the struct behind the header.
+fn fixed_bytes(opcode: u32, limits: &Limits) -> usize {
+    match Opcode::of(opcode) {
+        Some(Opcode::Setxattr) if !limits.setxattr_ext => 8,
+        Some(opcode) => opcode.struct_bytes(),
+        None => 0,
+    }
+}
+
+/// A request that may be acted upon.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The file it is about; the directory where a name is.
+    pub node: NodeId,
+    /// Who asks.
+    pub by: Caller,
+    /// What.
+    pub ask: Ask<'a>,
+}
+
+/// What is asked. Handles are as the kernel sent them: whether they mean something is for who gave them.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Ask<'a> {
+    Lookup {
+        name: &'a OsStr,
+    },
+    Forget {
+        count: u64,
+    },
+    BatchForget {
+        all: &'a [u8],
+    },
+    Getattr {
+        handle: Option<HandleId>,
+    },
+    Statx {
+        handle: Option<HandleId>,
+    },
+    Setattr {
+        handle: Option<HandleId>,
+        wish: SetAttr,
+    },
+    Readlink,
+    Symlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    Mknod {
+        name: &'a OsStr,
+        new: NewNode,
+    },
+    Mkdir {
+        name: &'a OsStr,
+        new: NewNode,
+    },
+    Unlink {
+        name: &'a OsStr,
+    },
+    Rmdir {
+        name: &'a OsStr,
+    },
+    Rename {
+        name: &'a OsStr,
+        new_dir: NodeId,
+        new_name: &'a OsStr,
+        flags: u32,
+    },
+    Link {
+        node: NodeId,
+        name: &'a OsStr,
+    },
+    Open {
+        flags: u32,
+    },
+    Opendir,
+    Read {
+        handle: HandleId,
+        offset: u64,
+        size: usize,
+    },
+    Readdir {
+        handle: HandleId,
+        offset: u64,
+        size: usize,
+        plus: bool,
+    },
+    Write {
+        handle: HandleId,
+        offset: u64,
+        bytes: &'a [u8],
+        how: WriteRequest,
+        open_flags: u32,
+    },
+    Statfs,
+    Release {
+        handle: HandleId,
+    },
+    Releasedir {
+        handle: HandleId,
+    },
+    Fsync {
+        /// The opening.
+        handle: HandleId,
+        data_only: bool,
+    },
+    Fsyncdir {
+        data_only: bool,
+    },
+    Syncfs,
+    Setxattr {
+        name: &'a OsStr,
+        value: &'a [u8],
+        flags: u32,
+        kill_sgid: bool,
+    },
+    Getxattr {
+        name: &'a OsStr,
+        size: usize,
+    },
+    Listxattr {
+        size: usize,
+    },
+    Removexattr {
+        name: &'a OsStr,
+    },
+    Create {
+        name: &'a OsStr,
+        new: NewNode,
+        flags: u32,
+    },
+    Tmpfile {
+        new: NewNode,
+        flags: u32,
+    },
+    Bmap {
+        block: u64,
+        block_bytes: u32,
+    },
+    Ioctl {
+        command: u32,
+        input: &'a [u8],
+        room: usize,
+    },
+    Fallocate {
+        offset: u64,
+        len: u64,
+        mode: u32,
+    },
+    Lseek {
+        offset: u64,
+        whence: u32,
+    },
+    CopyFileRange {
+        from: u64,
+        to: (NodeId, u64),
+        len: u64,
+        wide: bool,
+    },
+    Destroy,
+    /// Answered ENOSYS, which the kernel takes as an answer for good.
+    Never,
+}
+
+/// The struct at the front of `bytes`; EINVAL when they are too few.
+fn fixed<T: FromBytes>(bytes: &[u8]) -> Result<T, Errno> {
+    T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Errno::INVAL)
+}
+
+/// Takes a run that ends with NUL off the front.
+fn text<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
+    let end = payload.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
+    let text = &payload[..end];
+    *payload = &payload[end + 1..];
+    Ok(text)
+}
+
+/// Takes one component of a path.
+fn name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
+    match text(payload)? {
+        b"" => Err(Errno::INVAL),
+        name if name.len() > abi::NAME_MAX => Err(Errno::NAMETOOLONG),
+        name if name.contains(&b'/') => Err(Errno::INVAL),
+        name => Ok(OsStr::from_bytes(name)),
+    }
+}
+
+/// As [`name`], one that can be made or removed.
+fn entry_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
+    match name(payload)? {
+        name if name == "." || name == ".." => Err(Errno::INVAL),
+        name => Ok(name),
+    }
+}
+
+/// Takes the name of an extended attribute: any bytes but NUL.
+fn xattr_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
+    match text(payload)? {
+        b"" => Err(Errno::INVAL),
+        name if name.len() > abi::NAME_MAX => Err(Errno::RANGE),
+        name => Ok(OsStr::from_bytes(name)),
+    }
+}
+
+/// `offset` and the end of `len` bytes from there are sizes that a file can have.
+fn range(offset: u64, len: u64) -> Result<(), Errno> {
+    match offset.checked_add(len) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn handle_if(valid: bool, fh: u64) -> Option<HandleId> {
+    valid.then_some(HandleId(fh))
+}
+
+impl<'a> Request<'a> {
+    /// Checks `message`. The errno is the answer to it; where the operation has no answer it is dropped.
+    pub fn read(message: &Message<'a>, limits: &Limits) -> Result<Request<'a>, Errno> {
+        let head = &message.head;
+        let by = Caller { uid: head.uid, gid: head.gid, pid: head.pid };
+        let opcode = Opcode::of(head.opcode).ok_or(Errno::NOSYS)?;
+        let ask = ask(opcode, message.fixed, message.payload, limits)?;
+        Ok(Request { node: NodeId(head.nodeid), by, ask })
+    }
+}
+
+fn ask<'a>(
+    opcode: Opcode,
+    front: &[u8],
+    mut rest: &'a [u8],
+    limits: &Limits,
+) -> Result<Ask<'a>, Errno> {
+    let rest = &mut rest;
+    Ok(match opcode {
+        Opcode::Lookup => Ask::Lookup { name: name(rest)? },
+        Opcode::Forget => Ask::Forget { count: fixed::<abi::ForgetIn>(front)?.nlookup },
+        Opcode::BatchForget => {
+            let count = fixed::<abi::BatchForgetIn>(front)?.count as usize;
+            let bytes = count.checked_mul(size_of::<abi::ForgetOne>()).ok_or(Errno::INVAL)?;
+            Ask::BatchForget { all: rest.get(..bytes).ok_or(Errno::INVAL)? }
+        }
+        Opcode::Getattr => {
+            let ask: abi::GetattrIn = fixed(front)?;
+            Ask::Getattr { handle: handle_if(ask.getattr_flags & abi::GETATTR_FH != 0, ask.fh) }
+        }
+        Opcode::Statx => {
+            let ask: abi::StatxIn = fixed(front)?;
+            Ask::Statx { handle: handle_if(ask.getattr_flags & abi::GETATTR_FH != 0, ask.fh) }
+        }
+        Opcode::Setattr => set_attributes(&fixed(front)?)?,
+        Opcode::Readlink => Ask::Readlink,
+        Opcode::Symlink => {
+            let name = entry_name(rest)?;
+            match text(rest)? {
+                b"" => return Err(Errno::NOENT),
+                target if target.len() >= abi::PAGE => return Err(Errno::NAMETOOLONG),
+                target => Ask::Symlink { name, target: OsStr::from_bytes(target) },
+            }
+        }
+        Opcode::Mknod => {
+            let ask: abi::MknodIn = fixed(front)?;
+            let mode = if ask.mode & S_IFMT == 0 { ask.mode | S_IFREG } else { ask.mode };
+            let new = NewNode { mode, umask: ask.umask & 0o777, rdev: ask.rdev };
+            Ask::Mknod { name: entry_name(rest)?, new }
+        }
+        Opcode::Mkdir => {
+            let ask: abi::MkdirIn = fixed(front)?;
+            let mode = ask.mode & !S_IFMT | S_IFDIR;
+            let new = NewNode { mode, umask: ask.umask & 0o777, rdev: 0 };
+            Ask::Mkdir { name: entry_name(rest)?, new }
+        }
+        Opcode::Unlink => Ask::Unlink { name: entry_name(rest)? },
+        Opcode::Rmdir => Ask::Rmdir { name: entry_name(rest)? },
+        Opcode::Rename => {
+            let ask: abi::RenameIn = fixed(front)?;
+            let (name, new_name) = (entry_name(rest)?, entry_name(rest)?);
+            Ask::Rename { name, new_dir: NodeId(ask.newdir), new_name, flags: 0 }
+        }
+        Opcode::Rename2 => {
+            let ask: abi::Rename2In = fixed(front)?;
+            let (name, new_name) = (entry_name(rest)?, entry_name(rest)?);
+            Ask::Rename { name, new_dir: NodeId(ask.newdir), new_name, flags: ask.flags }
+        }
+        Opcode::Link => {
+            let node = NodeId(fixed::<abi::LinkIn>(front)?.oldnodeid);
+            Ask::Link { node, name: entry_name(rest)? }
+        }
+        Opcode::Open => Ask::Open { flags: fixed::<abi::OpenIn>(front)?.flags },
+        Opcode::Opendir => {
+            fixed::<abi::OpenIn>(front)?;
+            Ask::Opendir
+        }
+        Opcode::Read => {
+            let (handle, offset, size) = span(front, limits.max_transfer.min(limits.max_reply))?;
+            range(offset, size as u64)?;
+            Ask::Read { handle, offset, size }
+        }
+        Opcode::Readdir | Opcode::Readdirplus => {
+            let (handle, offset, size) = span(front, limits.max_reply)?;
+            Ask::Readdir { handle, offset, size, plus: opcode == Opcode::Readdirplus }
+        }
+        Opcode::Write => {
+            let ask: abi::WriteIn = fixed(front)?;
+            range(ask.offset, ask.size.into())?;
+            if ask.size > limits.max_transfer {
+                return Err(Errno::INVAL);
+            }
+            Ask::Write {
+                handle: HandleId(ask.fh),
+                offset: ask.offset,
+                bytes: rest.get(..ask.size as usize).ok_or(Errno::INVAL)?,
+                how: WriteRequest::from_bits_retain(ask.write_flags),
+                open_flags: ask.flags,
+            }
+        }
+        Opcode::Statfs => Ask::Statfs,
+        Opcode::Release => Ask::Release { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) },
+        Opcode::Releasedir => {
+            Ask::Releasedir { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) }
+        }
+        Opcode::Fsync => Ask::Fsync {
+            handle: HandleId(fixed::<abi::FsyncIn>(front)?.fh),
+            data_only: data_only(front)?,
+        },
+        Opcode::Fsyncdir => Ask::Fsyncdir { data_only: data_only(front)? },
+        Opcode::Syncfs => Ask::Syncfs,
+        Opcode::Setxattr => {
+            let (size, flags) = match front.len() {
+                8.. => fixed::<[u32; 2]>(front).map(|[size, flags]| (size as usize, flags))?,
+                _ => return Err(Errno::INVAL),
+            };
+            let long = fixed::<abi::SetxattrIn>(front).map_or(0, |ask| ask.setxattr_flags);
+            let name = xattr_name(rest)?;
+            if size > abi::XATTR_MAX {
+                return Err(Errno::TOOBIG);
+            }
+            let value = rest.get(..size).ok_or(Errno::INVAL)?;
+            let kill_sgid = long & abi::SETXATTR_ACL_KILL_SGID != 0;
+            Ask::Setxattr { name, value, flags, kill_sgid }
+        }
+        Opcode::Getxattr => {
+            let ask: abi::GetxattrIn = fixed(front)?;
+            Ask::Getxattr { name: xattr_name(rest)?, size: ask.size as usize }
+        }
+        Opcode::Listxattr => {
+            Ask::Listxattr { size: fixed::<abi::GetxattrIn>(front)?.size as usize }
+        }
+        Opcode::Removexattr => Ask::Removexattr { name: xattr_name(rest)? },
+        Opcode::Create => {
+            let (new, flags) = create(front)?;
+            Ask::Create { name: entry_name(rest)?, new, flags }
+        }
+        // The name that comes along is "/", and means nothing.
+        Opcode::Tmpfile => {
+            let (new, flags) = create(front)?;
+            Ask::Tmpfile { new, flags }
+        }
+        Opcode::Bmap => {
+            let ask: abi::BmapIn = fixed(front)?;
+            if !ask.blocksize.is_power_of_two() {
+                return Err(Errno::INVAL);
+            }
+            Ask::Bmap { block: ask.block, block_bytes: ask.blocksize }
+        }
+        Opcode::Ioctl => {
+            let ask: abi::IoctlIn = fixed(front)?;
+            if ask.flags & IoctlFlags::UNRESTRICTED.bits() != 0 {
+                return Err(Errno::NOTTY);
+            }
+            let room = ask.out_size as usize;
+            if room + size_of::<abi::IoctlOut>() > limits.max_reply as usize {
+                return Err(Errno::INVAL);
+            }
+            let input = rest.get(..ask.in_size as usize).ok_or(Errno::INVAL)?;
+            Ask::Ioctl { command: ask.cmd, input, room }
+        }
+        Opcode::Fallocate => {
+            let ask: abi::FallocateIn = fixed(front)?;
+            range(ask.offset, ask.length)?;
+            Ask::Fallocate { offset: ask.offset, len: ask.length, mode: ask.mode }
+        }
+        Opcode::Lseek => {
+            let ask: abi::LseekIn = fixed(front)?;
+            Ask::Lseek { offset: ask.offset, whence: ask.whence }
+        }
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
+            let ask: abi::CopyFileRangeIn = fixed(front)?;
+            let wide = opcode == Opcode::CopyFileRange64;
+            // The narrow reply has 32 bits for the number of bytes.
+            let len = if wide { ask.len } else { ask.len.min(u64::from(u32::MAX) & !0xfff) };
+            range(ask.off_in, len)?;
+            range(ask.off_out, len)?;
+            let to = (NodeId(ask.nodeid_out), ask.off_out);
+            Ask::CopyFileRange { from: ask.off_in, to, len, wide }
+        }
+        Opcode::Destroy => Ask::Destroy,
+        // INIT is answered before there is a dispatcher; a second one is no request.
+        Opcode::Init => return Err(Errno::PROTO),
+        Opcode::Flush
+        | Opcode::Getlk
+        | Opcode::Setlk
+        | Opcode::Setlkw
+        | Opcode::Access
+        | Opcode::Interrupt
+        | Opcode::Poll
+        | Opcode::NotifyReply
+        | Opcode::Setupmapping
+        | Opcode::Removemapping => Ask::Never,
+    })
+}
+
+/// Handle, offset and size of READ and the listings; EINVAL above `max`.
+fn span(front: &[u8], max: u32) -> Result<(HandleId, u64, usize), Errno> {
+    let ask: abi::ReadIn = fixed(front)?;
+    if ask.size > max {
+        return Err(Errno::INVAL);
+    }
+    Ok((HandleId(ask.fh), ask.offset, ask.size as usize))
+}
+
+fn data_only(front: &[u8]) -> Result<bool, Errno> {
+    Ok(fixed::<abi::FsyncIn>(front)?.fsync_flags & abi::FSYNC_FDATASYNC != 0)
+}
+
+fn create(front: &[u8]) -> Result<(NewNode, u32), Errno> {
+    let ask: abi::CreateIn = fixed(front)?;
+    let mode = ask.mode & !S_IFMT | S_IFREG;
+    Ok((NewNode { mode, umask: ask.umask & 0o777, rdev: 0 }, ask.flags))
+}
+
+fn timestamp(sec: u64, nsec: u32) -> Result<Timestamp, Errno> {
+    match nsec {
+        0..1_000_000_000 => Ok(Timestamp { sec: sec.cast_signed(), nsec }),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn set_attributes(ask: &abi::SetattrIn) -> Result<Ask<'static>, Errno> {
+    let valid = Fattr::from_bits_retain(ask.valid);
+    let time = |set: Fattr, now: Fattr, sec, nsec| -> Result<Option<SetTime>, Errno> {
+        match (valid.contains(now), valid.contains(set)) {
+            (true, _) => Ok(Some(SetTime::Now)),
+            (false, true) => Ok(Some(SetTime::To(timestamp(sec, nsec)?))),
+            (false, false) => Ok(None),
+        }
+    };
+    if valid.contains(Fattr::SIZE) {
+        range(ask.size, 0)?;
+    }
+    let wish = SetAttr {
+        mode: valid.contains(Fattr::MODE).then_some(ask.mode & 0o7777),
+        uid: valid.contains(Fattr::UID).then_some(ask.uid),
+        gid: valid.contains(Fattr::GID).then_some(ask.gid),
+        size: valid.contains(Fattr::SIZE).then_some(ask.size),
+        atime: time(Fattr::ATIME, Fattr::ATIME_NOW, ask.atime, ask.atimensec)?,
+        mtime: time(Fattr::MTIME, Fattr::MTIME_NOW, ask.mtime, ask.mtimensec)?,
+        ctime: match valid.contains(Fattr::CTIME) {
+            true => Some(timestamp(ask.ctime, ask.ctimensec)?),
+            false => None,
+        },
+        kill_suid_sgid: valid.contains(Fattr::KILL_SUIDGID),
+    };
+    Ok(Ask::Setattr { handle: handle_if(valid.contains(Fattr::FH), ask.fh), wish })
+}

@@ -1,0 +1,192 @@
+//! A mount that is served.
+//!
+//! ```text
+//!   mount ──► INIT ──► threads serve ──► unmounted: reads give ENODEV ──► threads end ──► destroy
+//!                          │                                                   │
+//!                       Session ──drop: unmounts──►                        wait returns
+//! ```
+
+use crate::abi::{self, InitFlags};
+use crate::dispatch::{Dispatch, Log};
+use crate::mount::{self, MountError, MountOptions, Mounted, Transport};
+use crate::negotiate::{self, Agreed, Refusal};
+use crate::operations::{Operations, Settings};
+use crate::statistics::Requests;
+use crate::transport::dev::{self, Dev};
+use crate::transport::{Crew, uring};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Threads that serve from the start.
+const FIRST_THREADS: usize = 2;
+
+/// A filesystem that is mounted and served by threads of this process. Dropping it unmounts.
+pub struct Session {
+    mounted: Mounted,
+    crews: Vec<Arc<Crew>>,
+    dispatch: Arc<Dispatch>,
+    /// The kernel ended it, and all threads are gone.
+    over: bool,
+}
+
+/// Ends a mount from anywhere; as many as wanted.
+#[derive(Clone, Debug)]
+pub struct Unmounter(Mounted);
+
+impl Unmounter {
+    /// Unmounts. `Busy` while something is open there; see [`Unmounter::detach`].
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.0.unmount(false)
+    }
+
+    /// Takes the mount out of the tree at once. It ends when the last file open there is closed.
+    pub fn detach(&self) -> Result<(), MountError> {
+        self.0.unmount(true)
+    }
+}
+
+impl Session {
+    /// Mounts `operations` on `dir` and returns when the mount answers. `source` is what `mount` shows as the device:
+    /// with [`MountOptions::block_device`] the device itself.
+    pub fn mount(
+        operations: Arc<impl Operations + 'static>,
+        source: impl AsRef<OsStr>,
+        dir: impl AsRef<Path>,
+        options: &MountOptions,
+    ) -> Result<Session, MountError> {
+        Session::mount_logged(
+            operations,
+            source,
+            dir,
+            options,
+            Arc::new(|text| eprintln!("{text}")),
+        )
+    }
+
+    /// As [`Session::mount`]; `log` is told, by any thread, what went wrong in the server, instead of standard error.
+    pub fn mount_logged(
+        operations: Arc<impl Operations + 'static>,
+        source: impl AsRef<OsStr>,
+        dir: impl AsRef<Path>,
+        options: &MountOptions,
+        log: Log,
+    ) -> Result<Session, MountError> {
+        let settings = operations.settings();
+        let (fd, mounted) = mount::mount(source.as_ref(), dir.as_ref(), options)?;
+        let served = serve(Arc::new(fd), operations, &settings, options, log);
+        let session = match served {
+            Ok((dispatch, crews)) => Session { mounted, crews, dispatch, over: false },
+            Err(error) => {
+                let _ = mounted.unmount(true);
+                return Err(error);
+            }
+        };
+        // From here on dropping the session unmounts.
+        rustix::fs::stat(session.mounted.dir()).map_err(MountError::Root)?;
+        Ok(session)
+    }
+
+    /// A handle that unmounts.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter(self.mounted.clone())
+    }
+
+    /// Unmounts and waits until all threads ended. `Busy` leaves everything as it was.
+    pub fn unmount(mut self) -> Result<(), (Session, MountError)> {
+        match self.mounted.unmount(false) {
+            Ok(()) => {
+                self.finish();
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Waits until the kernel is done, by unmounting or abort, and all threads ended.
+    pub fn wait(mut self) {
+        self.finish();
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> &Requests {
+        self.dispatch.requests()
+    }
+
+    /// What was agreed on with the kernel.
+    pub fn agreed(&self) -> &Agreed {
+        self.dispatch.agreed()
+    }
+
+    fn finish(&mut self) {
+        self.crews.iter().for_each(|crew| crew.wait());
+        self.dispatch.destroy();
+        self.over = true;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        match self.mounted.unmount(false) {
+            Ok(()) => self.finish(),
+            // Files are open: it ends when they are closed, or with the process.
+            Err(MountError::Busy(_)) => drop(self.mounted.unmount(true)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Answers INIT and starts the threads.
+fn serve(
+    connection: Arc<OwnedFd>,
+    operations: Arc<dyn Operations>,
+    settings: &Settings,
+    options: &MountOptions,
+    log: Log,
+) -> Result<(Arc<Dispatch>, Vec<Arc<Crew>>), MountError> {
+    let (unique, mut agreed, offered) = negotiate(&connection, settings)?;
+    let rings = match options.transport {
+        Transport::Best if offered.contains(InitFlags::OVER_IO_URING) => {
+            uring::prepare(&agreed, &connection, options.threads)
+        }
+        _ => None,
+    };
+    // Only what is served may be asked for: the kernel would wait for the rings with every request.
+    agreed.flags.set(InitFlags::OVER_IO_URING, rings.is_some());
+    dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
+    let dispatch = Arc::new(Dispatch::new(operations, agreed, Arc::clone(&log)));
+    let mut crews = rings.map_or_else(Vec::new, |rings| rings.go(&dispatch, &connection, &log));
+    let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, log });
+    let crew = Crew::new("extant-fuse", options.threads);
+    for _ in 0..FIRST_THREADS {
+        dev::start(&dev, &crew).map_err(MountError::Thread)?;
+    }
+    crews.push(crew);
+    Ok((dispatch, crews))
+}
+
+/// Reads INIT until the versions meet: the request to answer, what is agreed on without io_uring, what the kernel can.
+fn negotiate(
+    connection: &OwnedFd,
+    settings: &Settings,
+) -> Result<(u64, Agreed, InitFlags), MountError> {
+    loop {
+        let init = dev::read_init(connection).map_err(MountError::Broken)?;
+        let (head, offer) = init.ok_or(MountError::Broken(Errno::NODEV))?;
+        match Agreed::settle(&offer, settings) {
+            Ok(agreed) => return Ok((head.unique, agreed, negotiate::offered(&offer))),
+            Err(Refusal::SayMajor) => {
+                let reply = abi::InitOut { major: abi::MAJOR, ..Default::default() };
+                dev::answer_init(connection, head.unique, &reply).map_err(MountError::Broken)?;
+            }
+            Err(Refusal::TooOld { major, minor }) => {
+                return Err(MountError::TooOld { major, minor });
+            }
+        }
+    }
+}

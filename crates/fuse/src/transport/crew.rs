@@ -1,0 +1,151 @@
+//! Threads on demand: as many as there are requests at once, and a few more that wait.
+//!
+//! ```text
+//!   start ──► waiting ──request──► busy ──reply──► waiting …
+//!                 │ the last that waited: one more starts, up to the limit
+//!                 └── too many wait: this one ends
+//! ```
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How many may wait before one ends.
+const IDLE: usize = 8;
+
+/// The threads of a transport. Only threads of it, or who made it, start more: it is over when none is left.
+pub(crate) struct Crew {
+    name: &'static str,
+    limit: usize,
+    /// How many may wait before one ends.
+    idle: usize,
+    alive: AtomicUsize,
+    /// Of those alive, the ones that wait for a request.
+    waiting: AtomicUsize,
+    joins: Mutex<Vec<JoinHandle<()>>>,
+    ended: Condvar,
+}
+
+/// A thread's place in its crew; given back when dropped, whatever ends the thread.
+pub(crate) struct Place {
+    crew: Arc<Crew>,
+    waits: Cell<bool>,
+}
+
+impl Crew {
+    /// A crew without threads, and at most `limit` of them, called `name`.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Arc<Crew> {
+        Crew::with(name, limit, IDLE)
+    }
+
+    /// The same, whose threads never end for want of work.
+    pub(crate) fn unending(name: &'static str, limit: usize) -> Arc<Crew> {
+        Crew::with(name, limit, usize::MAX)
+    }
+
+    fn with(name: &'static str, limit: usize, idle: usize) -> Arc<Crew> {
+        Arc::new(Crew {
+            name,
+            limit: limit.max(1),
+            idle,
+            alive: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            joins: Mutex::new(Vec::new()),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Starts a thread that runs `work` with its place; it counts as waiting. Nothing happens when the crew is full.
+    pub(crate) fn start(
+        self: &Arc<Crew>,
+        work: impl FnOnce(Place) + Send + 'static,
+    ) -> io::Result<()> {
+        let room = |n| (n < self.limit).then_some(n + 1);
+        if self.alive.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+            return Ok(());
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let place = Place { crew: Arc::clone(self), waits: Cell::new(true) };
+        // A closure that never runs is dropped, and its place with it.
+        let join = thread::Builder::new().name(self.name.into()).spawn(move || work(place))?;
+        let mut joins = self.joins.lock();
+        joins.retain(|join| !join.is_finished());
+        joins.push(join);
+        Ok(())
+    }
+
+    /// Waits until no thread is left.
+    pub(crate) fn wait(&self) {
+        let mut joins = self.joins.lock();
+        while self.alive.load(Ordering::Acquire) > 0 {
+            self.ended.wait(&mut joins);
+        }
+        let joins = std::mem::take(&mut *joins);
+        for join in joins {
+            // What the filesystem does is caught in dispatch; a panic elsewhere has been printed.
+            let _ = join.join();
+        }
+    }
+}
+
+impl Place {
+    /// A request came: true when nobody is left waiting, and another thread ought to start.
+    pub(crate) fn busy(&self) -> bool {
+        self.waits.set(false);
+        let crew = &self.crew;
+        crew.waiting.fetch_sub(1, Ordering::AcqRel) == 1
+            && crew.alive.load(Ordering::Acquire) < crew.limit
+    }
+
+    /// The reply is sent: false when enough others wait, and this thread shall end.
+    pub(crate) fn idle(&self) -> bool {
+        self.waits.set(true);
+        self.crew.waiting.fetch_add(1, Ordering::AcqRel) < self.crew.idle
+    }
+
+    /// The crew.
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        &self.crew
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.waits.get() {
+            self.crew.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        if self.crew.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Under the lock, so that who found threads alive is waiting by now.
+            let _joins = self.crew.joins.lock();
+            self.crew.ended.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_start_up_to_the_limit_and_are_waited_for() {
+        let crew = Crew::new("test", 3);
+        let (send, receive) = std::sync::mpsc::channel();
+        for _ in 0..5 {
+            let send = send.clone();
+            crew.start(move |place| {
+                send.send(place.busy()).unwrap();
+                place.idle();
+            })
+            .unwrap();
+        }
+        drop(send);
+        crew.wait();
+        assert!((3..=5).contains(&receive.iter().count()));
+        assert_eq!(crew.alive.load(Ordering::Acquire), 0);
+        assert_eq!(crew.waiting.load(Ordering::Acquire), 0);
+    }
+}

@@ -1,0 +1,21 @@
+//! How requests come and replies go.
+//!
+//! ```text
+//!   dev    threads read requests from /dev/fuse and write replies: two system calls a request
+//!   uring  threads with a ring each commit a reply and fetch the next request: one system call;
+//!          what the kernel does not send there still comes by dev
+//! ```
+
+pub(crate) mod buffer;
+pub(crate) mod crew;
+pub(crate) mod dev;
+pub(crate) mod uring;
+
+pub(crate) use crew::Crew;
+
+use rustix::io::Errno;
+
+/// The connection is over: unmounted or aborted.
+pub(crate) fn is_end(errno: Errno) -> bool {
+    matches!(errno, Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN | Errno::BADF)
+}

@@ -1,0 +1,122 @@
+//! What `stat` shows of a file, and what of it may be changed.
+
+use super::{KEPT, Volume, errno};
+use crate::operations::{Answer, Attributes, NodeId, SetAttr, SetTime};
+use extant::{DeviceNumber, Metadata, Node, SetAttributes, Timestamp};
+use rustix::io::Errno;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Set-user-ID.
+const SUID: u16 = 0o4000;
+/// Set-group-ID.
+const SGID: u16 = 0o2000;
+const GROUP_EXEC: u16 = 0o010;
+
+/// A device number as the kernel packs it into 32 bits.
+fn packed(device: DeviceNumber) -> u32 {
+    let DeviceNumber { major, minor } = device;
+    minor & 0xFF | (major & 0xFFF) << 8 | (minor & !0xFF) << 12
+}
+
+/// The device number in 32 bits from the kernel.
+pub(super) fn unpacked(rdev: u32) -> DeviceNumber {
+    DeviceNumber { major: rdev >> 8 & 0xFFF, minor: rdev & 0xFF | rdev >> 12 & 0xFFF00 }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
+impl Volume {
+    /// What is shown of a file.
+    pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
+        Attributes {
+            ino: u64::from(metadata.ino().get()),
+            size: metadata.len(),
+            blocks: metadata.sectors(),
+            atime: metadata.accessed(),
+            mtime: metadata.modified(),
+            ctime: metadata.changed(),
+            btime: metadata.created(),
+            mode: metadata.mode(),
+            nlink: metadata.links(),
+            uid: self.options.users.shown(metadata.uid()),
+            gid: self.options.groups.shown(metadata.gid()),
+            rdev: metadata.device().map_or(0, packed),
+            blksize: self.fs.superblock().block_size.bytes() as u32,
+        }
+    }
+
+    pub(super) fn change_attributes(
+        &self,
+        node: NodeId,
+        wish: &SetAttr,
+    ) -> Answer<(Attributes, Duration)> {
+        let node = self.node(node)?;
+        let time = |time: SetTime| match time {
+            SetTime::Now => now(),
+            SetTime::To(time) => time,
+        };
+        let mut mode = wish.mode.map(|mode| (mode & 0o7777) as u16);
+        if wish.kill_suid_sgid && mode.is_none() {
+            mode = without_set_ids(&node);
+        }
+        let changes = SetAttributes {
+            mode,
+            uid: wish.uid.map(|uid| self.options.users.stored(uid)),
+            gid: wish.gid.map(|gid| self.options.groups.stored(gid)),
+            size: wish.size,
+            atime: wish.atime.map(time),
+            mtime: wish.mtime.map(time),
+            ctime: wish.ctime,
+            ..SetAttributes::default()
+        };
+        node.set_attributes(&changes).map_err(errno)?;
+        self.made(())?;
+        Ok((self.attributes(&node.metadata()), KEPT))
+    }
+
+    /// Takes set-user-ID and set-group-ID away before content changes.
+    pub(super) fn drop_set_ids(&self, node: &Node) -> Answer<()> {
+        match without_set_ids(node) {
+            Some(mode) => {
+                let mode = Some(mode);
+                node.set_attributes(&SetAttributes { mode, ..Default::default() }).map_err(errno)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn link_target(&self, node: NodeId) -> Answer<Vec<u8>> {
+        let target = self.node(node)?.read_link().map_err(errno)?;
+        match target.as_os_str().is_empty() {
+            true => Err(Errno::NOENT),
+            false => Ok(target.into_os_string().into_encoded_bytes()),
+        }
+    }
+}
+
+/// The permission bits without those that lend an owner, if the file has such.
+fn without_set_ids(node: &Node) -> Option<u16> {
+    let metadata = node.metadata();
+    let mode = metadata.permissions();
+    let mut gone = SUID;
+    if mode & GROUP_EXEC != 0 {
+        gone |= SGID;
+    }
+    (metadata.is_file() && mode & gone != 0).then_some(mode & !gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_pack_as_linux_packs_them() {
+        for (major, minor, rdev) in [(1, 3, 0x103), (8, 0, 0x800), (300, 70_000, 0x1111_2C70)] {
+            assert_eq!(packed(DeviceNumber { major, minor }), rdev);
+            assert_eq!(unpacked(rdev), DeviceNumber { major, minor });
+        }
+    }
+}

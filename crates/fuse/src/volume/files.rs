@@ -1,0 +1,166 @@
+//! Regular files: opened, read, written, given space.
+
+use super::{Volume, errno};
+use crate::operations::{Answer, Entry, HandleId, NodeId, Opened, WriteFlags};
+use extant::{FallocateMode, File, InodeFlags, Node};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+/// Bytes that a copy between files moves at a time.
+const COPY_STEP: usize = 1 << 20;
+/// `O_ACCMODE`, and what of it does not write.
+const ACCESS: u32 = 3;
+const READ_ONLY: u32 = 0;
+/// `O_APPEND`, `O_TRUNC`.
+const APPEND: u32 = 0o2000;
+const TRUNCATE: u32 = 0o1000;
+/// `SEEK_DATA`, `SEEK_HOLE`.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Volume {
+    /// Opens the file; devices and the like are opened by the kernel itself.
+    pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
+        let mut past_cache = false;
+        if flags & ACCESS != READ_ONLY || flags & TRUNCATE != 0 {
+            if self.fs.is_read_only() {
+                return Err(Errno::ROFS);
+            }
+            let fixed = node.metadata().flags();
+            if fixed.contains(InodeFlags::IMMUTABLE) {
+                return Err(Errno::PERM);
+            }
+            if fixed.contains(InodeFlags::APPEND) {
+                if flags & APPEND == 0 || flags & TRUNCATE != 0 {
+                    return Err(Errno::PERM);
+                }
+                // The kernel writes whole pages from its cache, older bytes with them.
+                past_cache = true;
+            }
+        }
+        let file = node.open().map_err(errno)?;
+        let handle = self.files.put(file)?;
+        Ok(Opened { handle, past_cache })
+    }
+
+    /// The new file of `entry`, opened; where that fails, the kernel was told of nothing.
+    pub(super) fn opened_with(&self, entry: Entry, flags: u32) -> Answer<(Entry, Opened)> {
+        let opened = self.node(entry.node).and_then(|node| self.open_file(&node, flags));
+        match opened {
+            Ok(opened) => Ok((entry, opened)),
+            Err(error) => {
+                self.nodes.forget(entry.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the opened file, or the node where the kernel has no opening at hand.
+    pub(super) fn with_file<T>(
+        &self,
+        node: NodeId,
+        handle: Option<HandleId>,
+        ask: impl FnOnce(&File) -> extant::Result<T>,
+    ) -> Answer<T> {
+        match handle {
+            Some(handle) => ask(&*self.files.get(handle)?),
+            None => ask(&self.node(node)?.open().map_err(errno)?),
+        }
+        .map_err(errno)
+    }
+
+    pub(super) fn write_bytes(
+        &self,
+        node: NodeId,
+        handle: Option<HandleId>,
+        offset: u64,
+        bytes: &[u8],
+        flags: WriteFlags,
+    ) -> Answer<usize> {
+        if flags.kill_suid_sgid {
+            self.drop_set_ids(&self.node(node)?)?;
+        }
+        let appends = flags.open_flags & APPEND != 0 && !flags.from_cache;
+        let sync = self.options.sync;
+        self.with_file(node, handle, |file| {
+            let written = match appends && offset == file.metadata().len() {
+                true => file.append(bytes)?,
+                false => file.write_at(offset, bytes)?,
+            };
+            if sync {
+                file.sync_all()?;
+            }
+            Ok(written)
+        })
+    }
+
+    pub(super) fn give_space(&self, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let flags = FallocateFlags::from_bits_retain(mode);
+        let keep = FallocateFlags::KEEP_SIZE;
+        let mode = match flags {
+            flags if flags.is_empty() => FallocateMode::Allocate,
+            flags if flags == keep => FallocateMode::KeepSize,
+            flags if flags == FallocateFlags::PUNCH_HOLE | keep => FallocateMode::PunchHole,
+            FallocateFlags::ZERO_RANGE => FallocateMode::ZeroRange,
+            flags if flags == FallocateFlags::ZERO_RANGE | keep => FallocateMode::ZeroRangeKeepSize,
+            FallocateFlags::COLLAPSE_RANGE => FallocateMode::Collapse,
+            FallocateFlags::INSERT_RANGE => FallocateMode::Insert,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.with_file(node, None, |file| file.allocate(mode, offset, len))?;
+        self.made(())
+    }
+
+    pub(super) fn next_data_or_hole(&self, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
+        let found = self.with_file(node, None, |file| match whence {
+            SEEK_DATA => file.seek_data(offset),
+            SEEK_HOLE => file.seek_hole(offset),
+            _ => Err(extant::Error::Invalid("neither SEEK_DATA nor SEEK_HOLE")),
+        })?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    pub(super) fn copy_bytes(
+        &self,
+        (from, mut at): (NodeId, u64),
+        (to, mut to_at): (NodeId, u64),
+        len: u64,
+    ) -> Answer<u64> {
+        let open = |id| self.node(id)?.open().map_err(errno);
+        let (source, target) = (open(from)?, open(to)?);
+        // One answer is one step: the kernel asks again, and a signal is heard in between.
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX).min(16 * COPY_STEP);
+        let mut buffer = vec![0; left.min(COPY_STEP)];
+        let mut copied = 0;
+        while left > 0 {
+            let step = left.min(COPY_STEP);
+            let part = &mut buffer[..step];
+            let done = source.read_at(at, part).and_then(|read| match read {
+                0 => Ok(0),
+                read => target.write_at(to_at, &part[..read]),
+            });
+            match done {
+                Ok(0) => break,
+                Ok(n) => {
+                    (at, to_at, copied) = (at + n as u64, to_at + n as u64, copied + n as u64);
+                    left -= n;
+                }
+                Err(error) if copied == 0 => return Err(errno(error)),
+                Err(_) => break,
+            }
+        }
+        self.made(copied)
+    }
+
+    pub(super) fn block_of(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
+        let volume_block = u64::from(self.fs.space().block_bytes);
+        let unit = u64::from(block_bytes);
+        if unit == 0 || volume_block % unit != 0 && unit % volume_block != 0 {
+            return Err(Errno::INVAL);
+        }
+        let offset = block.checked_mul(unit).ok_or(Errno::FBIG)?;
+        let extent = self.with_file(node, None, |file| file.extent_at(offset))?;
+        let place = extent.map(|extent| extent.block.0 * volume_block + (offset - extent.offset));
+        Ok(place.map_or(0, |bytes| bytes / unit))
+    }
+}

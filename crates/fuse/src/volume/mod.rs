@@ -1,0 +1,378 @@
+//! The engine behind the mount: what the kernel asks, answered by a volume.
+//!
+//! ```text
+//!   NodeId 1 = the root, else the inode's number
+//!   nodes     what the kernel knows ──► Node, held until it forgets: an open file may lose its names
+//!   handles   openings of files and directories
+//!
+//!   answer    names.rs  files.rs  attributes.rs  listing.rs  xattrs.rs  controls.rs
+//! ```
+//!
+//! The volume is ours alone while it is mounted, so the kernel may keep what it was told for as long as
+//! it likes: every change passes through it. Only names in directories that fold case are asked for
+//! each time, since one file answers to many of them.
+
+mod attributes;
+mod controls;
+mod files;
+mod handles;
+mod ids;
+mod listing;
+mod names;
+mod nodes;
+mod xattrs;
+
+pub use ids::{IdMap, IdRange};
+
+use crate::operations::{
+    Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
+    Operations, SetAttr, Settings, Statistics, WriteFlags,
+};
+use extant::{Error, File, Filesystem, Node};
+use handles::HandleTable;
+use listing::OpenDir;
+use nodes::Nodes;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::time::Duration;
+
+/// How long the kernel may keep what it was told: nobody else changes the volume.
+const KEPT: Duration = Duration::from_secs(365 * 86_400);
+/// Largest read and write, bytes; what a kernel takes unless told otherwise (`fs.fuse.max_pages_limit`).
+const TRANSFER: u32 = 1 << 20;
+
+/// How a volume is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeOptions {
+    /// Whose files of the volume are whose here.
+    pub users: IdMap,
+    /// The same for groups.
+    pub groups: IdMap,
+    /// Every change is durable before it is answered.
+    pub sync: bool,
+    /// Writes come as programs make them, not collected by the kernel.
+    pub write_through: bool,
+    /// The kernel checks permissions, access lists included; else whoever may reach the mount may do anything.
+    pub check_permissions: bool,
+}
+
+/// A volume that answers the kernel.
+pub struct Volume {
+    fs: Filesystem,
+    options: VolumeOptions,
+    nodes: Nodes,
+    files: HandleTable<File>,
+    dirs: HandleTable<OpenDir>,
+}
+
+impl Volume {
+    /// Shows `fs` under a mount.
+    ///
+    /// Errors: `Corrupt`, `Device` when the root directory cannot be read.
+    pub fn new(fs: Filesystem, options: VolumeOptions) -> extant::Result<Volume> {
+        let root = fs.root()?;
+        if !root.metadata().is_dir() {
+            return Err(Error::NotADirectory);
+        }
+        Ok(Volume {
+            nodes: Nodes::new(root),
+            files: HandleTable::new(),
+            dirs: HandleTable::new(),
+            fs,
+            options,
+        })
+    }
+
+    /// The volume itself.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.fs
+    }
+
+    /// Holds nothing of the volume any more: openings, and what the kernel knew. For when it is done.
+    pub fn let_go(&self) {
+        self.files.clear();
+        self.dirs.clear();
+        self.nodes.clear();
+    }
+
+    fn node(&self, id: NodeId) -> Answer<Node> {
+        self.nodes.get(id).ok_or(Errno::STALE)
+    }
+
+    /// A change was made: durable now, where the mount promises that.
+    fn made<T>(&self, done: T) -> Answer<T> {
+        if self.options.sync {
+            self.fs.sync().map_err(errno)?;
+        }
+        Ok(done)
+    }
+}
+
+/// The errno that says the same.
+fn errno(error: Error) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+impl Operations for Volume {
+    fn settings(&self) -> Settings {
+        let second = self.fs.superblock().inode_size <= 128;
+        Settings {
+            writeback_cache: !self.options.write_through
+                && !self.options.sync
+                && !self.fs.is_read_only(),
+            posix_acl: self.options.check_permissions,
+            handles: Handles::All,
+            time_granularity_ns: if second { 1_000_000_000 } else { 1 },
+            max_transfer: TRANSFER,
+        }
+    }
+
+    fn lookup(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<Entry> {
+        self.look_up(dir, name)
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.nodes.forget(node, count);
+    }
+
+    fn get_attributes(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        _: Option<HandleId>,
+    ) -> Answer<(Attributes, Duration)> {
+        Ok((self.attributes(&self.node(node)?.metadata()), KEPT))
+    }
+
+    fn set_attributes(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        _: Option<HandleId>,
+        wish: &SetAttr,
+    ) -> Answer<(Attributes, Duration)> {
+        self.change_attributes(node, wish)
+    }
+
+    fn read_link(&self, _: &Caller, node: NodeId) -> Answer<Vec<u8>> {
+        self.link_target(node)
+    }
+
+    fn make_node(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
+        self.make_file(by, dir, name, new)
+    }
+
+    fn make_dir(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
+        self.make_directory(by, dir, name, new)
+    }
+
+    fn symlink(&self, by: &Caller, dir: NodeId, name: &OsStr, target: &OsStr) -> Answer<Entry> {
+        self.make_symlink(by, dir, name, target)
+    }
+
+    fn create(
+        &self,
+        by: &Caller,
+        dir: NodeId,
+        name: &OsStr,
+        new: &NewNode,
+        flags: u32,
+    ) -> Answer<(Entry, Opened)> {
+        let entry = self.make_file(by, dir, name, new)?;
+        self.opened_with(entry, flags)
+    }
+
+    fn make_unnamed(
+        &self,
+        by: &Caller,
+        dir: NodeId,
+        new: &NewNode,
+        flags: u32,
+    ) -> Answer<(Entry, Opened)> {
+        let entry = self.make_nameless(by, dir, new)?;
+        self.opened_with(entry, flags)
+    }
+
+    fn unlink(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
+        self.node(dir)?.unlink(name).map_err(errno)?;
+        self.made(())
+    }
+
+    fn remove_dir(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
+        self.node(dir)?.rmdir(name).map_err(errno)?;
+        self.made(())
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        dir: NodeId,
+        name: &OsStr,
+        new_dir: NodeId,
+        new_name: &OsStr,
+        flags: u32,
+    ) -> Answer<()> {
+        self.change_name((dir, name), (new_dir, new_name), flags)
+    }
+
+    fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
+        let node = self.node(node)?;
+        self.node(dir)?.link(name, &node).map_err(errno)?;
+        self.made(())?;
+        Ok(self.entry(node, KEPT))
+    }
+
+    fn open(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<Opened> {
+        self.open_file(&self.node(node)?, flags)
+    }
+
+    fn release(&self, _: NodeId, handle: HandleId) {
+        drop(self.files.take(handle));
+    }
+
+    fn read(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        handle: Option<HandleId>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Answer<usize> {
+        self.with_file(node, handle, |file| file.read_at(offset, out))
+    }
+
+    fn write(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        handle: Option<HandleId>,
+        offset: u64,
+        bytes: &[u8],
+        flags: WriteFlags,
+    ) -> Answer<usize> {
+        self.write_bytes(node, handle, offset, bytes, flags)
+    }
+
+    fn sync_file(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        handle: Option<HandleId>,
+        data_only: bool,
+    ) -> Answer<()> {
+        self.with_file(node, handle, |file| match data_only {
+            true => file.sync_data(),
+            false => file.sync_all(),
+        })
+    }
+
+    fn sync_dir(&self, _: &Caller, node: NodeId, data_only: bool) -> Answer<()> {
+        let node = self.node(node)?;
+        match data_only {
+            true => node.sync_data(),
+            false => node.sync_all(),
+        }
+        .map_err(errno)
+    }
+
+    fn sync_all(&self) -> Answer<()> {
+        self.fs.sync().map_err(errno)
+    }
+
+    fn allocate(&self, _: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        self.give_space(node, offset, len, mode)
+    }
+
+    fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
+        self.next_data_or_hole(node, offset, whence)
+    }
+
+    fn copy_range(
+        &self,
+        _: &Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        len: u64,
+    ) -> Answer<u64> {
+        self.copy_bytes(from, to, len)
+    }
+
+    fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
+        self.block_of(node, block, block_bytes)
+    }
+
+    fn control(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out: &mut [u8],
+    ) -> Answer<usize> {
+        self.answer_control(node, command, input, out)
+    }
+
+    fn open_dir(&self, _: &Caller, node: NodeId) -> Answer<HandleId> {
+        let dir = OpenDir::new(self.node(node)?);
+        self.dirs.put(dir)
+    }
+
+    fn release_dir(&self, _: NodeId, handle: HandleId) {
+        drop(self.dirs.take(handle));
+    }
+
+    fn read_dir(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        handle: Option<HandleId>,
+        offset: u64,
+        into: &mut dyn Listing,
+    ) -> Answer<()> {
+        self.list(node, handle, offset, into)
+    }
+
+    fn get_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<Vec<u8>> {
+        self.xattr(node, name)
+    }
+
+    fn list_xattrs(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
+        self.xattr_names(by, node)
+    }
+
+    fn set_xattr(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+        flags: u32,
+        kill_sgid: bool,
+    ) -> Answer<()> {
+        self.change_xattr(node, name, value, flags, kill_sgid)
+    }
+
+    fn remove_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<()> {
+        self.node(node)?.remove_xattr(name).map_err(errno)?;
+        self.made(())
+    }
+
+    fn statistics(&self) -> Answer<Statistics> {
+        let space = self.fs.space();
+        Ok(Statistics {
+            block_bytes: space.block_bytes,
+            blocks: space.blocks,
+            free: space.free,
+            available: space.available,
+            inodes: space.inodes.into(),
+            free_inodes: space.free_inodes.into(),
+            name_max: 255,
+        })
+    }
+
+    fn destroy(&self) {
+        self.let_go();
+        // Who mounted it learns of errors when it closes the volume.
+        let _ = self.fs.clone().close();
+    }
+}

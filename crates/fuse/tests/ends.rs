@@ -1,0 +1,249 @@
+//! How mounts end: asked to, by others, with files open, without their server, and with a filesystem that panics.
+
+#[path = "mounted/rig.rs"]
+mod rig;
+
+use extant_fuse::null::Null;
+use extant_fuse::{
+    Answer, Attributes, Caller, Entry, HandleId, MountError, MountOptions, NodeId, Operations,
+    Session, SetAttr, Settings, Statistics, Transport,
+};
+use extant_testkit::loop_mount::LoopDevice;
+use extant_testkit::require;
+use extant_testkit::scratch::{Scratch, make_sparse};
+use rig::Rig;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const BOTH: [Transport; 2] = [Transport::Dev, Transport::Best];
+
+/// Unmounts as a program outside would, which other tests' programs may hold up between fork and exec.
+fn unmount_outside(dir: &Path) {
+    for _ in 0..100 {
+        match unmount(dir, UnmountFlags::empty()) {
+            Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(50)),
+            done => return done.unwrap(),
+        }
+    }
+    panic!("{} stays busy", dir.display());
+}
+
+fn mounted(dir: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == dir.to_str())
+}
+
+/// A root and nothing else; what is looked up panics. Counts its ends.
+#[derive(Default)]
+struct Bare {
+    syncs: AtomicUsize,
+    ends: AtomicUsize,
+}
+
+impl Operations for Bare {
+    fn settings(&self) -> Settings {
+        Null::default().settings()
+    }
+
+    fn lookup(&self, _: &Caller, _: NodeId, name: &OsStr) -> Answer<Entry> {
+        panic!("{name:?} was looked up");
+    }
+
+    fn forget(&self, _: NodeId, _: u64) {}
+
+    fn get_attributes(
+        &self,
+        _: &Caller,
+        _: NodeId,
+        _: Option<HandleId>,
+    ) -> Answer<(Attributes, Duration)> {
+        let root = Attributes { ino: 1, mode: 0o040_755, nlink: 2, ..Default::default() };
+        Ok((root, Duration::ZERO))
+    }
+
+    fn set_attributes(
+        &self,
+        _: &Caller,
+        _: NodeId,
+        _: Option<HandleId>,
+        _: &SetAttr,
+    ) -> Answer<(Attributes, Duration)> {
+        Err(Errno::ROFS)
+    }
+
+    fn sync_all(&self) -> Answer<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn statistics(&self) -> Answer<Statistics> {
+        Ok(Statistics::default())
+    }
+
+    fn destroy(&self) {
+        std::thread::sleep(Duration::from_millis(300));
+        self.ends.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn unmounting_from_outside_ends_the_wait() {
+    require!(Fuse);
+    for transport in BOTH {
+        let options = MountOptions { transport, ..Default::default() };
+        let Some(mut rig) = Rig::with(Bare::default(), options) else { continue };
+        let session = rig.take_session();
+        let waiting = std::thread::spawn(move || session.wait());
+        unmount_outside(rig.root());
+        waiting.join().unwrap();
+        assert_eq!(rig.operations.ends.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn an_unmounter_ends_it_and_takes_no_other_mount_away() {
+    require!(Fuse);
+    let mut first = Rig::new(Transport::Dev).unwrap();
+    let unmounter = first.session().unmounter();
+    let options = MountOptions { transport: Transport::Dev, ..Default::default() };
+    // On top of the first: it must not go in its stead.
+    let second =
+        Session::mount(Arc::new(Null::default()), "other", first.root(), &options).unwrap();
+    assert!(matches!(unmounter.unmount(), Err(MountError::NotMounted(_))));
+    drop(second);
+    let session = first.take_session();
+    let again = unmounter.clone();
+    let waiting = std::thread::spawn(move || session.wait());
+    again.unmount().unwrap();
+    waiting.join().unwrap();
+    assert!(matches!(unmounter.unmount(), Err(MountError::NotMounted(_))));
+}
+
+#[test]
+fn a_busy_mount_stays_until_it_is_free() {
+    require!(Fuse);
+    for transport in BOTH {
+        let Some(mut rig) = Rig::new(transport) else { continue };
+        fs::write(rig.path("a"), "still").unwrap();
+        let mut open = fs::File::open(rig.path("a")).unwrap();
+        let session = rig.take_session();
+        let Err((session, MountError::Busy(_))) = session.unmount() else { panic!("not busy") };
+        session.unmounter().detach().unwrap();
+        assert!(!mounted(rig.root()));
+        let mut text = String::new();
+        open.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "still");
+        let waiting = std::thread::spawn(move || session.wait());
+        drop(open);
+        waiting.join().unwrap();
+    }
+}
+
+#[test]
+fn dropping_a_session_unmounts() {
+    require!(Fuse);
+    let mut rig = Rig::new(Transport::Dev).unwrap();
+    assert!(mounted(rig.root()));
+    drop(rig.take_session());
+    assert!(!mounted(rig.root()));
+}
+
+#[test]
+fn a_panic_of_the_filesystem_is_an_io_error_and_told() {
+    require!(Fuse);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let dir = tempfile::TempDir::new().unwrap();
+    let log = {
+        let told = Arc::clone(&told);
+        Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()))
+    };
+    let bare = Arc::new(Bare::default());
+    let options = MountOptions { transport: Transport::Dev, ..Default::default() };
+    let session = Session::mount_logged(bare, "bare", dir.path(), &options, log).unwrap();
+    for name in ["one", "two"] {
+        assert_eq!(rustix::fs::stat(dir.path().join(name)).err(), Some(Errno::IO));
+    }
+    drop(session);
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("Lookup of node 1 panicked: \"one\" was looked up"), "{told:?}");
+}
+
+#[test]
+fn a_disk_mount_tells_of_sync_and_waits_for_the_end() {
+    require!(Fuse, Loop);
+    let scratch = Scratch::new();
+    let image = scratch.file("disk");
+    make_sparse(&image, 1 << 20).unwrap();
+    let device = LoopDevice::attach(&image).unwrap();
+    let dir = tempfile::TempDir::new().unwrap();
+    let bare = Arc::new(Bare::default());
+    let options =
+        MountOptions { block_device: Some(4096), transport: Transport::Dev, ..Default::default() };
+    let session = Session::mount(Arc::clone(&bare), device.path(), dir.path(), &options).unwrap();
+    let root = fs::File::open(dir.path()).unwrap();
+    rustix::fs::syncfs(&root).unwrap();
+    assert!(bare.syncs.load(Ordering::SeqCst) > 0);
+    drop(root);
+    unmount_outside(dir.path());
+    // Not after some wait: the unmounting itself took until then.
+    assert_eq!(bare.ends.load(Ordering::SeqCst), 1);
+    session.wait();
+    assert_eq!(bare.ends.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn places_that_are_none_are_refused() {
+    require!(Fuse);
+    let options = MountOptions::default();
+    let error = Session::mount(Arc::new(Null::default()), "null", "/no/such/place", &options);
+    let error = error.err().unwrap();
+    assert!(matches!(error, MountError::Place { errno: Errno::NOENT, .. }));
+    assert!(error.to_string().contains("/no/such/place"), "{error}");
+}
+
+/// Not a test of its own: what `without_its_server…` starts and kills.
+#[test]
+fn serve_until_killed() {
+    let Some(dir) = std::env::var_os("EXTANT_FUSE_SERVE") else { return };
+    let options = MountOptions { transport: Transport::Dev, ..Default::default() };
+    let session = Session::mount(Arc::new(Null::default()), "null", dir, &options).unwrap();
+    eprintln!("serving");
+    session.wait();
+}
+
+#[test]
+fn without_its_server_a_mount_fails_and_can_be_taken_away() {
+    require!(Fuse);
+    for by_helper in [false, true] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut server = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serve_until_killed", "--nocapture"])
+            .env("EXTANT_FUSE_SERVE", dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(server.stderr.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("serving")));
+        fs::write(dir.path().join("a"), "there").unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert_eq!(rustix::fs::stat(dir.path().join("b")).err(), Some(Errno::NOTCONN));
+        if by_helper {
+            let helper = Command::new("fusermount3").arg("-u").arg(dir.path()).status();
+            assert!(helper.unwrap().success());
+        } else {
+            unmount(dir.path(), UnmountFlags::DETACH).unwrap();
+        }
+        assert!(!mounted(dir.path()));
+    }
+}

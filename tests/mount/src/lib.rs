@@ -1,0 +1,6 @@
+//! What programs find on a mount, beside what they find on the kernel's ext4.
+//!
+//! ```text
+//!   the same script ──► extant mount ──► answers ─┐
+//!        └────────────► kernel ext4 ───► answers ─┴─► equal, and both volumes clean
+//! ```
