@@ -14,6 +14,7 @@ mod build;
 mod crc;
 mod dontcache;
 mod fallocate;
+mod fuse;
 mod metadata;
 mod overwrite;
 mod process;
@@ -63,6 +64,10 @@ enum Verb {
     Overwrite(overwrite::Plan),
     /// Writes whose bytes do not stay in the cache, by policy: against buffered ones and the kernel's own
     Dontcache(dontcache::Plan),
+    /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
+    Fuse(fuse::Plan),
+    #[command(hide = true)]
+    Serve(fuse::Serve),
     /// Every bench, one after the other
     All,
 }
@@ -82,6 +87,12 @@ impl Verb {
             Verb::Overwrite(plan) => vec![overwrite::measure(plan)?],
             Verb::Dontcache(plan) if quick => vec![dontcache::measure(&plan.clone().quick())?],
             Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
+            Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
+            Verb::Fuse(plan) => vec![fuse::measure(plan)?],
+            Verb::Serve(serve) => {
+                serve.run()?;
+                Vec::new()
+            }
             Verb::All => {
                 let mut reports = Verb::Crc.run(quick)?;
                 reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
@@ -89,6 +100,7 @@ impl Verb {
                 reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
                 reports
             }
         })

@@ -28,6 +28,7 @@ use rustix::fs::{
 use serde_json::json;
 
 use crate::report::{Key, Params, Report};
+use crate::rig::scatter;
 
 /// What is done, where, and how often.
 #[derive(Args, Clone, Debug)]
@@ -269,12 +270,6 @@ fn run<S: Subject>(subject: &S, plan: &Plan, report: &mut Report) -> Result<()> 
         report.sample(&key("big_dir", S::NAME, big_params(step, plan)), rate);
     }
     Ok(())
-}
-
-/// The `n`-th of `count` numbers in an order that jumps about and meets each once.
-fn scatter(n: usize, count: usize) -> usize {
-    // A prime larger than any count here has no factor in common with it.
-    (n as u64 * 2_147_483_647 % count as u64) as usize
 }
 
 /// Runs `work` in as many threads as there are directories; operations a second in all, `each` a

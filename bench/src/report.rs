@@ -115,6 +115,11 @@ impl Report {
         self.findings.push(text.into());
     }
 
+    /// All figures that were measured.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.series.iter().map(|series| series.key.clone()).collect()
+    }
+
     /// The median of a figure, if it was measured.
     pub(crate) fn median(&self, key: &Key) -> Option<f64> {
         self.series.iter().find(|series| series.key == *key).map(Series::median)

@@ -159,6 +159,12 @@ pub(crate) fn pin(n: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// The `n`-th of `count` numbers in an order that jumps about and meets each once.
+pub(crate) fn scatter(n: usize, count: usize) -> usize {
+    // A prime larger than any count here has no factor in common with it.
+    (n as u64 * 2_147_483_647 % count as u64) as usize
+}
+
 /// What else the machine does, in words.
 pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

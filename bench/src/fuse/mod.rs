@@ -1,0 +1,145 @@
+//! `extant-bench fuse`: the same programs' work on mounts of equal volumes.
+//!
+//! ```text
+//!   extant, extant-uring   the engine behind /dev/fuse, behind io_uring
+//!   null-fuse              files in memory behind the same transport: the limit
+//!   fuse2fs                the engine of e2fsprogs behind libfuse
+//!   kernel-ext4            a loop mount
+//!                   each in a process of its own, one mounted at a time, images in one directory
+//! ```
+//!
+//! Names: made, looked at, listed, removed; what the kernel keeps of them is dropped between the steps.
+//! Content: 1 MiB streams, 4 KiB at random places, direct and through the kernel's cache, which is dropped
+//! before reads. Nothing is synced inside the time, but by `sqlite_commits`.
+
+mod serve;
+mod subject;
+mod work;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use crate::report::{Key, Params, Report};
+use crate::rig::{self, Scratch};
+pub(crate) use serve::Serve;
+use subject::{Kind, Subject};
+
+/// What is done, where, and how often.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Directory for the volumes, on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    scratch: PathBuf,
+    /// Rounds, each with every subject once
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Files made in one directory, and in the archive that is unpacked
+    #[arg(long, default_value_t = 100_000)]
+    files: usize,
+    /// Size of the streamed file, MiB
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Transactions of SQLite
+    #[arg(long, default_value_t = 2000)]
+    commits: usize,
+    /// Only these subjects, by name; may be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
+    /// Only these cases, by name; may be repeated
+    #[arg(long, value_name = "CASE")]
+    case: Vec<String>,
+}
+
+impl Plan {
+    /// A plan for `--quick`.
+    pub(crate) fn quick(self) -> Plan {
+        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, ..self }
+    }
+
+    /// The plan of `extant-bench all`.
+    pub(crate) fn standard() -> Plan {
+        Plan {
+            scratch: ".".into(),
+            rounds: 3,
+            files: 100_000,
+            mib: 1024,
+            commits: 2000,
+            only: Vec::new(),
+            case: Vec::new(),
+        }
+    }
+
+    fn wants(&self, case: &str) -> bool {
+        self.case.is_empty() || self.case.iter().any(|wanted| wanted == case)
+    }
+}
+
+/// Where figures of one subject go.
+struct Samples<'a> {
+    report: &'a mut Report,
+    subject: &'static str,
+}
+
+impl Samples<'_> {
+    fn add(&mut self, case: &'static str, metric: &'static str, params: Params, value: f64) {
+        self.report.sample(&Key { case, subject: self.subject, metric, params }, value);
+    }
+}
+
+pub(crate) fn measure(plan: &Plan) -> Result<Report> {
+    let mut report = Report::new("fuse");
+    report.condition(format!(
+        "volumes with a journal in files of one directory; {} files, {} MiB streams; nothing synced inside the \
+         time but by SQLite; {}",
+        plan.files,
+        plan.mib,
+        rig::load()
+    ));
+    if !rig::is_root() {
+        report.finding("not root: no mounts, nothing was measured");
+        return Ok(report);
+    }
+    let scratch = Scratch::new(&plan.scratch, "fuse")?;
+    let archive = scratch.join("tree.tar");
+    work::make_archive(&archive, plan.files)?;
+    let mut left_out: Vec<Kind> = Vec::new();
+    for _ in 0..plan.rounds {
+        for kind in Kind::ALL {
+            if left_out.contains(&kind)
+                || !plan.only.is_empty() && !plan.only.iter().any(|name| name == kind.name())
+            {
+                continue;
+            }
+            let samples = Samples { report: &mut report, subject: kind.name() };
+            let done = Subject::mount(kind, &scratch, plan)
+                .and_then(|subject| work::run(&subject, plan, &archive, samples));
+            if let Err(error) = done {
+                eprintln!("extant-bench: {} left out: {error:#}", kind.name());
+                left_out.push(kind);
+            }
+        }
+    }
+    conclude(&mut report);
+    Ok(report)
+}
+
+/// Ratios to the rivals and to the limit, a line a figure.
+fn conclude(report: &mut Report) {
+    let rows = report.keys();
+    for key in rows.into_iter().filter(|key| key.subject == "extant") {
+        let Some(own) = report.median(&key) else { continue };
+        let mut parts = Vec::new();
+        for subject in ["fuse2fs", "null-fuse", "kernel-ext4"] {
+            if let Some(theirs) = report.median(&Key { subject, ..key.clone() }) {
+                parts.push(format!("{:.2} of {subject}", own / theirs));
+            }
+        }
+        if !parts.is_empty() {
+            let params = json!(key.params);
+            report.finding(format!("{} {params}: {}", key.case, parts.join(", ")));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What is done on each mount.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::Advice;
+use serde_json::json;
+
+use super::subject::Subject;
+use super::{Plan, Samples};
+use crate::report::Params;
+use crate::rig::{run as run_command, scatter};
+
+const MIB: usize = 1 << 20;
+/// Bytes of an access at a random place.
+const PAGE: usize = 4096;
+/// Threads that keep a queue of so many requests.
+const DEPTHS: [usize; 2] = [1, 32];
+/// Directories of the archive, and bytes of a file in it.
+const ARCHIVE_DIRS: usize = 200;
+const ARCHIVE_FILE_BYTES: usize = 1500;
+/// `O_DIRECT`.
+const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+
+/// Does everything the plan wants on one mount.
+pub(super) fn run(
+    subject: &Subject,
+    plan: &Plan,
+    archive: &Path,
+    mut samples: Samples<'_>,
+) -> Result<()> {
+    names(subject, plan, &mut samples)?;
+    tree(subject, plan, archive, &mut samples)?;
+    streams(subject, plan, &mut samples)?;
+    pages(subject, plan, &mut samples)?;
+    if plan.wants("sqlite_commits") {
+        sqlite(subject, plan, &mut samples)?;
+    }
+    Ok(())
+}
+
+fn threads(threads: usize) -> Params {
+    Params::from([("threads", json!(threads))])
+}
+
+/// The kernel keeps names and inodes no longer.
+fn drop_names() {
+    // As far as it can be told; the figures say how long it took to ask again.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "2");
+}
+
+/// Makes, looks at, lists and removes files, in one directory a thread.
+fn names(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+    for count in [1, 2] {
+        if !["create", "stat", "readdir", "unlink"].iter().any(|case| plan.wants(case)) {
+            return Ok(());
+        }
+        let each = plan.files / count;
+        let dirs: Vec<PathBuf> =
+            (0..count).map(|n| subject.join(&format!("names{count}-{n}"))).collect();
+        for dir in &dirs {
+            fs::create_dir(dir)?;
+        }
+        let total = (each * count) as f64;
+        let seconds = in_threads(&dirs, |dir| {
+            (0..each).try_for_each(|n| {
+                let new = OpenOptions::new().write(true).create_new(true).open(name(dir, n));
+                new.map(drop).map_err(Into::into)
+            })
+        })?;
+        samples.add("create", "ops_per_s", threads(count), total / seconds);
+        drop_names();
+        let seconds = in_threads(&dirs, |dir| {
+            (0..each)
+                .try_for_each(|n| Ok(fs::symlink_metadata(name(dir, scatter(n, each))).map(drop)?))
+        })?;
+        samples.add("stat", "ops_per_s", threads(count), total / seconds);
+        drop_names();
+        let seconds = in_threads(&dirs, |dir| {
+            let found = fs::read_dir(dir)?.filter(Result::is_ok).count();
+            if found != each { bail!("{found} names listed, {each} made") } else { Ok(()) }
+        })?;
+        samples.add("readdir", "ops_per_s", threads(count), total / seconds);
+        let seconds = in_threads(&dirs, |dir| {
+            (0..each).try_for_each(|n| Ok(fs::remove_file(name(dir, scatter(n, each)))?))
+        })?;
+        samples.add("unlink", "ops_per_s", threads(count), total / seconds);
+        for dir in &dirs {
+            fs::remove_dir(dir)?;
+        }
+    }
+    Ok(())
+}
+
+fn name(dir: &Path, n: usize) -> PathBuf {
+    dir.join(format!("file{n:06}"))
+}
+
+/// Unpacks an archive, has git look at it, removes it: with the programs that people use.
+fn tree(subject: &Subject, plan: &Plan, archive: &Path, samples: &mut Samples<'_>) -> Result<()> {
+    if !["untar", "git_status", "rm_r"].iter().any(|case| plan.wants(case)) {
+        return Ok(());
+    }
+    let dir = subject.join("tree");
+    fs::create_dir(&dir)?;
+    let files = plan.files as f64;
+    let timed = |command: &mut Command| -> Result<f64> {
+        let start = Instant::now();
+        run_command(command.stdin(Stdio::null()))?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let seconds = timed(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&dir))?;
+    samples.add("untar", "ops_per_s", threads(1), files / seconds);
+    if plan.wants("git_status") {
+        let git = || {
+            let mut git = Command::new("git");
+            git.arg("-C").arg(&dir).args(["-c", "user.name=x", "-c", "user.email=x@x"]);
+            git.args(["-c", "safe.directory=*", "-c", "gc.auto=0"]);
+            git
+        };
+        run_command(git().args(["init", "-q"]))?;
+        run_command(git().args(["add", "-A"]))?;
+        drop_names();
+        let seconds = timed(git().args(["status", "--porcelain"]))?;
+        samples.add("git_status", "ops_per_s", threads(1), files / seconds);
+    }
+    drop_names();
+    let seconds = timed(Command::new("rm").arg("-r").arg(&dir))?;
+    samples.add("rm_r", "ops_per_s", threads(1), files / seconds);
+    Ok(())
+}
+
+/// Writes and reads a large file in pieces of 1 MiB.
+fn streams(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+    if !["stream_write", "stream_read"].iter().any(|case| plan.wants(case)) {
+        return Ok(());
+    }
+    let path = subject.join("stream");
+    let piece = vec![0x5A; MIB];
+    let start = Instant::now();
+    let mut file = File::create(&path)?;
+    for _ in 0..plan.mib {
+        file.write_all(&piece)?;
+    }
+    drop(file);
+    let rate = |seconds: f64| (plan.mib as usize * MIB) as f64 / 1e6 / seconds;
+    samples.add("stream_write", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
+    let mut file = File::open(&path)?;
+    forget_content(&file)?;
+    let mut piece = piece;
+    let start = Instant::now();
+    for _ in 0..plan.mib {
+        file.read_exact(&mut piece)?;
+    }
+    samples.add("stream_read", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
+    drop(file);
+    fs::remove_file(&path)?;
+    Ok(())
+}
+
+/// The kernel's cache of this file goes; what the server has stays.
+fn forget_content(file: &File) -> Result<()> {
+    file.sync_all()?;
+    rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
+    Ok(())
+}
+
+/// Reads and writes 4 KiB at random places of a file.
+fn pages(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+    if !["rand_read_4k", "rand_write_4k"].iter().any(|case| plan.wants(case)) {
+        return Ok(());
+    }
+    let path = subject.join("pages");
+    let pages = (plan.mib as usize * MIB / 4 / PAGE).max(1024);
+    let mut file = File::create(&path)?;
+    let piece = vec![0x33; PAGE * 256];
+    for _ in 0..pages.div_ceil(256) {
+        file.write_all(&piece)?;
+    }
+    file.sync_all()?;
+    for direct in [true, false] {
+        for depth in DEPTHS {
+            for writes in [false, true] {
+                let case = if writes { "rand_write_4k" } else { "rand_read_4k" };
+                if !plan.wants(case) {
+                    continue;
+                }
+                forget_content(&file)?;
+                let seconds = at_random(&path, pages, depth, direct, writes)?;
+                let params = Params::from([("depth", json!(depth)), ("direct", json!(direct))]);
+                let done = (pages / depth * depth) as f64;
+                samples.add(case, "ops_per_s", params, done / seconds);
+            }
+        }
+    }
+    fs::remove_file(&path)?;
+    Ok(())
+}
+
+fn at_random(path: &Path, pages: usize, depth: usize, direct: bool, writes: bool) -> Result<f64> {
+    let flags = if direct { DIRECT } else { 0 };
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    rustix::fs::fadvise(&file, 0, None, Advice::Random)?;
+    let each = pages / depth;
+    let parts: Vec<usize> = (0..depth).collect();
+    in_threads(&parts, |part| {
+        let mut memory = vec![0x77_u8; 2 * PAGE];
+        let start = memory.as_ptr().align_offset(PAGE);
+        let page = &mut memory[start..start + PAGE];
+        for n in 0..each {
+            let place = (scatter(part * each + n, pages) * PAGE) as u64;
+            match writes {
+                true => file.write_all_at(page, place)?,
+                false => file.read_exact_at(page, place)?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Transactions of one row each, durable one by one.
+fn sqlite(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+    for (mode, threads_like) in [("delete", 1), ("wal", 1)] {
+        let base = subject.join(&format!("base-{mode}.db"));
+        let mut script = format!(
+            "PRAGMA journal_mode={mode};\nPRAGMA synchronous=FULL;\nCREATE TABLE t(n INTEGER, s TEXT);\n"
+        );
+        for n in 0..plan.commits {
+            script.push_str(&format!("INSERT INTO t VALUES({n}, 'a row of some length {n}');\n"));
+        }
+        let start = Instant::now();
+        let mut sqlite = Command::new("sqlite3")
+            .arg(&base)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot run sqlite3")?;
+        sqlite.stdin.take().context("a pipe")?.write_all(script.as_bytes())?;
+        if !sqlite.wait()?.success() {
+            bail!("sqlite3 failed");
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let params = Params::from([("threads", json!(threads_like)), ("journal", json!(mode))]);
+        samples.add("sqlite_commits", "ops_per_s", params, plan.commits as f64 / seconds);
+    }
+    Ok(())
+}
+
+/// An archive of small files in directories.
+pub(super) fn make_archive(path: &Path, files: usize) -> Result<()> {
+    let dir = path.with_extension("dir");
+    for n in 0..ARCHIVE_DIRS {
+        fs::create_dir_all(dir.join(format!("dir{n:03}")))?;
+    }
+    let content = vec![b'x'; ARCHIVE_FILE_BYTES];
+    for n in 0..files {
+        fs::write(dir.join(format!("dir{:03}/file{n:06}", n % ARCHIVE_DIRS)), &content)?;
+    }
+    run_command(Command::new("tar").arg("-cf").arg(path).arg("-C").arg(&dir).arg("."))?;
+    fs::remove_dir_all(&dir)?;
+    Ok(())
+}
+
+/// Runs `work` in a thread for each part; seconds until all are done.
+fn in_threads<T: Sync>(parts: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<f64> {
+    let barrier = Barrier::new(parts.len() + 1);
+    std::thread::scope(|scope| {
+        let (barrier, work) = (&barrier, &work);
+        let run = |part| {
+            move || {
+                barrier.wait();
+                work(part)
+            }
+        };
+        let all: Vec<_> = parts.iter().map(|part| scope.spawn(run(part))).collect();
+        barrier.wait();
+        let start = Instant::now();
+        for thread in all {
+            thread.join().expect("a bench thread panicked")?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
