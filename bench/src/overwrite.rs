@@ -11,20 +11,22 @@
 //! inside the time; what the subjects write back meanwhile is theirs. The kernel is asked by system
 //! calls, which extant has none of: it is in the process.
 
+mod target;
+
 use std::fs::File;
-use std::io::{IoSlice, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use extant::mkfs::{MkfsOptions, format};
 use extant::{Environment, FileDevice, NewFile, OpenOptions};
 use serde_json::json;
 
+use self::target::{Plain, Target};
 use crate::report::{Key, Params, Report};
 use crate::rig::{Mount, Scratch, is_root, load, pin, run};
 
@@ -93,82 +95,6 @@ const PUBLISHED: [(&str, [Option<f64>; 5]); 6] = [
 const PUBLISHED_SUBJECTS: [&str; 5] =
     ["before the series", "after it", "Linux 6.12", "6.18", "6.18 with it"];
 
-/// One opening of a file, in the hands of one thread.
-trait Target: Send {
-    fn rewind(&mut self) -> Result<()>;
-    fn write(&mut self, bytes: &[u8]) -> Result<usize>;
-    fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize>;
-    fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize>;
-}
-
-impl Target for extant::File {
-    fn rewind(&mut self) -> Result<()> {
-        self.seek(SeekFrom::Start(0))?;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        Ok(Write::write(self, bytes)?)
-    }
-
-    fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        Ok(self.write_vectored(pieces)?)
-    }
-
-    fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        Ok(extant::File::write_at(self, offset, bytes)?)
-    }
-}
-
-impl Target for File {
-    fn rewind(&mut self) -> Result<()> {
-        self.seek(SeekFrom::Start(0))?;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        Ok(Write::write(self, bytes)?)
-    }
-
-    fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        Ok(self.write_vectored(pieces)?)
-    }
-
-    fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        Ok(FileExt::write_at(self, bytes, offset)?)
-    }
-}
-
-/// Bytes in memory, each copied with nothing around it: what no subject can be faster than.
-struct Plain {
-    bytes: Vec<u8>,
-    cursor: usize,
-}
-
-impl Target for Plain {
-    fn rewind(&mut self) -> Result<()> {
-        self.cursor = 0;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        let at = self.cursor;
-        self.cursor += bytes.len();
-        self.pwrite(at as u64, bytes)
-    }
-
-    fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        pieces.iter().map(|piece| self.write(piece)).sum()
-    }
-
-    fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let at = offset as usize;
-        let to = self.bytes.get_mut(at..at + bytes.len()).context("past the end")?;
-        to.copy_from_slice(std::hint::black_box(bytes));
-        Ok(bytes.len())
-    }
-}
-
 /// A volume, open or mounted.
 struct Subject {
     name: &'static str,
@@ -200,7 +126,7 @@ impl Subject {
         Ok(match &self.place {
             Place::Extant(fs) => Box::new(fs.open_file(format!("/{name}"))?),
             Place::Kernel(mount) => Box::new(File::options().write(true).open(mount.join(name))?),
-            Place::Memory => Box::new(Plain { bytes: vec![1; FILE_BYTES as usize], cursor: 0 }),
+            Place::Memory => Box::new(Plain::new(FILE_BYTES as usize)),
         })
     }
 

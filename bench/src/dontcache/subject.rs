@@ -41,11 +41,17 @@ pub(crate) trait Volume {
     /// Opens a file for a writer.
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>>;
     /// Opens a file for a reader, who uses the cache in the ordinary way.
-    fn reader(&self, name: &str) -> Result<Arc<dyn Handle>>;
-    /// Since the volume was opened.
-    fn peaks(&self) -> Option<Peaks>;
+    fn reader(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.open(name)
+    }
+    /// Since the volume was opened, where that can be told.
+    fn peaks(&self) -> Option<Peaks> {
+        None
+    }
     /// Leaves it, everything on the device.
-    fn close(self: Box<Self>) -> Result<()>;
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Everybody, in the order of the table.
@@ -207,10 +213,6 @@ impl Volume for Mounted {
     fn peaks(&self) -> Option<Peaks> {
         Some(self.watch.peaks())
     }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
-    }
 }
 
 struct KernelFile {
@@ -248,18 +250,6 @@ impl Volume for PlainFile {
         let file = fs::File::options().read(true).write(true).open(&self.0)?;
         fadvise(&file, 0, None, Advice::DontNeed)?;
         Ok(Arc::new(KernelFile { file, flags: ReadWriteFlags::empty() }))
-    }
-
-    fn reader(&self, name: &str) -> Result<Arc<dyn Handle>> {
-        self.open(name)
-    }
-
-    fn peaks(&self) -> Option<Peaks> {
-        None
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -348,18 +338,6 @@ impl Volume for Bare {
         // A file of an earlier run: all lie from the start on.
         let start = starts.1.get(name).copied().unwrap_or(0);
         Ok(Arc::new(Range { device: Arc::clone(&self.device), start }))
-    }
-
-    fn reader(&self, name: &str) -> Result<Arc<dyn Handle>> {
-        self.open(name)
-    }
-
-    fn peaks(&self) -> Option<Peaks> {
-        None
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{costs, counted, judge};
+use common::{costs, counted, judge, leave_front_of_log, new_file};
 use extant::{CacheUse, NewFile};
 use std::io::IoSlice;
 use std::time::Duration;
@@ -11,12 +11,8 @@ use std::time::Duration;
 #[test]
 fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
     let (device, fs) = counted(64, "-b 4096", 16);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
-    // mke2fs lays the front of a small log in pieces: leave that behind.
-    for _ in 0..20 {
-        file.append(&[1; 4096]).unwrap();
-        file.sync_all().unwrap();
-    }
+    let file = new_file(&fs, "f");
+    leave_front_of_log(&file);
     for _ in 0..3 {
         let data = costs(&device, || assert_eq!(file.append(&[2; 4096]).unwrap(), 4096));
         assert_eq!((data.writes, data.flushes), (0, 0));
@@ -35,7 +31,7 @@ fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
 #[test]
 fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
     let (device, fs) = counted(32, "-b 4096", 16);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = new_file(&fs, "f");
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
     let all = costs(&device, || {
@@ -53,7 +49,7 @@ fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
 #[test]
 fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
     let (device, fs) = counted(32, "-b 4096", 16);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = new_file(&fs, "f");
     file.write_all_at(0, &vec![1; 1 << 20]).unwrap();
     file.sync_all().unwrap();
     let misses = fs.cache_stats().unwrap().misses;
@@ -79,7 +75,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
     for (options, most) in [("-b 4096", 3), ("-b 1024", 12), ("-b 4096 -O bigalloc", 3)] {
         for how in [CacheUse::Keep, CacheUse::DropBehind] {
             let (device, fs) = counted(160, options, 256);
-            let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+            let file = new_file(&fs, "f");
             let chunk: Vec<u8> = (0..65_536u32).map(|n| (n / 7) as u8).collect();
             let all = costs(&device, || {
                 for n in 0..1024 {
@@ -128,7 +124,7 @@ fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
 #[test]
 fn what_nobody_syncs_is_written_back_by_its_age() {
     let (device, fs) = counted(32, "-b 4096", 16);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = new_file(&fs, "f");
     file.append(&[1; 50_000]).unwrap();
     let before = device.position();
     let waited = std::time::Instant::now();

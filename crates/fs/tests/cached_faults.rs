@@ -1,11 +1,13 @@
 //! What goes wrong on the way from the page cache to the device: it is told, once to each opener; what was
 //! not written stays dirty; nothing hangs; and space that a write was promised is there.
 
+mod common;
+
+use common::{judge, mke2fs, new_file};
 use extant::{
-    BlockDevice, CacheUse, DontCachePolicy, Error, File, Filesystem, MemoryDevice, NewFile,
-    OpenOptions,
+    CacheUse, DontCachePolicy, Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions,
 };
-use extant_base::{ByteOffset, IoOp};
+use extant_base::IoOp;
 use extant_blockdev::Faulty;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::{self, Rng};
@@ -19,13 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Device = Arc<Faulty<MemoryDevice>>;
 
-fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    e2fsprogs::mke2fs(&path, mib << 20, options, None).unwrap();
-    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
-}
-
 fn options(cache_mib: u64) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).commit_interval(None).page_cache_bytes(cache_mib << 20);
@@ -36,19 +31,6 @@ fn volume(mib: u64, mke2fs_options: &str, cache_mib: u64) -> (Device, Filesystem
     let device = Arc::new(Faulty::new(mke2fs(mib, mke2fs_options)));
     let fs = options(cache_mib).open_device(device.clone()).unwrap();
     (device, fs)
-}
-
-fn create(fs: &Filesystem, name: &str) -> File {
-    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
-}
-
-fn judge(device: &dyn BlockDevice) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 
 /// What a file holds on the device as it is now.
@@ -88,7 +70,7 @@ const KINDS: [&str; 5] = [
 fn an_error_is_told_once_to_each_opener_and_the_bytes_get_there_later() {
     for kind in KINDS {
         let (device, fs) = volume(24, kind, 8);
-        let file = create(&fs, "f");
+        let file = new_file(&fs, "f");
         let bytes = rng::bytes(7, 1_500_000);
         file.write_all_at(0, &bytes[..300_000]).unwrap();
         file.sync_all().unwrap();
@@ -125,7 +107,7 @@ fn after_each_failing_write_nothing_stale_is_read_and_nothing_is_lost() {
     for kind in KINDS {
         for nth in 1..6 {
             let (device, fs) = volume(24, kind, 8);
-            let file = create(&fs, "f");
+            let file = new_file(&fs, "f");
             let bytes = rng::bytes(nth, 5_000_000);
             file.write_all_at(0, &bytes).unwrap();
             file.write_all_at(6_000_000, &bytes[..2000]).unwrap();
@@ -160,7 +142,7 @@ fn after_each_failing_write_nothing_stale_is_read_and_nothing_is_lost() {
 fn a_flush_that_fails_is_told_and_no_later_sync_says_that_all_is_well() {
     for kind in KINDS {
         let (device, fs) = volume(24, kind, 8);
-        let file = create(&fs, "f");
+        let file = new_file(&fs, "f");
         file.write_all_at(0, &[1; 100_000]).unwrap();
         file.sync_all().unwrap();
         file.write_all_at(0, &[2; 100_000]).unwrap();
@@ -179,7 +161,7 @@ fn a_device_that_is_gone_is_told_and_nobody_waits_for_it() {
     for kind in KINDS {
         without_hanging(move || {
             let (device, fs) = volume(24, kind, 4);
-            let files: Vec<_> = (0..3).map(|n| create(&fs, &format!("f{n}"))).collect();
+            let files: Vec<_> = (0..3).map(|n| new_file(&fs, &format!("f{n}"))).collect();
             for file in &files {
                 file.write_all_at(0, &[1; 200_000]).unwrap();
             }
@@ -224,7 +206,7 @@ fn writers_at_the_limit_of_memory_get_the_error_of_a_failing_device() {
             let mut options = options(1);
             options.dont_cache_policy(policy).dont_cache_cap_bytes(256 << 10);
             let fs = options.open_device(device.clone()).unwrap();
-            let files: Vec<_> = (0..3).map(|n| create(&fs, &format!("f{n}"))).collect();
+            let files: Vec<_> = (0..3).map(|n| new_file(&fs, &format!("f{n}"))).collect();
             fs.sync().unwrap();
             device.fail_from(IoOp::Write, 1);
             std::thread::scope(|scope| {
@@ -257,7 +239,7 @@ fn writers_at_the_limit_of_memory_get_the_error_of_a_failing_device() {
 #[test]
 fn who_changes_bytes_in_place_beside_a_failing_device_is_told_before_memory_is_full() {
     let (device, fs) = volume(64, "-b 4096", 8);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     file.set_len(48 << 20).unwrap();
     fs.sync().unwrap();
     device.fail_from(IoOp::Write, 1);
@@ -392,7 +374,7 @@ fn a_write_that_was_taken_finds_its_space_beside_the_reserve() {
 
 /// Writes to a new file until there is no space: what it took.
 fn fill_file(fs: &Filesystem, name: &str) -> Taken {
-    let file = create(fs, name);
+    let file = new_file(fs, name);
     let (mut taken, mut rng) = (Taken { file, bytes: Vec::new(), last: (0, 0) }, Rng::new(5));
     let mut len = 200_000;
     while len > 0 {
@@ -416,7 +398,7 @@ fn what_was_promised_stays_so_after_a_write_that_failed() {
     ] {
         for nth in [1, 2, 3] {
             let (device, fs) = volume(12, kind, 64);
-            let file = create(&fs, "f");
+            let file = new_file(&fs, "f");
             let bytes = rng::bytes(3, 900_000);
             file.write_all_at(0, &bytes).unwrap();
             file.write_all_at(1_100_000, &bytes[..5000]).unwrap();

@@ -8,8 +8,8 @@
 
 mod common;
 
-use common::{costs, counted, judge, mke2fs};
-use extant::{Error, NewFile, OpenOptions};
+use common::{costs, counted, judge, leave_front_of_log, mke2fs, new_file};
+use extant::{Error, OpenOptions};
 use extant_base::IoOp;
 use extant_blockdev::Faulty;
 use std::sync::Arc;
@@ -17,12 +17,8 @@ use std::sync::Arc;
 #[test]
 fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
     let (device, fs) = counted(64, "-b 4096", 0);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
-    // mke2fs lays the front of a small log in pieces: leave that behind.
-    for _ in 0..20 {
-        file.append(&[1; 4096]).unwrap();
-        file.sync_all().unwrap();
-    }
+    let file = new_file(&fs, "f");
+    leave_front_of_log(&file);
     // Linux 6.18 on a loop device: 3 writes and 2 flushes, the data's write among them, as here with
     // the flush that a device without forced unit access adds.
     for _ in 0..3 {
@@ -43,7 +39,7 @@ fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
 #[test]
 fn overwriting_costs_one_write_and_a_flush() {
     let (device, fs) = counted(32, "-b 4096", 0);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = new_file(&fs, "f");
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
     let all = costs(&device, || {
@@ -59,7 +55,7 @@ fn overwriting_costs_one_write_and_a_flush() {
 #[test]
 fn a_large_write_is_few_large_device_writes() {
     let (device, fs) = counted(64, "-b 4096", 0);
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = new_file(&fs, "f");
     let bytes = vec![5; (16 << 20) + 100];
     let all = costs(&device, || file.write_all_at(50, &bytes).unwrap());
     assert!(all.writes <= 4, "{all:?}");
@@ -82,7 +78,7 @@ fn what_the_device_did_not_take_is_not_read() {
             .page_cache_bytes(0)
             .open_device(device.clone());
         let fs = fs.unwrap();
-        let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+        let file = new_file(&fs, "f");
         file.write_all_at(0, &[1; 10_000]).unwrap();
         file.allocate(extant::FallocateMode::KeepSize, 20_000, 50_000)
             .or_else(unsupported)

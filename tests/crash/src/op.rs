@@ -6,6 +6,7 @@
 //! ```
 
 use extant::{FallocateMode, InodeFlags};
+use extant_testkit::rng::Rng;
 use std::fmt;
 
 /// How a rename treats what it meets.
@@ -250,7 +251,26 @@ pub enum Op {
     Sync,
 }
 
+/// A place in a file: its start, any byte below `reach`, or one of `sizes` up to `times` - 1 times.
+pub fn draw_offset(rng: &mut Rng, sizes: &[u64], reach: usize, times: usize) -> u64 {
+    match rng.below(4) {
+        0 => 0,
+        1 => rng.below(reach) as u64,
+        _ => sizes[rng.below(sizes.len())] * rng.below(times) as u64,
+    }
+}
+
 impl Op {
+    /// A call of any kind that gives or takes room, at about this place.
+    pub fn draw_fallocate(rng: &mut Rng, path: String, (mut at, mut len): (u64, u64)) -> Op {
+        let mode = Falloc::ALL[rng.below(7)].0;
+        if matches!(mode, Falloc::Collapse | Falloc::Insert) {
+            // Whole blocks and clusters, or the answer is always an errno.
+            (at, len) = (at >> 16 << 16, 1 << 16);
+        }
+        Op::Fallocate { path, mode, at, len }
+    }
+
     /// Whether what went before is durable when it returns.
     pub fn persists(&self) -> bool {
         matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Sync)

@@ -6,7 +6,7 @@
 //! Most operations are possible when they come; the others are answered with an errno, which is
 //! a case of its own.
 
-use crate::op::{Falloc, Op, RenameHow, Special};
+use crate::op::{Op, RenameHow, Special, draw_offset};
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
 
@@ -108,13 +108,8 @@ impl Draw {
     }
 
     fn fallocate(&mut self, path: String) -> Op {
-        let mode = Falloc::ALL[self.rng.below(7)].0;
-        let (mut at, mut len) = (self.offset(), self.size());
-        if matches!(mode, Falloc::Collapse | Falloc::Insert) {
-            // Whole blocks and clusters, or the answer is always an errno.
-            (at, len) = (at >> 16 << 16, 1 << 16);
-        }
-        Op::Fallocate { path, mode, at, len }
+        let place = (self.offset(), self.size());
+        Op::draw_fallocate(&mut self.rng, path, place)
     }
 
     fn dir(&mut self) -> String {
@@ -140,11 +135,7 @@ impl Draw {
     }
 
     fn offset(&mut self) -> u64 {
-        match self.rng.below(4) {
-            0 => 0,
-            1 => self.rng.below(200_000) as u64,
-            _ => SIZES[self.rng.below(SIZES.len())] * self.rng.below(4) as u64,
-        }
+        draw_offset(&mut self.rng, &SIZES, 200_000, 4)
     }
 
     fn attribute(&mut self) -> String {

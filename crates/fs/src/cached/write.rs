@@ -102,11 +102,7 @@ impl Volume {
         body.cached.get_or_insert_with(|| cached.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(inode, body, pos, end)?;
-        let size = self.block_size();
-        if pos > body.size && pos >> size.log2() != body.size >> size.log2() {
-            // What lies behind the old end, in a block that this write does not touch.
-            self.zero_behind(crate::data::DataPath::Device, inode.ino, body, body.size)?;
-        }
+        self.zero_gap(crate::data::DataPath::Device, inode.ino, body, pos)?;
         let mut bytes = Bytes { content: content.part(0, (end - pos) as usize), done: 0 };
         let fill = FromDevice { volume: self, ino: inode.ino, body };
         let n = cached.pages.write(pos, &mut bytes, how, &fill)?;

@@ -473,7 +473,13 @@ impl Volume {
 
     /// Zeroes what lies between the file's end and byte `pos` behind it in the last block, where
     /// the write itself does not touch that block.
-    fn zero_gap(&self, path: DataPath<'_, '_>, ino: Ino, body: &Body, pos: u64) -> Result<()> {
+    pub(crate) fn zero_gap(
+        &self,
+        path: DataPath<'_, '_>,
+        ino: Ino,
+        body: &Body,
+        pos: u64,
+    ) -> Result<()> {
         let log2 = self.block_size().log2();
         if pos <= body.size || pos >> log2 == body.size >> log2 {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Random workloads on the bytes of a few files: a seed decides every operation.
 
 use super::run::MARKER;
-use crate::op::{Falloc, Op, RenameHow};
+use crate::op::{Op, RenameHow, draw_offset};
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
 
@@ -78,13 +78,8 @@ impl Draw {
     }
 
     fn fallocate(&mut self, path: String) -> Op {
-        let mode = Falloc::ALL[self.rng.below(7)].0;
-        let (mut at, mut len) = (self.offset(), self.size());
-        if matches!(mode, Falloc::Collapse | Falloc::Insert) {
-            // Whole blocks and clusters, or the answer is always an errno.
-            (at, len) = (at >> 16 << 16, 1 << 16);
-        }
-        Op::Fallocate { path, mode, at, len }
+        let place = (self.offset(), self.size());
+        Op::draw_fallocate(&mut self.rng, path, place)
     }
 
     fn sync(&mut self) -> Op {
@@ -106,10 +101,6 @@ impl Draw {
     }
 
     fn offset(&mut self) -> u64 {
-        match self.rng.below(4) {
-            0 => 0,
-            1 => self.rng.below(300_000) as u64,
-            _ => SIZES[self.rng.below(SIZES.len())] * self.rng.below(3) as u64,
-        }
+        draw_offset(&mut self.rng, &SIZES, 300_000, 3)
     }
 }
