@@ -18,6 +18,12 @@ use zerocopy::FromBytes;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;
+const S_IFCHR: u32 = 0o020_000;
+const S_IFBLK: u32 = 0o060_000;
+const S_IFIFO: u32 = 0o010_000;
+const S_IFSOCK: u32 = 0o140_000;
+/// Set-ID bits, sticky bit and permissions.
+const PERMISSIONS: u32 = 0o7777;
 
 /// What INIT settled that the reading of requests needs.
 #[derive(Clone, Copy, Debug)]
@@ -323,13 +329,19 @@ fn ask<'a>(
         }
         Opcode::Mknod => {
             let ask: abi::MknodIn = fixed(front)?;
-            let mode = if ask.mode & S_IFMT == 0 { ask.mode | S_IFREG } else { ask.mode };
+            let mode = match ask.mode & S_IFMT {
+                0 => ask.mode & PERMISSIONS | S_IFREG,
+                S_IFREG | S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK => {
+                    ask.mode & (S_IFMT | PERMISSIONS)
+                }
+                _ => return Err(Errno::INVAL),
+            };
             let new = NewNode { mode, umask: ask.umask & 0o777, rdev: ask.rdev };
             Ask::Mknod { name: entry_name(rest)?, new }
         }
         Opcode::Mkdir => {
             let ask: abi::MkdirIn = fixed(front)?;
-            let mode = ask.mode & !S_IFMT | S_IFDIR;
+            let mode = ask.mode & PERMISSIONS | S_IFDIR;
             let new = NewNode { mode, umask: ask.umask & 0o777, rdev: 0 };
             Ask::Mkdir { name: entry_name(rest)?, new }
         }
@@ -488,7 +500,7 @@ fn data_only(front: &[u8]) -> Result<bool, Errno> {
 
 fn create(front: &[u8]) -> Result<(NewNode, u32), Errno> {
     let ask: abi::CreateIn = fixed(front)?;
-    let mode = ask.mode & !S_IFMT | S_IFREG;
+    let mode = ask.mode & PERMISSIONS | S_IFREG;
     Ok((NewNode { mode, umask: ask.umask & 0o777, rdev: 0 }, ask.flags))
 }
 
@@ -512,7 +524,7 @@ fn set_attributes(ask: &abi::SetattrIn) -> Result<Ask<'static>, Errno> {
         range(ask.size, 0)?;
     }
     let wish = SetAttr {
-        mode: valid.contains(Fattr::MODE).then_some(ask.mode & 0o7777),
+        mode: valid.contains(Fattr::MODE).then_some(ask.mode & PERMISSIONS),
         uid: valid.contains(Fattr::UID).then_some(ask.uid),
         gid: valid.contains(Fattr::GID).then_some(ask.gid),
         size: valid.contains(Fattr::SIZE).then_some(ask.size),

@@ -247,3 +247,40 @@ fn without_its_server_a_mount_fails_and_can_be_taken_away() {
         assert!(!mounted(dir.path()));
     }
 }
+
+/// In a mount namespace of its own, where anybody may open `/dev/fuse`, as on most machines.
+#[test]
+fn who_may_not_mount_does_so_by_the_helper() {
+    use std::os::unix::fs::PermissionsExt;
+    require!(Fuse);
+    let all = fs::Permissions::from_mode(0o755);
+    let scratch = tempfile::TempDir::new().unwrap();
+    fs::set_permissions(scratch.path(), all.clone()).unwrap();
+    let program = scratch.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::set_permissions(&program, all).unwrap();
+    let dir = scratch.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+    let script = "set -e
+        touch log && chmod 666 log
+        mkdir dev && mount -t tmpfs none dev
+        mknod dev/fuse c 10 229 && chmod 666 dev/fuse && mount --bind dev/fuse /dev/fuse
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+            ./program --exact serve_until_killed --nocapture > log 2>&1 &
+            for i in $(seq 100); do grep -q serving log && break; sleep 0.1; done
+            echo there > mnt/a; cat mnt/a; grep \" $PWD/mnt fuse.extant \" /proc/self/mounts
+            fusermount3 -u mnt
+            wait'";
+    let done = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .env("EXTANT_FUSE_SERVE", &dir)
+        .current_dir(scratch.path())
+        .output()
+        .unwrap();
+    let (said, err) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let log = fs::read_to_string(scratch.path().join("log")).unwrap_or_default();
+    assert!(done.status.success(), "{said}{err}{log}");
+    assert!(said.starts_with("there\n") && said.contains("user_id=65534"), "{said}{err}{log}");
+}
