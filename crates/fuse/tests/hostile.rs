@@ -52,7 +52,7 @@ fn changed_requests_do_no_harm() {
                 let value = odd[rng.below(odd.len())].to_ne_bytes();
                 let place = 1 + 4 * rng.below((data.len() - 1) / 4);
                 let width = [1, 4, 8][rng.below(3)].min(data.len() - place);
-                if place < 5 || place > 8 {
+                if !(5..=8).contains(&place) {
                     data[place..place + width].copy_from_slice(&value[..width]);
                 }
             }

@@ -14,6 +14,7 @@
 //!
 //! The kernel asks on the queue of the CPU that the caller runs on. A thread belongs to one queue, so one that is
 //! long at work keeps nobody else from being answered; when the last that waits gets a request, another starts.
+//! Threads are not bound to that CPU: what the filesystem starts from one of them would be bound with it.
 //! FORGET, INTERRUPT and what was asked before all queues were registered come by `/dev/fuse`.
 
 use crate::abi::{self, PAGE};
