@@ -37,39 +37,50 @@ impl Args {
             .map_err(|error| Failure::of_file("unmount it", &self.dir, error))?;
         // A server that died leaves a directory that cannot be looked at.
         let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
-        let Some(source) = mounted_on(&dir)? else {
+        let Some(mounted) = mounted_on(&dir)? else {
             return Err(Failure::new(format!(
                 "{}: nothing that extant mounted is mounted there",
                 Shown::path(&self.dir)
             )));
         };
         // Asked before it is unmounted: a loop device goes with the mount.
-        let image = Image::parse(image_of(&source).as_os_str())?;
+        let image = Image::parse(image_of(&mounted.source).as_os_str())?;
         extant_fuse::unmount(&dir, self.lazy)
             .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&self.dir))))?;
         if self.lazy {
             return Ok(0);
         }
         wait_until_free(&image.path)?;
-        check_clean(&image)?;
+        if !mounted.read_only {
+            check_clean(&image)?;
+        }
         Ok(0)
     }
 }
 
-/// The image of the mount on `dir`, from the kernel's table.
-fn mounted_on(dir: &Path) -> Result<Option<PathBuf>, Failure> {
+/// A mount of ours.
+struct Mounted {
+    source: PathBuf,
+    /// The volume is as it was before.
+    read_only: bool,
+}
+
+/// What is mounted on `dir`, from the kernel's table.
+fn mounted_on(dir: &Path) -> Result<Option<Mounted>, Failure> {
     let table = std::fs::read("/proc/self/mountinfo")
         .map_err(|error| Failure::of_file("read it", Path::new("/proc/self/mountinfo"), error))?;
     let found = table.split(|&byte| byte == b'\n').rev().find_map(|line| {
         // id parent major:minor root DIR options [tags…] - type SOURCE options
         let mut fields = line.split(|&byte| byte == b' ');
         let at = unescaped(fields.nth(4)?);
+        let read_only = fields.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
         let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
         let (kind, source) = (behind.next()?, behind.next()?);
         let ours = kind == b"fuse.extant" || kind == b"fuseblk.extant";
-        (ours && at == dir.as_os_str().as_bytes()).then(|| unescaped(source))
+        let source = PathBuf::from(OsString::from_vec(unescaped(source)));
+        (ours && at == dir.as_os_str().as_bytes()).then_some(Mounted { source, read_only })
     });
-    Ok(found.map(|source| PathBuf::from(OsString::from_vec(source))))
+    Ok(found)
 }
 
 /// A field of the table: `\040` stands for a space, and so on.

@@ -1,0 +1,234 @@
+//! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they leave.
+
+use extant_testkit::command::{Finished, run};
+use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::extant::Extant;
+use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::require;
+use extant_testkit::scratch::Scratch;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An image and a directory to mount it on.
+struct Place {
+    scratch: Scratch,
+    extant: Extant,
+    image: PathBuf,
+    dir: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        let scratch = Scratch::new();
+        let (image, dir) = (scratch.file("volume.img"), scratch.file("mnt"));
+        mke2fs(&image, 64 << 20, "-t ext4", None).unwrap();
+        fs::create_dir(&dir).unwrap();
+        Place { scratch, extant: Extant::get().unwrap(), image, dir }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.extant.bin());
+        command.args(words);
+        command
+    }
+
+    /// `extant mount -o OPTIONS IMG DIR`, which goes on in the background.
+    fn mount(&self, options: &str) -> Finished {
+        let mut command = self.command(&["mount", "-o", options]);
+        run(command.arg(&self.image).arg(&self.dir), LIMIT).unwrap()
+    }
+
+    fn unmount(&self) -> Finished {
+        run(self.command(&["unmount"]).arg(&self.dir), LIMIT).unwrap()
+    }
+
+    fn expect_clean(&self) {
+        e2fsck(&self.image, None).expect_clean().unwrap();
+        let shown = dumpe2fs(&self.image).unwrap();
+        assert!(!shown.contains("needs_recovery"), "{shown}");
+    }
+
+    fn server(&self) -> Option<u32> {
+        let image = self.image.to_string_lossy().into_owned();
+        fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let serves = line.contains("--in-background") && line.contains(&image);
+            serves.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
+        })
+    }
+}
+
+/// No mount outlives a test that failed.
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(server) = self.server() {
+            let _ = Command::new("kill").args(["-9", &server.to_string()]).status();
+            let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+        }
+    }
+}
+
+fn signal(server: u32) {
+    assert!(Command::new("kill").arg(server.to_string()).status().unwrap().success());
+}
+
+fn wait_for_end(place: &Place) {
+    let start = Instant::now();
+    while place.server().is_some() {
+        assert!(start.elapsed() < LIMIT, "the server lives on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_commands_return_when_mount_and_volume_are_ready() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    for options in ["", "plain", "plain,nouring", "sync", "dontcache", "data=journal"] {
+        place.mount(options).success().unwrap();
+        fs::write(place.dir.join("file"), b"content").unwrap();
+        assert_eq!(fs::read(place.dir.join("file")).unwrap(), b"content");
+        place.unmount().success().unwrap();
+        assert_eq!(place.server(), None, "{options}");
+        place.expect_clean();
+    }
+}
+
+#[test]
+fn umount_of_a_block_device_returns_when_the_volume_is_clean() {
+    require!(Root, Fuse, Loop);
+    let place = Place::new();
+    place.mount("").success().unwrap();
+    fs::write(place.dir.join("file"), vec![7; 1 << 20]).unwrap();
+    run(Command::new("umount").arg(&place.dir), LIMIT).unwrap().success().unwrap();
+    place.expect_clean();
+    wait_for_end(&place);
+}
+
+#[test]
+fn a_signal_leaves_a_clean_volume_whether_files_are_open_or_not() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    for open in [false, true] {
+        place.mount("").success().unwrap();
+        let mut file = fs::File::create(place.dir.join("open")).unwrap();
+        file.write_all(b"written, not synced").unwrap();
+        let file = open.then_some(file);
+        let server = place.server().unwrap();
+        signal(server);
+        if open {
+            // The first waits for who has files open, the second does not.
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(place.server().is_some());
+            signal(server);
+        }
+        wait_for_end(&place);
+        drop(file);
+        place.expect_clean();
+        let cat = place.extant.run(&["cat".as_ref(), place.image.as_os_str(), "/open".as_ref()]);
+        assert_eq!(cat.unwrap().out(), "written, not synced");
+    }
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_with_a_reason() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    place.mount("").success().unwrap();
+    let other = place.scratch.file("other");
+    fs::create_dir(&other).unwrap();
+    let again = run(place.command(&["mount"]).arg(&place.image).arg(&other), LIMIT).unwrap();
+    assert_eq!(again.code(), Some(1));
+    assert!(again.err().contains("in use by another program or mounted"), "{}", again.err());
+    place.unmount().success().unwrap();
+
+    let not_a_volume = place.scratch.file("text");
+    fs::write(&not_a_volume, vec![b'x'; 1 << 20]).unwrap();
+    let cases: [(&Path, &Path, &str); 3] = [
+        (&not_a_volume, &other, "not an ext2, ext3 or ext4 volume"),
+        (&place.scratch.file("absent.img"), &other, "No such file"),
+        (&place.image, &place.scratch.file("absent"), "No such file"),
+    ];
+    for (image, dir, reason) in cases {
+        let done = run(place.command(&["mount"]).arg(image).arg(dir), LIMIT).unwrap();
+        assert_eq!((done.code(), done.out().as_str()), (Some(1), ""), "{}", done.err());
+        assert!(done.err().contains(reason), "{}", done.err());
+    }
+    let done = run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap();
+    assert!(done.err().contains("nothing that extant mounted"), "{}", done.err());
+    let done = place.mount("commit=soon");
+    assert_eq!(done.code(), Some(2), "{}", done.err());
+}
+
+#[test]
+fn what_was_synced_survives_a_kill_and_a_read_only_mount_shows_it_without_writing() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    let mount = FuseMount::new(&place.image, "").unwrap();
+    let synced = mount.path().join("synced");
+    fs::write(&synced, b"here").unwrap();
+    fs::File::open(&synced).unwrap().sync_all().unwrap();
+    mount.kill().unwrap();
+    let before = fs::read(&place.image).unwrap();
+    place.mount("ro").success().unwrap();
+    assert_eq!(fs::read(place.dir.join("synced")).unwrap(), b"here");
+    let refused = fs::write(place.dir.join("new"), b"").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    place.unmount().success().unwrap();
+    assert!(fs::read(&place.image).unwrap() == before, "the image was written");
+    place.mount("").success().unwrap();
+    assert_eq!(fs::read(place.dir.join("synced")).unwrap(), b"here");
+    place.unmount().success().unwrap();
+    place.expect_clean();
+}
+
+#[test]
+fn what_was_closed_survives_a_kill_after_the_commit_timer() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    let mount = FuseMount::new(&place.image, "commit=1").unwrap();
+    fs::write(mount.path().join("closed"), b"not synced").unwrap();
+    // Data is written back after three seconds, and its size committed a second later.
+    std::thread::sleep(Duration::from_millis(6500));
+    mount.kill().unwrap();
+    let cat = place.extant.run(&["cat".as_ref(), place.image.as_os_str(), "/closed".as_ref()]);
+    assert_eq!(cat.unwrap().out(), "not synced");
+}
+
+#[test]
+fn a_sync_of_the_mount_reaches_the_volume() {
+    require!(Root, Fuse, Loop);
+    let place = Place::new();
+    let mount = FuseMount::new(&place.image, "commit=3600").unwrap();
+    let file = fs::File::create(mount.path().join("file")).unwrap();
+    (&file).write_all(b"content").unwrap();
+    rustix::fs::syncfs(&file).unwrap();
+    drop(file);
+    mount.kill().unwrap();
+    let cat = place.extant.run(&["cat".as_ref(), place.image.as_os_str(), "/file".as_ref()]);
+    assert_eq!(cat.unwrap().out(), "content");
+}
+
+#[test]
+fn owners_are_mapped_both_ways() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    place.mount("uid=4711,gid=4712,uidmap=1000:5000:10").success().unwrap();
+    let root = fs::metadata(&place.dir).unwrap();
+    assert_eq!((root.uid(), root.gid()), (4711, 4712));
+    let file = place.dir.join("file");
+    fs::write(&file, b"").unwrap();
+    std::os::unix::fs::chown(&file, Some(5003), Some(4712)).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().uid(), 5003);
+    place.unmount().success().unwrap();
+    let stat = place.extant.run(&["stat", "--json", place.image.to_str().unwrap(), "/file"]);
+    let shown = stat.unwrap().out();
+    assert!(shown.contains("\"uid\":1003") && shown.contains("\"gid\":0"), "{shown}");
+}
