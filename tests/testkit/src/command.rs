@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -120,6 +121,11 @@ pub fn run_args(program: &str, args: &[&str]) -> Result<Finished, String> {
     run(Command::new(program).args(args), Duration::from_secs(120))
 }
 
+/// Runs a script of `sh -e` in the directory `dir` for at most `limit`.
+pub fn run_in(dir: &Path, script: &str, limit: Duration) -> Result<Finished, String> {
+    run(Command::new("sh").args(["-ec", script]).current_dir(dir), limit)
+}
+
 fn read_all<R: Read + Send + 'static>(from: Option<R>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -143,6 +149,12 @@ mod tests {
         assert!(done.timed_out);
         assert_eq!(done.out(), "begun\n");
         assert_eq!(done.ending(), "time out");
+    }
+
+    #[test]
+    fn a_script_runs_in_its_directory_and_ends_at_the_first_failure() {
+        let done = run_in(Path::new("/usr"), "pwd; false; pwd", Duration::from_secs(10)).unwrap();
+        assert_eq!((done.code(), done.out()), (Some(1), "/usr\n".into()));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!   missing, CI=true   ──► the test fails
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::command::run_args;
@@ -27,6 +27,8 @@ pub enum Judge {
     Uml,
     /// `/dev/fuse` and the right to mount it.
     Fuse,
+    /// A program by its command: [`program`] finds it.
+    Program(&'static str),
 }
 
 /// True when tests run as the project's own checks, where nothing may be left out.
@@ -45,7 +47,23 @@ pub fn available(judge: Judge) -> Result<(), String> {
             .map_err(|e| format!("{e}; install the Debian package grub-common")),
         Judge::Uml => Uml::get().map(drop),
         Judge::Fuse => fuse(),
+        Judge::Program(name) => program(name).map(drop),
     }
+}
+
+/// Where the command `name` is: in `$PATH`, in the folders of administrators, or, for PostgreSQL,
+/// which Debian keeps beside them, in the newest version's own. `Err` says how to get it.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    dirs.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .map(|entries| entries.flatten().map(|e| e.path().join("bin")).collect())
+        .unwrap_or_default();
+    versions.sort();
+    dirs.extend(versions.into_iter().rev());
+    let found = dirs.iter().map(|dir| dir.join(name)).find(|file| file.is_file());
+    found.ok_or_else(|| format!("there is no {name}; tests/setup-judges installs it"))
 }
 
 /// True when all of `judges` are there. Prints the reason and returns false when one is not;
@@ -63,11 +81,11 @@ pub fn require(judges: &[Judge]) -> bool {
 
 /// Returns from the test when a judge is missing (fails it under `CI=true`).
 ///
-/// `require!(Root, Loop, E2fsprogs);`
+/// `require!(Root, Loop, E2fsprogs, Program("rsync"));`
 #[macro_export]
 macro_rules! require {
-    ($($judge:ident),+ $(,)?) => {
-        if !$crate::judge::require(&[$($crate::judge::Judge::$judge),+]) {
+    ($($judge:ident $(($name:literal))?),+ $(,)?) => {
+        if !$crate::judge::require(&[$($crate::judge::Judge::$judge $(($name))?),+]) {
             return;
         }
     };
@@ -104,4 +122,16 @@ fn loop_mounts() -> Result<(), String> {
 
 fn fuse() -> Result<(), String> {
     if Path::new("/dev/fuse").exists() { root() } else { Err("there is no /dev/fuse".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_command() {
+        assert!(program("sh").unwrap().is_absolute());
+        assert!(program("no-such-program").unwrap_err().contains("setup-judges"));
+        assert!(available(Judge::Program("no-such-program")).is_err());
+    }
 }
