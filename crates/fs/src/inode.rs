@@ -26,6 +26,7 @@ use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
 use extant_ondisk::superblock::VolumeState;
+use extant_ondisk::time::Timestamp;
 use hashbrown::HashMap;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -161,6 +162,8 @@ pub(crate) struct Body {
     pub(crate) size_on_disk: Option<u64>,
     /// Times changed since it was stored.
     pub(crate) times_changed: bool,
+    /// A change of content leaves its times to whoever asked for it.
+    pub(crate) times_kept: bool,
 }
 
 /// How an inode counts in the quota files.
@@ -204,12 +207,21 @@ impl Body {
             cached: None,
             size_on_disk: None,
             times_changed: false,
+            times_kept: false,
         }
     }
 
     /// The kind of file. An inode that was checked has one.
     pub(crate) fn file_kind(&self) -> FileKind {
         self.disk.kind().unwrap_or(FileKind::Regular)
+    }
+
+    /// The content changed at `now`: so say its times, unless somebody else keeps them. Of a file that only grows
+    /// nobody does: who writes to it past their own cache asks for the times here.
+    pub(crate) fn content_changed(&mut self, now: Timestamp) {
+        if !self.times_kept || self.flags.contains(InodeFlags::APPEND) {
+            (self.mtime, self.ctime) = (now, now);
+        }
     }
 
     /// Sets the size, as every reader sees it. The size on disk follows at once, or once all data that is dirty or
@@ -461,6 +473,7 @@ impl Volume {
             cached: None,
             size_on_disk: None,
             times_changed: false,
+            times_kept: false,
         })
     }
 
@@ -593,6 +606,7 @@ mod tests {
             cached: None,
             size_on_disk: None,
             times_changed: false,
+            times_kept: false,
         }
     }
 

@@ -77,6 +77,14 @@ impl Node {
         self.held.ino
     }
 
+    /// Whether changes of its content leave its times as they are, for a caller who keeps them and sets them, as a
+    /// kernel with a cache of its own does. Holds for as long as the inode is in use; append-only files are left out.
+    ///
+    /// Locks: takes `Inode`.
+    pub fn set_times_kept(&self, kept: bool) {
+        self.inode().write().times_kept = kept;
+    }
+
     /// What is known of it besides its content.
     pub fn metadata(&self) -> Metadata {
         self.inode().look(self.volume())

@@ -6,7 +6,8 @@
 //! ```
 
 use extant::{
-    CacheUse, DontCachePolicy, Error, FallocateMode, File, Filesystem, NewFile, OpenOptions,
+    CacheUse, DontCachePolicy, Error, FallocateMode, File, Filesystem, InodeFlags, NewFile,
+    OpenOptions, SetAttributes, Timestamp,
 };
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::rng::Rng;
@@ -401,5 +402,46 @@ fn data_and_holes_are_found_before_anything_is_written_back() {
         file.write_all_at(3 << 20, &[2; 100]).unwrap();
         assert_eq!(file.read_raw_at(3 << 20, &mut raw).unwrap(), 100);
         assert_eq!(raw, [2; 100], "{options}: as it is stored, or will be");
+    }
+}
+
+#[test]
+fn times_that_the_caller_keeps_stay_until_it_sets_them() {
+    for cache_kib in [0, 1024] {
+        let (_dir, path) = volume(16, "");
+        let fs = open(&path, cache_kib, DontCachePolicy::default());
+        let node = fs.root().unwrap().create("a", &NewFile::default()).unwrap();
+        let file = node.open().unwrap();
+        let old = Timestamp { sec: 1_000_000_000, nsec: 5 };
+        let times = SetAttributes { mtime: Some(old), ctime: Some(old), ..Default::default() };
+        node.set_times_kept(true);
+        node.set_attributes(&times).unwrap();
+        file.write_all_at(0, &[7; 9000]).unwrap();
+        file.write_all_at(4096, &[8; 100]).unwrap();
+        file.sync_all().unwrap();
+        // Over blocks that are there, into a hole, and with space given and taken.
+        file.write_all_at(4096, &[9; 100]).unwrap();
+        file.set_len(100_000).unwrap();
+        file.allocate(FallocateMode::KeepSize, 0, 200_000).unwrap();
+        file.write_all_at(50_000, &[1; 10]).unwrap();
+        assert_eq!((node.metadata().modified(), node.metadata().changed()), (old, old));
+        file.sync_all().unwrap();
+        node.set_times_kept(false);
+        file.write_all_at(0, &[1; 10]).unwrap();
+        assert!(node.metadata().modified() > old && node.metadata().changed() > old);
+
+        // Only growing is left to the file itself: so are its times.
+        node.set_times_kept(true);
+        node.set_attributes(&times).unwrap();
+        let grows = SetAttributes {
+            flags: Some(node.metadata().flags() | InodeFlags::APPEND),
+            ..Default::default()
+        };
+        node.set_attributes(&grows).unwrap();
+        file.append(&[1; 10]).unwrap();
+        assert!(node.metadata().modified() > old);
+        drop((file, node));
+        fs.close().unwrap();
+        e2fsck(&path, None).expect_clean().unwrap();
     }
 }

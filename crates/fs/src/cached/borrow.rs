@@ -74,7 +74,7 @@ impl Volume {
         let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
         self.with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
         let now = self.environment.now();
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         body.times_changed = true;
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
         cached.pages.borrow_mut(range, &fill)

@@ -111,7 +111,7 @@ impl Volume {
             body.resize(pos + n as u64);
         }
         let now = self.environment.now();
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         body.times_changed = true;
         Ok(n)
     }

@@ -245,7 +245,7 @@ impl Volume {
         let mut handle = self.journal.start(credits)?;
         let now = self.environment.now();
         let done = change(body, &mut handle);
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         body.synced.map_changed = true;
         body.store(self, ino, &handle)?;
         handle.stop()?;

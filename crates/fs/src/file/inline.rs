@@ -52,7 +52,7 @@ impl Volume {
         self.inline_put(ino, body, pos as usize, &bytes)?;
         body.resize(body.size.max(end));
         let now = self.environment.now();
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         body.store(self, ino, &handle)?;
         handle.stop()?;
         Ok(Some(content.len()))

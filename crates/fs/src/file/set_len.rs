@@ -133,7 +133,7 @@ impl Volume {
         }
         self.set_size_field(body, handle, size)?;
         let now = self.environment.now();
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         // The same size takes away what was allocated beyond it.
         if size > old || body.disk.has_inline_data() || is_unmapped(body) {
             return Ok(());

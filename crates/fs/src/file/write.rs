@@ -183,7 +183,7 @@ impl Volume {
             if !plain || end > body.size {
                 return Ok(false);
             }
-            if is_recent(&body, now) {
+            if body.times_kept || is_recent(&body, now) {
                 return self.overwrite_pieces(inode.ino, &body, offset, content);
             }
             if self.pieces_in_place(inode.ino, &body, offset, end)?.is_none() {
@@ -237,7 +237,7 @@ impl Volume {
     fn touch(&self, inode: &Inode, now: Timestamp) -> Result<()> {
         let mut body = inode.write();
         let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         body.store(self, inode.ino, &handle)?;
         handle.stop()
     }
@@ -493,7 +493,7 @@ impl Volume {
             self.set_size_field(body, handle, end)?;
         }
         let now = self.environment.now();
-        (body.mtime, body.ctime) = (now, now);
+        body.content_changed(now);
         Ok(())
     }
 }

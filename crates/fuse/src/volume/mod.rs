@@ -95,6 +95,11 @@ impl Volume {
         self.nodes.clear();
     }
 
+    /// Writes go to the kernel's own cache first, which also keeps size and times of what is in it.
+    fn kernel_collects_writes(&self) -> bool {
+        !self.options.write_through && !self.options.sync && !self.fs.is_read_only()
+    }
+
     fn node(&self, id: NodeId) -> Answer<Node> {
         self.nodes.get(id).ok_or(Errno::STALE)
     }
@@ -117,9 +122,7 @@ impl Operations for Volume {
     fn settings(&self) -> Settings {
         let second = self.fs.superblock().inode_size <= 128;
         Settings {
-            writeback_cache: !self.options.write_through
-                && !self.options.sync
-                && !self.fs.is_read_only(),
+            writeback_cache: self.kernel_collects_writes(),
             posix_acl: self.options.check_permissions,
             handles: Handles::All,
             time_granularity_ns: if second { 1_000_000_000 } else { 1 },

@@ -21,12 +21,17 @@ impl Volume {
     /// The kernel is told of `node`, under a name it may keep for `entry_valid`.
     pub(super) fn entry(&self, node: Node, entry_valid: Duration) -> Entry {
         let metadata = node.metadata();
+        let (id, is_new) = self.nodes.tell(node.clone());
+        if is_new && metadata.is_file() && self.kernel_collects_writes() {
+            // What the kernel writes back later was changed when it says so.
+            node.set_times_kept(true);
+        }
         Entry {
             generation: metadata.generation().into(),
             attributes: self.attributes(&metadata),
             entry_valid,
             attributes_valid: KEPT,
-            node: self.nodes.tell(node),
+            node: id,
         }
     }
 

@@ -47,14 +47,14 @@ impl Nodes {
         }
     }
 
-    /// The kernel is told of `node` once more.
-    pub(super) fn tell(&self, node: Node) -> NodeId {
+    /// The kernel is told of `node` once more; whether it did not know it before.
+    pub(super) fn tell(&self, node: Node) -> (NodeId, bool) {
         let id = id_of(node.ino());
         if id == NodeId::ROOT {
-            return id;
+            return (id, false);
         }
         // What is held twice is let go of outside the lock.
-        let _spare = match self.shard(id).lock().entry(id.0) {
+        let spare = match self.shard(id).lock().entry(id.0) {
             Entry::Occupied(mut known) => {
                 known.get_mut().count += 1;
                 Some(node)
@@ -64,7 +64,7 @@ impl Nodes {
                 None
             }
         };
-        id
+        (id, spare.is_none())
     }
 
     /// The kernel takes back `count` tellings.
