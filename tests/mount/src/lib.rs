@@ -4,3 +4,7 @@
 //!   the same script ──► extant mount ──► answers ─┐
 //!        └────────────► kernel ext4 ───► answers ─┴─► equal, and both volumes clean
 //! ```
+//!
+//! [`served`] gives programs a volume to work on and judges it afterwards.
+
+pub mod served;

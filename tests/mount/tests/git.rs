@@ -1,0 +1,90 @@
+//! git on the mount: a large history cloned, packed, checked, and its branches checked out.
+//!
+//! ```text
+//!   fast-import ──► origin (outside) ──clone──► the mount ──► gc, fsck, checkout, merge, status
+//! ```
+
+use extant_mount_tests::served::{Served, effort};
+use extant_testkit::require;
+use extant_testkit::rng::Rng;
+use std::fmt::Write as _;
+
+const FILES: usize = 3000;
+const COMMITS: usize = 300;
+/// Files that one commit changes.
+const CHANGED: usize = 12;
+
+/// A history for `git fast-import`: `main`, and `side` that leaves it half-way.
+fn history(commits: usize) -> String {
+    let mut rng = Rng::new(7);
+    let mut text = String::new();
+    let head = |text: &mut String, branch: &str, at: usize, message: &str| {
+        let date = 1_700_000_000 + at * 60;
+        writeln!(text, "commit refs/heads/{branch}\nmark :{at}").unwrap();
+        writeln!(text, "committer A <a@example.org> {date} +0000").unwrap();
+        writeln!(text, "data {}\n{message}", message.len()).unwrap();
+    };
+    let file = |text: &mut String, name: usize, content: &str| {
+        let mode = if name % 50 == 0 { "100755" } else { "100644" };
+        writeln!(text, "M {mode} inline d{}/e{}/f{name}.txt", name % 13, name % 7).unwrap();
+        writeln!(text, "data {}\n{content}", content.len()).unwrap();
+    };
+    head(&mut text, "main", 1, "all files");
+    for name in 0..FILES {
+        let lines = 1 + rng.below(60);
+        file(&mut text, name, &format!("file {name}\n").repeat(lines));
+    }
+    writeln!(text, "M 120000 inline link\ndata 12\nd0/e0/f0.txt").unwrap();
+    for at in 2..=commits {
+        let side = at > commits / 2 && at % 2 == 0;
+        let branch = if side { "side" } else { "main" };
+        head(&mut text, branch, at, &format!("change {at}"));
+        if side && at <= commits / 2 + 2 {
+            writeln!(text, "from :{}", commits / 2).unwrap();
+        }
+        for _ in 0..CHANGED {
+            // The branches change different files, so that they can be merged.
+            let name = rng.below(FILES / 2) * 2 + usize::from(side);
+            let lines = 1 + rng.below(40);
+            file(&mut text, name, &format!("file {name}, change {at}\n").repeat(lines));
+        }
+    }
+    text.push_str("done\n");
+    text
+}
+
+#[test]
+fn a_large_history_is_cloned_packed_and_checked_out() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("git"));
+    let served = Served::new(1024, "");
+    std::fs::write(served.outside("history"), history(COMMITS * effort())).unwrap();
+    let clean = r#"[ -z "$(git status --porcelain)" ]"#;
+    let git = |script: &str| {
+        let alone = "export HOME=$OUT GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a \
+                     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a";
+        served.sh(&format!("{alone}\n{script}"))
+    };
+    git("git init -q --bare -b main $OUT/origin
+         cd $OUT/origin && git fast-import --quiet < $OUT/history");
+    git("git clone -q file://$OUT/origin clone && cd clone && git fsck --full --strict");
+    git(&format!("cd clone && {clean}"));
+    // Other branches, back and forth: thousands of files are replaced, and some only appear there.
+    git(&format!(
+        "cd clone && git checkout -q -b side origin/side && {clean}
+         git checkout -q main~100 && {clean}
+         git checkout -q main && git merge -q -m merged side && {clean}
+         git -c core.fsync=all -c gc.auto=0 commit -q --allow-empty -m synced"
+    ));
+    // Loose objects and packs, then one pack.
+    git("cd clone && git repack -q -d && git gc -q --aggressive --prune=now
+         git fsck --full --strict && git count-objects -v | grep -qx 'count: 0'");
+    // Nothing that status believes from times and sizes: every file is read.
+    git(&format!("cd clone && rm .git/index && git reset -q --mixed && {clean}"));
+    git("cd clone && mkdir $OUT/export && git archive HEAD | tar -xC $OUT/export
+         diff -r --no-dereference -x .git $OUT/export .");
+    // A clone within the volume shares its packs by hard links; pushing back brings new ones.
+    git("git clone -q clone second && cd second && echo more > d0/more && git add d0/more
+         git commit -q -m more && git push -q origin HEAD:refs/heads/more
+         cd ../clone && git fsck --full && git show more:d0/more | grep -qx more");
+    served.finish();
+}

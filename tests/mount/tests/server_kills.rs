@@ -1,0 +1,322 @@
+//! The server is killed under several writers: what they were told to be synced is there again.
+//!
+//! ```text
+//!   writers (processes) ──► the mount ── SIGKILL ──► remount ──► each file is as it was synced, or as
+//!      └──► "about to", "synced" ──► a log outside ─────────────┘   something that was tried since
+//! ```
+//!
+//! Kinds of file, each written by one writer: `grow` is appended to; `swap` is replaced by renaming over
+//! it, sometimes without a sync; `name` comes and goes. In between are truncations, links, and names in
+//! a directory that all share.
+
+use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments};
+use extant_testkit::require;
+use extant_testkit::rng::{Rng, bytes};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const ROUNDS: usize = 5;
+const WRITERS: usize = 4;
+/// Files of each kind that one writer has.
+const FILES: usize = 5;
+
+/// What a file may be: the numbers from `synced` to `tried`, which only grow. A file's number is its
+/// length (`grow`), the version of its content (`swap`), or odd when it is there (`name`).
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    synced: u64,
+    tried: u64,
+}
+
+/// The log of one writer: a line is `t FILE NUMBER` before, and `s FILE NUMBER` after.
+struct Log(File);
+
+impl Log {
+    fn line(&mut self, what: char, file: &str, number: u64) {
+        writeln!(self.0, "{what} {file} {number}").expect("the log takes lines");
+    }
+
+    /// What the log of `writer` says of `file`.
+    fn known(path: &Path, file: &str) -> Known {
+        let mut known = Known::default();
+        for line in fs::read_to_string(path).unwrap_or_default().lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["t", of, number] if of == file => known.tried = number.parse().unwrap(),
+                ["s", of, number] if of == file => known.synced = number.parse().unwrap(),
+                _ => {}
+            }
+        }
+        known.tried = known.tried.max(known.synced);
+        known
+    }
+}
+
+/// One writer: a process of its own, so that its calls end with it.
+struct Writer {
+    dir: PathBuf,
+    log: Log,
+    rng: Rng,
+    numbers: [[u64; FILES]; 3],
+}
+
+impl Writer {
+    fn step(&mut self) -> io::Result<()> {
+        let n = self.rng.below(FILES);
+        match self.rng.below(12) {
+            0..=3 => self.grow(n),
+            4..=6 => self.swap(n),
+            7..=9 => self.come_or_go(n),
+            10 => self.scribble(),
+            _ => self.shared(n),
+        }
+    }
+
+    fn next(&mut self, kind: usize, n: usize, more: u64) -> (String, u64, u64) {
+        let name = format!("{}{n}", ["grow", "swap", "name"][kind]);
+        let old = self.numbers[kind][n];
+        self.numbers[kind][n] = old + more;
+        self.log.line('t', &name, old + more);
+        (name, old, old + more)
+    }
+
+    fn grow(&mut self, n: usize) -> io::Result<()> {
+        let more = [1, 100, 5000, 70_000][self.rng.below(4)] + self.rng.below(50);
+        let (name, old, new) = self.next(0, n, more as u64);
+        let file = OpenOptions::new().append(true).create(true).open(self.dir.join(&name))?;
+        (&file).write_all(&growing(&name, old, new))?;
+        match self.rng.below(4) {
+            0 => file.sync_all()?,
+            1 => file.sync_data()?,
+            _ => return Ok(()),
+        }
+        // A new name is the directory's.
+        File::open(&self.dir)?.sync_all()?;
+        self.log.line('s', &name, new);
+        Ok(())
+    }
+
+    fn swap(&mut self, n: usize) -> io::Result<()> {
+        let (name, _, new) = self.next(1, n, 1);
+        let partial = self.dir.join(format!("{name}.partial"));
+        let file = File::create(&partial)?;
+        (&file).write_all(&version(&name, new))?;
+        let synced = self.rng.below(3) > 0;
+        if synced {
+            file.sync_all()?;
+        }
+        drop(file);
+        fs::rename(partial, self.dir.join(&name))?;
+        if synced {
+            File::open(&self.dir)?.sync_all()?;
+            self.log.line('s', &name, new);
+        }
+        Ok(())
+    }
+
+    fn come_or_go(&mut self, n: usize) -> io::Result<()> {
+        let (name, _, new) = self.next(2, n, 1);
+        let path = self.dir.join(&name);
+        match (new % 2 == 1, n % 3) {
+            (true, 0) => drop(File::create_new(path)?),
+            (true, 1) => fs::create_dir(path)?,
+            (true, _) => std::os::unix::fs::symlink(&name, path)?,
+            (false, 1) => fs::remove_dir(path)?,
+            (false, _) => fs::remove_file(path)?,
+        }
+        if self.rng.below(3) == 0 {
+            File::open(&self.dir)?.sync_all()?;
+            self.log.line('s', &name, new);
+        }
+        Ok(())
+    }
+
+    /// Work that nothing is asked of, but that the volume stays whole.
+    fn scribble(&mut self) -> io::Result<()> {
+        let path = self.dir.join("scribble");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let at = self.rng.below(4 << 20) as u64;
+        let len = self.rng.below(40_000);
+        file.write_all_at(&bytes(at, len), at)?;
+        if self.rng.below(3) == 0 {
+            file.set_len(self.rng.below(4 << 20) as u64)?;
+        }
+        if self.rng.below(8) == 0 {
+            fs::remove_file(&path)?;
+            // Open, and without a name.
+            file.write_all_at(b"orphan", 0)?;
+        }
+        Ok(())
+    }
+
+    /// Names that several writers fight for: each may be refused for what another did.
+    fn shared(&mut self, n: usize) -> io::Result<()> {
+        let dir = self.dir.join("../shared");
+        let (a, b) = (dir.join(format!("a{n}")), dir.join(format!("b{}", self.rng.below(FILES))));
+        let done = match self.rng.below(4) {
+            0 => File::create(&a).and_then(|mut file| file.write_all(b"shared")),
+            1 => fs::hard_link(&a, &b),
+            2 => fs::rename(&a, &b),
+            _ => fs::remove_file(&b),
+        };
+        match done {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                ) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Bytes `from..to` of the growing file `name`.
+fn growing(name: &str, from: u64, to: u64) -> Vec<u8> {
+    let seed = u64::from(name.as_bytes()[4]);
+    (from..to).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 7) as u8 ^ seed as u8).collect()
+}
+
+/// All of version `number` of the replaced file `name`.
+fn version(name: &str, number: u64) -> Vec<u8> {
+    let len = [10, 3000, 20_000][number as usize % 3];
+    let mut content = format!("{name} {number}\n").into_bytes();
+    content.extend(bytes(number, len));
+    content
+}
+
+fn start_writer(served: &Served, n: usize, seed: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "--nocapture", "one_writer"]);
+    command.env("EXTANT_WRITER_DIR", served.dir().join(format!("w{n}")));
+    command.env("EXTANT_WRITER_LOG", served.outside(&format!("w{n}.log")));
+    command.env("EXTANT_WRITER_SEED", seed.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+#[ignore = "a process of the other test"]
+fn one_writer() {
+    let of = |name: &str| std::env::var(format!("EXTANT_WRITER_{name}"));
+    let (Ok(dir), Ok(log)) = (of("DIR"), of("LOG")) else { return };
+    let (dir, log) = (PathBuf::from(dir), PathBuf::from(log));
+    let seed = of("SEED").unwrap().parse().unwrap();
+    let numbers = ["grow", "swap", "name"]
+        .map(|kind| std::array::from_fn(|n| Log::known(&log, &format!("{kind}{n}")).synced));
+    let log = Log(OpenOptions::new().append(true).open(&log).unwrap());
+    let mut writer = Writer { dir, log, rng: Rng::new(seed), numbers };
+    loop {
+        if let Err(error) = writer.step() {
+            let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO];
+            let gone = gone.map(|errno| Some(errno.raw_os_error()));
+            assert!(gone.contains(&error.raw_os_error()), "{error}");
+            return;
+        }
+    }
+}
+
+/// Each file is as the log allows. What it is counts as synced from now on: it is on the device.
+fn judge(served: &Served, n: usize) {
+    let dir = served.dir().join(format!("w{n}"));
+    let path = served.outside(&format!("w{n}.log"));
+    let mut lines = String::new();
+    for kind in ["grow", "swap", "name"] {
+        for file in (0..FILES).map(|n| format!("{kind}{n}")) {
+            let known = Log::known(&path, &file);
+            let at = dir.join(&file);
+            let number = match kind {
+                "grow" => grown(&at, &file),
+                "swap" => swapped(&at, &file),
+                _ => come(fs::symlink_metadata(&at).is_ok(), known),
+            };
+            let number =
+                number.unwrap_or_else(|said| panic!("{}: {said}: {known:?}", at.display()));
+            assert!(
+                (known.synced..=known.tried).contains(&number),
+                "{}: {number}, not one of {known:?}",
+                at.display()
+            );
+            lines += &format!("s {file} {number}\n");
+        }
+    }
+    fs::write(path, lines).unwrap();
+}
+
+/// The length of a growing file, whose every byte is right.
+fn grown(path: &Path, name: &str) -> Result<u64, String> {
+    let mut content = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        file => file.and_then(|mut f| f.read_to_end(&mut content)).map_err(|e| e.to_string())?,
+    };
+    let right = growing(name, 0, content.len() as u64);
+    match content.iter().zip(&right).position(|(a, b)| a != b) {
+        None => Ok(content.len() as u64),
+        Some(at) => Err(format!("byte {at} of {} is {:#x}", content.len(), content[at])),
+    }
+}
+
+/// The version of a replaced file, which is there as a whole.
+fn swapped(path: &Path, name: &str) -> Result<u64, String> {
+    let content = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        content => content.map_err(|e| e.to_string())?,
+    };
+    let first = content.split(|&b| b == b'\n').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first).into_owned();
+    let number = first.rsplit(' ').next().and_then(|n| n.parse().ok());
+    let number = number.ok_or(format!("{} bytes that begin {first:?}", content.len()))?;
+    match content == version(name, number) {
+        true => Ok(number),
+        false => Err(format!("{} bytes are not version {number}", content.len())),
+    }
+}
+
+/// A number that says whether the name is there, if the log has one.
+fn come(is_there: bool, known: Known) -> Result<u64, String> {
+    let fits = |number: &u64| (number % 2 == 1) == is_there;
+    (known.synced..=known.tried).find(fits).ok_or(format!("is there: {is_there}"))
+}
+
+#[test]
+fn what_was_synced_outlives_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    let mut rng = moments(30);
+    let mut served = Served::new(256, "");
+    fs::create_dir(served.dir().join("shared")).unwrap();
+    for n in 0..WRITERS {
+        fs::create_dir(served.dir().join(format!("w{n}"))).unwrap();
+        fs::write(served.outside(&format!("w{n}.log")), "").unwrap();
+    }
+    File::open(served.dir()).unwrap().sync_all().unwrap();
+    for round in 0..ROUNDS * effort() {
+        let writers: Vec<Child> =
+            (0..WRITERS).map(|n| start_writer(&served, n, rng.next_u64())).collect();
+        a_moment(&mut rng, 100, 1500);
+        served.kill();
+        for writer in writers {
+            let done = writer.wait_with_output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        served.mount();
+        for n in 0..WRITERS {
+            let log = fs::read_to_string(served.outside(&format!("w{n}.log"))).unwrap();
+            let (tried, synced) = (log.matches("t ").count(), log.matches("s ").count());
+            println!("round {round}, writer {n}: {tried} steps, {synced} synced");
+            judge(&served, n);
+        }
+        served.unmount();
+        served.mount();
+    }
+    served.finish();
+}

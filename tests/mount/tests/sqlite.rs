@@ -1,0 +1,188 @@
+//! SQLite on the mount: what it told its client to be committed is there, whoever is killed.
+//!
+//! ```text
+//!   sqlite3 ◄── transactions 1, 2, 3, …
+//!      └──────► "n", once n is committed ──► the acknowledged number, kept here
+//!   SIGKILL to sqlite3, or to the server and a remount ──► integrity_check, no number missing
+//! ```
+
+use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments};
+use extant_testkit::require;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+
+/// Kills of each kind and journal mode.
+const ROUNDS: usize = 3;
+/// The counter's row is changed and rows of all sizes come with each number.
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS log(n INTEGER PRIMARY KEY, text BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS total(id INTEGER PRIMARY KEY, n INTEGER);
+    CREATE INDEX IF NOT EXISTS texts ON log(substr(text, 1, 20));
+    INSERT OR IGNORE INTO total VALUES(1, 0);";
+
+/// A client that commits numbers one by one.
+struct Client {
+    program: Child,
+    acknowledged: JoinHandle<i64>,
+}
+
+impl Client {
+    /// Commits `from..to`, in `journal` mode with `sync` as its `synchronous`.
+    fn start(served: &Served, journal: &str, sync: &str, from: i64, to: i64) -> Self {
+        let mut script = format!(
+            ".bail on\n.output /dev/null\nPRAGMA journal_mode={journal};\n.output stdout\n\
+             PRAGMA synchronous={sync};\nPRAGMA wal_autocheckpoint=60;\n"
+        );
+        for n in from..to {
+            let bytes = if n % 50 == 0 { 30_000 } else { 20 + n % 700 };
+            writeln!(
+                script,
+                "BEGIN IMMEDIATE; INSERT INTO log VALUES({n}, randomblob({bytes}));
+                 UPDATE total SET n = n + 1; COMMIT; SELECT {n};"
+            )
+            .unwrap();
+        }
+        let input = served.outside("transactions");
+        std::fs::write(&input, script).unwrap();
+        let mut command = Command::new("stdbuf");
+        command.args(["-oL", "sqlite3", "db"]).current_dir(served.dir());
+        command.stdin(std::fs::File::open(&input).unwrap());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut program = command.spawn().unwrap();
+        let told = BufReader::new(program.stdout.take().unwrap());
+        let acknowledged = std::thread::spawn(move || {
+            let numbers = told.lines().map_while(Result::ok);
+            numbers.filter_map(|line| line.parse().ok()).max().unwrap_or(0)
+        });
+        Self { program, acknowledged }
+    }
+
+    /// The client is gone, one way or the other: the last number it was told of, 0 without one.
+    fn ended(mut self) -> i64 {
+        self.program.wait().unwrap();
+        self.acknowledged.join().unwrap()
+    }
+}
+
+fn query(served: &Served, sql: &str) -> String {
+    served.sh(&format!("sqlite3 -bail db '{sql}'")).out().trim().to_owned()
+}
+
+/// The database is whole and holds `1..=last`, the last number acknowledged, and maybe one more.
+#[track_caller]
+fn check(served: &Served, acknowledged: i64) -> i64 {
+    assert_eq!(query(served, "PRAGMA integrity_check"), "ok");
+    let found =
+        query(served, "SELECT count(*), coalesce(max(n), 0), (SELECT n FROM total) FROM log");
+    let numbers: Vec<i64> = found.split('|').map(|n| n.parse().unwrap()).collect();
+    assert_eq!(numbers[0], numbers[1], "a number is missing");
+    assert_eq!(numbers[0], numbers[2], "half a transaction");
+    let last = numbers[0];
+    assert!((acknowledged..=acknowledged + 1).contains(&last), "{last}, not {acknowledged}");
+    last
+}
+
+fn begin(served: &Served, journal: &str) {
+    query(served, &format!("PRAGMA journal_mode={journal}; {SCHEMA}"));
+}
+
+/// Everything committed without a kill, then again and again with one.
+fn client_is_killed(journal: &str, salt: u64) {
+    let mut rng = moments(salt);
+    let served = Served::new(256, "");
+    begin(&served, journal);
+    let mut last = Client::start(&served, journal, "FULL", 1, 1001).ended();
+    assert_eq!(last, 1000, "it ended early");
+    check(&served, last);
+    for _ in 0..ROUNDS * effort() {
+        let mut client = Client::start(&served, journal, "FULL", last + 1, last + 20_000);
+        a_moment(&mut rng, 20, 700);
+        client.program.kill().unwrap();
+        last = check(&served, client.ended().max(last));
+    }
+    // Much is changed at once, and the file becomes smaller.
+    query(&served, "DELETE FROM log WHERE n % 3 = 0; UPDATE log SET text = randomblob(300);");
+    query(&served, "VACUUM");
+    assert_eq!(query(&served, "PRAGMA integrity_check"), "ok");
+    served.finish();
+}
+
+fn server_is_killed(journal: &str, sync: &str, salt: u64) {
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    let mut rng = moments(salt);
+    let mut served = Served::new(256, "");
+    begin(&served, journal);
+    let mut last = 0;
+    for _ in 0..ROUNDS * effort() {
+        let client = Client::start(&served, journal, sync, last + 1, last + 20_000);
+        a_moment(&mut rng, 100, 900);
+        served.kill();
+        let acknowledged = client.ended().max(last);
+        served.mount();
+        last = check(&served, acknowledged);
+        if rng.below(2) == 0 {
+            served.unmount();
+            served.mount();
+        }
+    }
+    served.finish();
+}
+
+macro_rules! needs {
+    () => {
+        require!(Root, Fuse, Loop, E2fsprogs, Program("sqlite3"), Program("stdbuf"))
+    };
+}
+
+#[test]
+fn a_killed_client_leaves_a_whole_database_with_a_rollback_journal() {
+    needs!();
+    client_is_killed("DELETE", 1);
+    client_is_killed("PERSIST", 2);
+}
+
+#[test]
+fn a_killed_client_leaves_a_whole_database_with_a_write_ahead_log() {
+    needs!();
+    client_is_killed("WAL", 3);
+}
+
+#[test]
+fn a_killed_server_loses_nothing_committed_with_a_rollback_journal() {
+    needs!();
+    // EXTRA syncs the directory behind the journal's removal; FULL alone may bring a journal back,
+    // and with it undo the last transaction.
+    server_is_killed("DELETE", "EXTRA", 4);
+    server_is_killed("TRUNCATE", "FULL", 5);
+}
+
+#[test]
+fn a_killed_server_loses_nothing_committed_with_a_write_ahead_log() {
+    needs!();
+    server_is_killed("WAL", "FULL", 6);
+}
+
+#[test]
+fn two_clients_take_turns() {
+    needs!();
+    let served = Served::new(128, "");
+    begin(&served, "WAL");
+    let client = |_: &Path| {
+        let script = "for i in $(seq 60); do
+            sqlite3 -bail -cmd '.timeout 60000' db 'UPDATE total SET n = n + 1'; done";
+        served.try_sh(script, extant_mount_tests::served::LIMIT)
+    };
+    std::thread::scope(|threads| {
+        let clients: Vec<_> = (0..3).map(|_| threads.spawn(|| client(served.dir()))).collect();
+        for done in clients {
+            let done = done.join().unwrap();
+            assert!(done.ok(), "{done}");
+        }
+    });
+    assert_eq!(query(&served, "SELECT n FROM total"), "180");
+    served.finish();
+}
