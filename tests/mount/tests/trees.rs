@@ -76,3 +76,19 @@ fn one_of_everything_is_brought_by_rsync_and_taken_back() {
     ok(whole.diff(&returned, Look::copy()).expect_same("the source | what came back"));
     served.finish();
 }
+
+#[test]
+fn holes_are_found_and_what_is_still_being_written_is_none() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    let served = Served::new(128, "");
+    // cp looks for the holes of a file that takes less space than it is long.
+    served.sh("truncate -s 20M holes && printf x >> holes && cp holes copy && cmp holes copy
+         [ $(stat -c %b copy) -lt 100 ]");
+    // The shell itself writes: a program that ends would close the file, and send what the kernel holds.
+    served.sh(
+        "{ n=0; while [ $n -lt 3000 ]; do echo line $n; n=$((n + 1)); done; sleep 1; } > written &
+         sleep 0.5 && cp written copy2 && wait && cmp written copy2",
+    );
+    served.sh("cp holes copy3 && cmp holes copy3");
+    served.finish();
+}

@@ -20,6 +20,7 @@ mod ids;
 mod listing;
 mod names;
 mod nodes;
+mod writers;
 mod xattrs;
 
 pub use ids::{IdMap, IdRange};
@@ -28,13 +29,15 @@ use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
-use extant::{Error, File, Filesystem, Node};
+use extant::{Error, Filesystem, Node};
+use files::OpenFile;
 use handles::HandleTable;
 use listing::OpenDir;
 use nodes::Nodes;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::time::Duration;
+use writers::Writers;
 
 /// How long the kernel may keep what it was told: nobody else changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
@@ -61,7 +64,8 @@ pub struct Volume {
     fs: Filesystem,
     options: VolumeOptions,
     nodes: Nodes,
-    files: HandleTable<File>,
+    files: HandleTable<OpenFile>,
+    writers: Writers,
     dirs: HandleTable<OpenDir>,
 }
 
@@ -77,6 +81,7 @@ impl Volume {
         Ok(Volume {
             nodes: Nodes::new(root),
             files: HandleTable::new(),
+            writers: Writers::new(),
             dirs: HandleTable::new(),
             fs,
             options,
@@ -229,8 +234,11 @@ impl Operations for Volume {
         self.open_file(&self.node(node)?, flags)
     }
 
-    fn release(&self, _: NodeId, handle: HandleId) {
-        drop(self.files.take(handle));
+    fn release(&self, node: NodeId, handle: HandleId) {
+        let closed = self.files.take(handle);
+        if closed.is_some_and(|open| open.writes) {
+            self.writers.closed(node);
+        }
     }
 
     fn read(
