@@ -9,24 +9,8 @@ use extant_mount_tests::served::{Served, effort};
 use extant_testkit::require;
 use std::time::Duration;
 
-const NAMES: &[&str] = &[
-    "chmod",
-    "chown",
-    "dentry",
-    "dir",
-    "dirdeep",
-    "dirmany",
-    "filename",
-    "getdent",
-    "inode-flags",
-    "link",
-    "rename",
-    "symlink",
-    "touch",
-    "open",
-    "utime",
-    "xattr",
-];
+const NAMES: &str = "chmod chown dentry dir dirdeep dirmany filename getdent inode-flags link rename symlink \
+     touch open utime xattr";
 /// What follows the stressor's name: sizes that two of them have room for.
 const SIZED: &[(&str, &str)] = &[
     ("fallocate", "--fallocate-bytes 64m"),
@@ -37,36 +21,16 @@ const SIZED: &[(&str, &str)] = &[
     ("seek", "--seek-size 64m"),
     ("sync-file", "--sync-file-bytes 64m"),
 ];
-const CONTENT: &[&str] = &[
-    "aiol",
-    "chattr",
-    "copy-file",
-    "eventfd",
-    "fallocate",
-    "fpunch",
-    "hdd",
-    "iomix",
-    "locka",
-    "lockf",
-    "lockofd",
-    "flock",
-    "lease",
-    "mmap",
-    "readahead",
-    "seek",
-    "sendfile",
-    "splice",
-    "sync-file",
-    "verity",
-];
+const CONTENT: &str = "aiol chattr copy-file eventfd fallocate fpunch hdd iomix locka lockf lockofd flock lease \
+     mmap readahead seek sendfile splice sync-file verity";
 
 /// Runs each of `stressors` for a second, longer with `EXTANT_SOAK`. Panics naming all that failed.
-fn stressed(stressors: &[&str]) {
+fn stressed(stressors: &str) {
     let served = Served::new(512, "");
     let seconds = effort();
     let mut failed = String::new();
-    for name in stressors {
-        let sized = SIZED.iter().find(|(of, _)| of == name).map_or("", |(_, options)| *options);
+    for name in stressors.split_whitespace() {
+        let sized = SIZED.iter().find(|(of, _)| *of == name).map_or("", |(_, options)| *options);
         let script = format!(
             "mkdir {name} && stress-ng --temp-path {name} --{name} 2 {sized} --timeout {seconds}s --verify \
              --oomable --quiet"
