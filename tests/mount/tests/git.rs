@@ -25,7 +25,7 @@ fn history(commits: usize) -> String {
         writeln!(text, "data {}\n{message}", message.len()).unwrap();
     };
     let file = |text: &mut String, name: usize, content: &str| {
-        let mode = if name % 50 == 0 { "100755" } else { "100644" };
+        let mode = if name.is_multiple_of(50) { "100755" } else { "100644" };
         writeln!(text, "M {mode} inline d{}/e{}/f{name}.txt", name % 13, name % 7).unwrap();
         writeln!(text, "data {}\n{content}", content.len()).unwrap();
     };

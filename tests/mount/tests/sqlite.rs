@@ -117,7 +117,8 @@ fn server_is_killed(journal: &str, sync: &str, salt: u64) {
     let mut served = Served::new(256, "");
     begin(&served, journal);
     let mut last = 0;
-    for _ in 0..ROUNDS * effort() {
+    for round in 0..ROUNDS * effort() {
+        println!("{journal}, {sync}, round {round}");
         let client = Client::start(&served, journal, sync, last + 1, last + 20_000);
         a_moment(&mut rng, 100, 900);
         served.kill();
