@@ -5,6 +5,14 @@
 //!        └────────────► kernel ext4 ───► answers ─┴─► equal, and both volumes clean
 //! ```
 //!
-//! [`served`] gives programs a volume to work on and judges it afterwards.
+//! A script is a process of its own (`posix-script`), whose working directory is the mount: it may take
+//! other users' places, and a mount that hangs takes only the script along. [`served`] gives programs a
+//! volume to work on and judges it afterwards.
 
+pub mod answer;
+pub mod calls;
+pub mod cases;
+pub mod known;
+pub mod raw;
+pub mod script;
 pub mod served;

@@ -1,0 +1,188 @@
+//! The calls that rustix leaves to its users' care, behind safe functions.
+#![allow(unsafe_code)]
+
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::ffi::c_void;
+
+fn answer(rc: i64) -> Result<i64, Errno> {
+    match rc {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        rc => Ok(rc),
+    }
+}
+
+/// A file's bytes in memory. Nothing else changes the file while one looks at them.
+#[derive(Debug)]
+pub struct Mapped {
+    at: *mut c_void,
+    len: usize,
+}
+
+impl Mapped {
+    /// Maps `len` bytes from `offset` on, for reading and, where `write`, for writing.
+    pub fn new(
+        file: &OwnedFd,
+        offset: u64,
+        len: usize,
+        write: bool,
+        shared: bool,
+    ) -> Result<Mapped, Errno> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, write);
+        let flags = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        // SAFETY: the kernel chooses a place where nothing is, so no memory of ours is replaced.
+        let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset)? };
+        Ok(Mapped { at, len })
+    }
+
+    fn check(&self, from: usize, len: usize) {
+        assert!(from <= self.len && len <= self.len - from, "outside of what is mapped");
+    }
+
+    /// A copy of `len` bytes; they lie in pages that the file has.
+    pub fn get(&self, from: usize, len: usize) -> Vec<u8> {
+        self.check(from, len);
+        let mut bytes = vec![0; len];
+        // SAFETY: the range lies in the mapping (checked) and in the new vector, which overlap nothing;
+        // the mapping lives as long as `self`, and no reference to its bytes is ever made.
+        unsafe {
+            std::ptr::copy(self.at.cast::<u8>().add(from), bytes.as_mut_ptr(), len);
+        }
+        bytes
+    }
+
+    /// Changes bytes of a mapping made for writing.
+    pub fn set(&mut self, from: usize, bytes: &[u8]) {
+        self.check(from, bytes.len());
+        // SAFETY: as in `get`; a mapping made for reading ends the process by a signal, not in wrong memory.
+        unsafe {
+            std::ptr::copy(bytes.as_ptr(), self.at.cast::<u8>().add(from), bytes.len());
+        }
+    }
+
+    /// Brings changes to the file, and waits for them.
+    pub fn sync(&self) -> Result<(), Errno> {
+        // SAFETY: the range is the mapping itself.
+        unsafe { rustix::mm::msync(self.at, self.len, MsyncFlags::SYNC) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping itself, and `self` is the only one that knows it.
+        // An error would leave it mapped, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(self.at, self.len) };
+    }
+}
+
+/// `sync_file_range`.
+pub fn sync_file_range(file: impl AsFd, from: i64, len: i64, flags: u32) -> Result<(), Errno> {
+    // SAFETY: no memory is passed, and the descriptor is open as long as it is borrowed.
+    let rc = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), from, len, flags) };
+    answer(rc.into()).map(drop)
+}
+
+/// `fallocate` with any mode, also those that nobody knows.
+pub fn fallocate(file: impl AsFd, mode: i32, from: i64, len: i64) -> Result<(), Errno> {
+    // SAFETY: no memory is passed, and the descriptor is open as long as it is borrowed.
+    let rc = unsafe { libc::fallocate(file.as_fd().as_raw_fd(), mode, from, len) };
+    answer(rc.into()).map(drop)
+}
+
+/// What a record lock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Shared.
+    Read,
+    /// Alone.
+    Write,
+    /// None.
+    Off,
+}
+
+/// `F_SETLK`, or `F_OFD_SETLK` where `opening`: locks `len` bytes (0: all) from `from` on.
+pub fn lock(file: impl AsFd, kind: Lock, from: i64, len: i64, opening: bool) -> Result<(), Errno> {
+    let mut wish = record(kind, from, len);
+    let command = if opening { libc::F_OFD_SETLK } else { libc::F_SETLK };
+    // SAFETY: `wish` is a whole `struct flock` that outlives the call.
+    let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut wish) };
+    answer(rc.into()).map(drop)
+}
+
+/// `F_GETLK`: the lock that would be in the way, as kind, start and length.
+pub fn lock_in_the_way(file: impl AsFd, kind: Lock, from: i64, len: i64) -> Result<String, Errno> {
+    let mut wish = record(kind, from, len);
+    // SAFETY: `wish` is a whole `struct flock` that outlives the call.
+    let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GETLK, &raw mut wish) };
+    answer(rc.into())?;
+    Ok(match i32::from(wish.l_type) {
+        libc::F_UNLCK => "free".into(),
+        libc::F_RDLCK => format!("read {} {}", wish.l_start, wish.l_len),
+        _ => format!("write {} {}", wish.l_start, wish.l_len),
+    })
+}
+
+fn record(kind: Lock, from: i64, len: i64) -> libc::flock {
+    let kind = match kind {
+        Lock::Read => libc::F_RDLCK,
+        Lock::Write => libc::F_WRLCK,
+        Lock::Off => libc::F_UNLCK,
+    };
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: from,
+        l_len: len,
+        l_pid: 0,
+    }
+}
+
+/// `struct fsxattr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Xflags {
+    /// `FS_XFLAG_*`.
+    pub flags: u32,
+    /// Extent size.
+    pub extent_bytes: u32,
+    /// Extents.
+    pub extents: u32,
+    /// Project.
+    pub project: u32,
+    /// Extent size of copies.
+    pub cow_bytes: u32,
+    pad: [u8; 8],
+}
+
+/// `FS_IOC_FSGETXATTR`.
+pub fn xflags(file: impl AsFd) -> Result<Xflags, Errno> {
+    let mut all = Xflags::default();
+    // SAFETY: the request's number says 28 bytes, the size of the structure.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), 0x801C_581F, &raw mut all) };
+    answer(rc.into()).map(|_| all)
+}
+
+/// `FS_IOC_FSSETXATTR`.
+pub fn set_xflags(file: impl AsFd, mut all: Xflags) -> Result<(), Errno> {
+    // SAFETY: the request's number says 28 bytes, the size of the structure.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), 0x401C_5820, &raw mut all) };
+    answer(rc.into()).map(drop)
+}
+
+/// An `ioctl` that nobody knows, with a word of memory.
+pub fn unknown_ioctl(file: impl AsFd) -> Result<(), Errno> {
+    let mut word = [0_u64; 32];
+    // SAFETY: the number says 8 bytes; more are there.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), 0x8008_F1FE, &raw mut word) };
+    answer(rc.into()).map(drop)
+}
+
+/// `FS_IOC_GETVERSION` works.
+pub fn has_generation(file: impl AsFd) -> Result<(), Errno> {
+    let mut word = [0_u64; 1];
+    // SAFETY: the number says 8 bytes, which are there.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), 0x8008_7601, &raw mut word) };
+    answer(rc.into()).map(drop)
+}

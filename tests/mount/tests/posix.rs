@@ -1,0 +1,202 @@
+//! The judge of behaviour: each answer of the script on a mount is the kernel's own.
+//!
+//! ```text
+//!   mke2fs ─┬─ loop mount ───► posix-script ──► lines ─┐
+//!           └─ extant mount ─► posix-script ──► lines ─┴─► the same, but for `known.rs`
+//! ```
+//!
+//! `EXTANT_FAMILIES=renames,times` runs these alone; `EXTANT_KEEP=DIR` keeps both lists of answers.
+
+use extant_mount_tests::cases::GENERAL;
+use extant_mount_tests::known::is_known;
+use extant_testkit::command::run;
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::manifest::{Look, Manifest};
+use extant_testkit::require;
+use extant_testkit::scratch::{Scratch, copy_sparse};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SCRIPT_LIMIT: Duration = Duration::from_secs(240);
+const DIFFERENCES_SHOWN: usize = 400;
+
+fn script(dir: &Path, families: &[&str]) -> Result<Vec<String>, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posix-script"));
+    let done = run(command.args(families).current_dir(dir), SCRIPT_LIMIT)?.success()?;
+    Ok(done.out().lines().map(str::to_owned).collect())
+}
+
+/// Label to answer.
+fn answers(lines: &[String]) -> BTreeMap<&str, &str> {
+    lines.iter().map(|line| split(line)).collect()
+}
+
+fn split(line: &str) -> (&str, &str) {
+    line.split_once('\t').expect("a label, a tab and an answer")
+}
+
+/// What differs and is not known, in the order of the kernel's answers.
+fn differences(kernel: &[String], mount: &[String]) -> Vec<String> {
+    let theirs = answers(mount);
+    let ours = answers(kernel);
+    let mut all = Vec::new();
+    for line in kernel {
+        let (label, answer) = split(line);
+        match theirs.get(label) {
+            Some(other) if *other == answer || is_known(label, answer, other) => {}
+            Some(other) => all.push(format!("{label}: kernel {answer}, mount {other}")),
+            None => all.push(format!("{label}: kernel {answer}, mount silent")),
+        }
+    }
+    let more = mount.iter().map(|line| split(line)).filter(|(label, _)| !ours.contains_key(label));
+    all.extend(more.map(|(label, answer)| format!("{label}: kernel silent, mount {answer}")));
+    all
+}
+
+/// Two volumes that began as one.
+struct Pair {
+    scratch: Scratch,
+    name: &'static str,
+}
+
+impl Pair {
+    fn new(name: &'static str, bytes: u64, options: &str) -> Pair {
+        let scratch = Scratch::new();
+        let pair = Pair { scratch, name };
+        mke2fs(&pair.image("kernel"), bytes, options, None).expect("mke2fs");
+        pair.copy();
+        pair
+    }
+
+    fn image(&self, side: &str) -> std::path::PathBuf {
+        self.scratch.file(&format!("{}-{side}.img", self.name))
+    }
+
+    /// The mount's volume becomes what the kernel's is.
+    fn copy(&self) {
+        let _ = std::fs::remove_file(self.image("mount"));
+        copy_sparse(&self.image("kernel"), &self.image("mount")).expect("room for a copy");
+    }
+
+    /// Runs the families on both; what differs, both volumes clean afterwards.
+    fn compare(&self, families: &[&str], read_only: bool) -> Result<(), String> {
+        let (ours, theirs) = (self.image("kernel"), self.image("mount"));
+        let options = if read_only { "ro" } else { "" };
+        let kernel = LoopMount::rw(&ours, options)?;
+        let mount = FuseMount::new(&theirs, options)?;
+        let (kernel_lines, mount_lines) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| script(kernel.path(), families));
+            let mount_lines = script(mount.path(), families);
+            (other.join().expect("no panic"), mount_lines)
+        });
+        let (kernel_lines, mount_lines) = (kernel_lines?, mount_lines?);
+        if let Some(dir) = std::env::var_os("EXTANT_KEEP") {
+            for (side, lines) in [("kernel", &kernel_lines), ("mount", &mount_lines)] {
+                let path = Path::new(&dir).join(format!("{}-{side}.txt", self.name));
+                std::fs::write(path, lines.join("\n")).map_err(|error| error.to_string())?;
+            }
+        }
+        kernel.unmount()?;
+        let unmounted = mount.unmount();
+        let clean = e2fsck(&theirs, None).expect_clean();
+        let mut wrong = differences(&kernel_lines, &mount_lines);
+        let count = wrong.len();
+        wrong.truncate(DIFFERENCES_SHOWN);
+        wrong.extend(unmounted.err());
+        wrong.extend(clean.err());
+        wrong.extend(e2fsck(&ours, None).expect_clean().err());
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(format!(
+                "{}: {count} of {} answers differ\n{}",
+                self.name,
+                kernel_lines.len(),
+                wrong.join("\n")
+            )),
+        }
+    }
+
+    /// What the kernel finds on both afterwards is the same.
+    fn same_trees(&self) -> Result<(), String> {
+        let tree = |side: &str| {
+            let mount = LoopMount::ro(&self.image(side), "")?;
+            let tree = Manifest::walk(mount.path())?;
+            mount.unmount()?;
+            Ok::<_, String>(tree)
+        };
+        let look = Look { mtime: false, dir_times: false, flags: true, ..Look::copy() };
+        tree("kernel")?.diff(&tree("mount")?, look).expect_same(self.name)
+    }
+}
+
+fn general(name: &'static str, options: &str) {
+    require!(Root, Loop, E2fsprogs, Fuse);
+    let chosen = std::env::var("EXTANT_FAMILIES").unwrap_or_default();
+    let chosen: Vec<&str> = chosen.split(',').filter(|family| !family.is_empty()).collect();
+    let families: Vec<&str> = GENERAL
+        .iter()
+        .map(|(family, _)| *family)
+        .filter(|family| chosen.is_empty() || chosen.contains(family))
+        .collect();
+    let pair = Pair::new(name, 128 << 20, options);
+    pair.compare(&families, false).unwrap();
+    pair.same_trees().unwrap();
+}
+
+#[test]
+fn a_usual_volume_answers_as_linux() {
+    general("usual", "-b 4096 -O project -N 32768");
+}
+
+#[test]
+fn old_maps_and_small_blocks_answer_as_linux() {
+    general(
+        "old",
+        "-b 1024 -O ^extents,^64bit,^dir_index,^metadata_csum,^extra_isize -I 128 -N 32768",
+    );
+}
+
+#[test]
+fn inline_data_and_large_attributes_answer_as_linux() {
+    general("inline", "-b 4096 -O inline_data,ea_inode,large_dir,project -N 32768");
+}
+
+#[test]
+fn a_full_volume_answers_as_linux() {
+    require!(Root, Loop, E2fsprogs, Fuse);
+    let pair = Pair::new("full", 8 << 20, "-b 1024 -N 1024 -m 5");
+    pair.compare(&["full"], false).unwrap();
+}
+
+#[test]
+fn statfs_answers_as_linux() {
+    require!(Root, Loop, E2fsprogs, Fuse);
+    let pair = Pair::new("statfs", 64 << 20, "-b 4096");
+    pair.compare(&["statfs"], false).unwrap();
+}
+
+/// Made by the kernel, then copied.
+fn prepared(name: &'static str, options: &str, prepare: &str, families: &[&str], read_only: bool) {
+    require!(Root, Loop, E2fsprogs, Fuse);
+    let pair = Pair::new(name, 64 << 20, options);
+    let mount = LoopMount::rw(&pair.image("kernel"), "").unwrap();
+    let made = script(mount.path(), &[prepare]).unwrap();
+    assert!(made.iter().all(|line| line.ends_with("\tok")), "{made:?}");
+    mount.unmount().unwrap();
+    pair.copy();
+    pair.compare(families, read_only).unwrap();
+}
+
+#[test]
+fn a_volume_mounted_for_reading_answers_as_linux() {
+    prepared("read-only", "-b 4096", "read-only-prepare", &["read-only"], true);
+}
+
+#[test]
+fn the_last_links_of_a_file_answer_as_linux() {
+    prepared("many-links", "-b 4096", "many-links-prepare", &["many-links"], false);
+}
