@@ -31,6 +31,7 @@ pub const GENERAL: &[(&str, fn(&mut Script))] = &[
     ("ownership", ownership::run),
     ("access-lists", access_lists::run),
     ("times", times::run),
+    ("time-changes", times::changes),
     ("names", names::run),
     ("links", links::run),
     ("renames", renames::run),

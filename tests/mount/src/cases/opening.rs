@@ -153,8 +153,9 @@ fn by_path_alone(s: &mut Script) {
 fn direct(s: &mut Script) {
     s.tell("make", put("direct", &pattern(20_000, 5)));
     let file = open("direct", BOTH | OFlags::DIRECT).expect("just made");
-    let bytes = pattern(3 * 8192, 6);
+    let mut bytes = vec![0; 3 * 8192];
     let start = bytes.as_ptr().align_offset(4096);
+    bytes[start..start + 8192].copy_from_slice(&pattern(8192, 6));
     let part = &bytes[start..start + 8192];
     s.tell("aligned write", rustix::io::pwrite(&file, part, 4096));
     s.content("direct");
@@ -173,6 +174,7 @@ fn direct(s: &mut Script) {
     s.tell("unaligned read", rustix::io::pread(&file, &mut space[start..start + 100], 5));
     s.tell("unaligned memory", rustix::io::pread(&file, &mut space[start + 1..start + 4097], 0));
     drop(file);
+    s.tell("anew", put("direct", &pattern(20_000, 5)));
     // Beside a cached writer: each sees what the other wrote.
     let cached = open("direct", BOTH).expect("it is there");
     let file = open("direct", BOTH | OFlags::DIRECT).expect("it is there");

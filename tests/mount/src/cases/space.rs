@@ -80,7 +80,9 @@ fn refused(s: &mut Script) {
     s.tell("too far", fallocate(&file, 0, i64::MAX - 10, 100));
     s.tell("too far for ext4", fallocate(&file, 0, 1 << 45, 4096));
     s.tell("keep too far for ext4", fallocate(&file, KEEP, 1 << 45, 4096));
-    s.tell("too much", fallocate(&file, 0, 0, 1 << 40));
+    let greedy = create("greedy", 0o644).expect("a new name");
+    s.tell("too much", fallocate(&greedy, 0, 0, 1 << 40));
+    s.tell("and back", ftruncate(&greedy, 0));
     s.tell("read only", fallocate(open("r", READ).expect("it is there"), 0, 0, 100));
     s.tell("a directory", fallocate(open(".", READ).expect("it is there"), 0, 0, 100));
     s.tell("pipe", mknod("pipe", rustix::fs::FileType::Fifo, 0o600, 0));
