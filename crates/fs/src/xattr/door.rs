@@ -92,12 +92,16 @@ impl Node {
 
     /// The value of an extended attribute; access control lists as system calls have them.
     ///
-    /// Errors: `NoAttribute`; else, and locks, as [`Node::xattrs`].
+    /// Errors: `NoAttribute`; `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can
+    /// have; else, and locks, as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         self.volume().noting(|| {
             let name = name.as_ref().as_bytes();
             let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
-            value.ok_or(Error::NoAttribute)
+            match value {
+                Some(value) => Ok(value),
+                None => Err(split_name(name).err().unwrap_or(Error::NoAttribute)),
+            }
         })
     }
 
