@@ -4,14 +4,16 @@
 //!   offset   1: "."   2: ".."   3…: the names, counted as they come
 //! ```
 //!
-//! An opening goes on where the last call stopped. A caller that goes back has the directory listed anew
-//! up to there: a name that stays is listed once, wherever it went meanwhile.
+//! An opening goes on where the last call stopped, or at any name of the last answer: the kernel often takes
+//! only some of those. A caller that goes back further has the directory listed anew up to there, and what
+//! came and went meanwhile shifts the places.
 
 use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
 use extant::{DirEntry, FileKind, InodeFlags, Node, ReadDir};
 use extant_base::lock::{Mutex, Rank};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -32,13 +34,17 @@ struct At {
     names: Option<ReadDir>,
     /// Names given before the next one, "." and ".." included.
     given: u64,
-    /// A name or error that found no room.
+    /// An error that comes by itself.
     next: Option<extant::Result<DirEntry>>,
+    /// The names of the last answer, and one that found no room in it.
+    last: VecDeque<DirEntry>,
+    /// How many of them, at the end, are to be given (again).
+    again: usize,
 }
 
 impl OpenDir {
     pub(super) fn new(dir: Node) -> OpenDir {
-        let at = At { names: None, given: 0, next: None };
+        let at = At { names: None, given: 0, next: None, last: VecDeque::new(), again: 0 };
         OpenDir { dir, at: Mutex::new(Rank::Door, at) }
     }
 }
@@ -46,6 +52,13 @@ impl OpenDir {
 impl At {
     /// Goes to the name that `offset` stands for.
     fn seek(&mut self, dir: &Node, offset: u64) -> Answer<()> {
+        let front = self.given + self.again as u64;
+        if offset >= FIRST && front >= offset && front - offset <= self.last.len() as u64 {
+            (self.given, self.again) = (offset, (front - offset) as usize);
+            return Ok(());
+        }
+        (self.given, self.again) = (front, 0);
+        self.last.clear();
         if offset < FIRST || self.names.is_none() || offset < self.given {
             self.names = Some(dir.read_dir().map_err(errno)?);
             (self.given, self.next) = (FIRST.min(offset), None);
@@ -66,6 +79,29 @@ impl At {
 
     fn take(&mut self) -> Option<extant::Result<DirEntry>> {
         self.next.take().or_else(|| self.names.as_mut()?.next())
+    }
+
+    /// A new answer begins: what was given before it is not asked for again.
+    fn begin(&mut self) {
+        self.last.drain(..self.last.len() - self.again);
+    }
+
+    /// The next name, in front of `last` unless it is there already; [`At::given`] goes on when it is given.
+    fn look(&mut self) -> Option<extant::Result<DirEntry>> {
+        if self.again == 0 {
+            match self.take()? {
+                Ok(entry) => self.last.push_back(entry),
+                Err(error) => return Some(Err(error)),
+            }
+            self.again = 1;
+        }
+        self.last.get(self.last.len() - self.again).cloned().map(Ok)
+    }
+
+    /// The name that [`At::look`] showed is given.
+    fn give(&mut self) {
+        self.again -= 1;
+        self.given += 1;
     }
 }
 
@@ -95,6 +131,7 @@ impl Volume {
             true => Duration::ZERO,
             false => KEPT,
         };
+        at.begin();
         while at.given < FIRST {
             let name = OsStr::new(if at.given == 0 { "." } else { ".." });
             if !into.fits(name.len()) {
@@ -108,7 +145,7 @@ impl Volume {
             into.add_name(name, u64::from(ino.get()), DIRECTORY, at.given);
         }
         let mut some = false;
-        while let Some(next) = at.take() {
+        while let Some(next) = at.look() {
             let entry = match next {
                 Ok(entry) => entry,
                 // Told by itself; what lies behind it comes after.
@@ -119,10 +156,9 @@ impl Volume {
                 Err(error) => return Err(errno(error)),
             };
             if !into.fits(entry.name_bytes().len()) {
-                at.next = Some(Ok(entry));
                 return Ok(());
             }
-            at.given += 1;
+            at.give();
             some = true;
             let name = OsStr::from_bytes(entry.name_bytes());
             let ino = u64::from(entry.ino().get());
