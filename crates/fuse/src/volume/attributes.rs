@@ -2,7 +2,7 @@
 
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, NodeId, SetAttr, SetTime};
-use extant::{DeviceNumber, Metadata, Node, SetAttributes, Timestamp};
+use extant::{DeviceNumber, InodeFlags, Metadata, Node, SetAttributes, Timestamp};
 use rustix::io::Errno;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +23,16 @@ pub(super) fn unpacked(rdev: u32) -> DeviceNumber {
     DeviceNumber { major: rdev >> 8 & 0xFFF, minor: rdev & 0xFF | rdev >> 12 & 0xFFF00 }
 }
 
+/// The time that an inode can hold: of this second alone, or up to the year 2446.
+fn holdable(time: Timestamp, inode_bytes: u16) -> Timestamp {
+    let with_extra = inode_bytes > 128;
+    let (base, extra) = time.encode(with_extra);
+    let held = Timestamp::decode(base, with_extra.then_some(extra));
+    let at_an_end = held.sec == Timestamp::MIN.sec || held.sec == Timestamp::MAX.sec;
+    // As Linux: no fractions at the ends.
+    if at_an_end { Timestamp { nsec: 0, ..held } } else { held }
+}
+
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
@@ -31,13 +41,17 @@ fn now() -> Timestamp {
 impl Volume {
     /// What is shown of a file.
     pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
+        let held = |time| holdable(time, self.fs.superblock().inode_size);
+        // Linux counts content in the inode, too, so that no program takes it for a hole.
+        let inline = metadata.is_file() && metadata.flags().contains(InodeFlags::INLINE_DATA);
+        let inline = if inline { metadata.len().div_ceil(512) } else { 0 };
         Attributes {
             ino: u64::from(metadata.ino().get()),
             size: metadata.len(),
-            blocks: metadata.sectors(),
-            atime: metadata.accessed(),
-            mtime: metadata.modified(),
-            ctime: metadata.changed(),
+            blocks: metadata.sectors() + inline,
+            atime: held(metadata.accessed()),
+            mtime: held(metadata.modified()),
+            ctime: held(metadata.changed()),
             btime: metadata.created(),
             mode: metadata.mode(),
             nlink: metadata.links(),
@@ -54,9 +68,10 @@ impl Volume {
         wish: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
         let node = self.node(node)?;
+        let held = |time| holdable(time, self.fs.superblock().inode_size);
         let time = |time: SetTime| match time {
-            SetTime::Now => now(),
-            SetTime::To(time) => time,
+            SetTime::Now => held(now()),
+            SetTime::To(time) => held(time),
         };
         let mut mode = wish.mode.map(|mode| (mode & 0o7777) as u16);
         if wish.kill_suid_sgid && mode.is_none() {
@@ -69,7 +84,7 @@ impl Volume {
             size: wish.size,
             atime: wish.atime.map(time),
             mtime: wish.mtime.map(time),
-            ctime: wish.ctime,
+            ctime: wish.ctime.map(held),
             ..SetAttributes::default()
         };
         node.set_attributes(&changes).map_err(errno)?;
@@ -111,6 +126,22 @@ fn without_set_ids(node: &Node) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_cut_to_what_an_inode_holds() {
+        let time = |sec, nsec| Timestamp { sec, nsec };
+        for (wish, inode_bytes, held) in [
+            (time(5, 6), 256, time(5, 6)),
+            (time(5, 6), 128, time(5, 0)),
+            (time(i64::MAX, 6), 256, time(15_032_385_535, 0)),
+            (time(15_032_385_535, 6), 256, time(15_032_385_535, 0)),
+            (time(i64::MIN, 6), 256, time(-2_147_483_648, 0)),
+            (time(-2_147_483_648, 6), 256, time(-2_147_483_648, 0)),
+            (time(1 << 40, 6), 128, time(2_147_483_647, 0)),
+        ] {
+            assert_eq!(holdable(wish, inode_bytes), held);
+        }
+    }
 
     #[test]
     fn device_numbers_pack_as_linux_packs_them() {
