@@ -51,6 +51,9 @@ impl Volume {
             GET_VERSION => put(out, &node.metadata().generation().to_le_bytes()),
             SET_FLAGS => {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
+                if !flags.intersection(refused(&node)).is_empty() {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 let wish = SetAttributes { flags: Some(flags), ..Default::default() };
                 node.set_attributes(&wish).map_err(errno)?;
                 self.made(0)
@@ -80,6 +83,18 @@ impl Volume {
         bytes[..4].copy_from_slice(&flags.to_le_bytes());
         bytes[12..16].copy_from_slice(&metadata.project().to_le_bytes());
         bytes
+    }
+}
+
+/// The flags that a file of this kind cannot be given.
+fn refused(node: &Node) -> InodeFlags {
+    let of_directories =
+        InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT;
+    let metadata = node.metadata();
+    match (metadata.is_dir(), metadata.is_file()) {
+        (true, _) => InodeFlags::empty(),
+        (_, true) => of_directories,
+        _ => !(InodeFlags::NODUMP | InodeFlags::NOATIME),
     }
 }
 

@@ -290,11 +290,21 @@ impl Operations for Volume {
         self.fs.sync().map_err(errno)
     }
 
-    fn allocate(&self, _: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.give_space(node, offset, len, mode)
+    fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        self.give_space(node, offset, len, mode)?;
+        // The kernel leaves this one to us, and does not say what the caller may do.
+        match by.uid {
+            0 => Ok(()),
+            _ => self.drop_set_ids(&self.node(node)?),
+        }
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
+        // Bytes that the kernel has collected and not brought yet would be told to be holes, and copies
+        // lose them. Told that nobody answers, it takes the whole file for data.
+        if self.settings().writeback_cache {
+            return Err(Errno::NOSYS);
+        }
         self.next_data_or_hole(node, offset, whence)
     }
 

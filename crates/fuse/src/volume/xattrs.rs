@@ -35,13 +35,18 @@ impl Volume {
         kill_sgid: bool,
     ) -> Answer<()> {
         let flags = XattrFlags::from_bits_retain(flags);
+        let node = self.node(node)?;
         let mode = match flags {
             flags if flags.is_empty() => XattrMode::Any,
             XattrFlags::CREATE => XattrMode::Create,
             XattrFlags::REPLACE => XattrMode::Replace,
+            // Neither can be: Linux says which of the two is the case.
+            flags if flags == XattrFlags::CREATE | XattrFlags::REPLACE => match node.xattr(name) {
+                Ok(_) => XattrMode::Create,
+                Err(_) => XattrMode::Replace,
+            },
             _ => return Err(Errno::INVAL),
         };
-        let node = self.node(node)?;
         node.set_xattr(name, value, mode).map_err(errno)?;
         if kill_sgid {
             let bits = node.metadata().permissions();
