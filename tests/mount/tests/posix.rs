@@ -8,7 +8,7 @@
 //! `EXTANT_FAMILIES=renames,times` runs these alone; `EXTANT_KEEP=DIR` keeps both lists of answers.
 
 use extant_mount_tests::cases::GENERAL;
-use extant_mount_tests::known::is_known;
+use extant_mount_tests::known::{KNOWN, KNOWN_OF_SMALL_BLOCKS, Known, is_known};
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::fuse_mount::FuseMount;
@@ -40,14 +40,14 @@ fn split(line: &str) -> (&str, &str) {
 }
 
 /// What differs and is not known, in the order of the kernel's answers.
-fn differences(kernel: &[String], mount: &[String]) -> Vec<String> {
+fn differences(kernel: &[String], mount: &[String], known: &[Known]) -> Vec<String> {
     let theirs = answers(mount);
     let ours = answers(kernel);
     let mut all = Vec::new();
     for line in kernel {
         let (label, answer) = split(line);
         match theirs.get(label) {
-            Some(other) if *other == answer || is_known(label, answer, other) => {}
+            Some(other) if *other == answer || is_known(known, label, answer, other) => {}
             Some(other) => all.push(format!("{label}: kernel {answer}, mount {other}")),
             None => all.push(format!("{label}: kernel {answer}, mount silent")),
         }
@@ -61,12 +61,17 @@ fn differences(kernel: &[String], mount: &[String]) -> Vec<String> {
 struct Pair {
     scratch: Scratch,
     name: &'static str,
+    known: Vec<Known>,
 }
 
 impl Pair {
     fn new(name: &'static str, bytes: u64, options: &str) -> Pair {
         let scratch = Scratch::new();
-        let pair = Pair { scratch, name };
+        let mut known = KNOWN.to_vec();
+        if options.contains("-b 1024") {
+            known.extend(KNOWN_OF_SMALL_BLOCKS);
+        }
+        let pair = Pair { scratch, name, known };
         mke2fs(&pair.image("kernel"), bytes, options, None).expect("mke2fs");
         pair.copy();
         pair
@@ -103,7 +108,7 @@ impl Pair {
         kernel.unmount()?;
         let unmounted = mount.unmount();
         let clean = e2fsck(&theirs, None).expect_clean();
-        let mut wrong = differences(&kernel_lines, &mount_lines);
+        let mut wrong = differences(&kernel_lines, &mount_lines, &self.known);
         let count = wrong.len();
         wrong.truncate(DIFFERENCES_SHOWN);
         wrong.extend(unmounted.err());
