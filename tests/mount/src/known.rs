@@ -23,14 +23,18 @@ const fn known(
 }
 
 const NO_REQUEST: &str = "FUSE sends nothing for a chown that names neither owner";
-const GROUPS: &str = "FUSE does not tell the caller's groups: its set-group-ID rule looks at the group's x";
-const OWN_TIMES: &str = "a kernel that collects writes keeps a file's mtime itself, whatever the volume can hold";
-const NO_STATX: &str = "FUSE carries no attributes of statx, and so no S_IMMUTABLE and S_APPEND either";
+const GROUPS: &str =
+    "FUSE does not tell the caller's groups: its set-group-ID rule looks at the group's x";
+const OWN_TIMES: &str =
+    "a kernel that collects writes keeps a file's mtime itself, whatever the volume can hold";
+const NO_STATX: &str =
+    "FUSE carries no attributes of statx, and so no S_IMMUTABLE and S_APPEND either";
 const NO_ALIGNMENT: &str = "FUSE asks no alignment of O_DIRECT";
 const NO_MOVES: &str = "the kernel refuses these of FUSE without asking";
 const NO_HOLES: &str = "a kernel that collects writes does not bring them before it asks for holes, so holes are not told";
 const PAGES: &str = "the kernel writes back whole pages: holes and blocks smaller than those fill";
-const NO_LIMIT: &str = "FUSE has no place for the largest size of a file: it shows when bytes are brought";
+const NO_LIMIT: &str =
+    "FUSE has no place for the largest size of a file: it shows when bytes are brought";
 
 /// All of them.
 pub const KNOWN: &[Known] = &[
