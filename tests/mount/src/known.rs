@@ -33,8 +33,6 @@ const NO_ALIGNMENT: &str = "FUSE asks no alignment of O_DIRECT";
 const NO_MOVES: &str = "the kernel refuses these of FUSE without asking";
 const NO_HOLES: &str = "a kernel that collects writes does not bring them before it asks for holes, so holes are not told";
 const PAGES: &str = "the kernel writes back whole pages: holes and blocks smaller than those fill";
-const NO_LIMIT: &str =
-    "FUSE has no place for the largest size of a file: it shows when bytes are brought";
 
 /// All of them.
 pub const KNOWN: &[Known] = &[

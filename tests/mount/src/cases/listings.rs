@@ -154,7 +154,7 @@ fn emptied(s: &mut Script) {
     s.tell("unlinked while listing", gone);
     s.tell("left", list("busy"));
     s.tell("rmdir", rmdir("busy"));
-    s.tell("links of what is gone", fstat(&handle).map(|stat| stat.st_nlink as u64));
+    s.tell("links of what is gone", fstat(&handle).map(|stat| stat.st_nlink));
     dir.rewind();
     s.tell("list what is gone", names(&mut dir).map(|names| names.len()));
 }

@@ -11,10 +11,8 @@ const fn special(nsec: i64) -> Timespec {
 }
 
 /// Both times to now.
-pub const NOW: Timestamps = Timestamps {
-    last_access: special(UTIME_NOW as i64),
-    last_modification: special(UTIME_NOW as i64),
-};
+pub const NOW: Timestamps =
+    Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_NOW) };
 
 /// Both times to one.
 pub fn at(sec: i64, nsec: i64) -> Timestamps {
@@ -75,7 +73,7 @@ fn kept(s: &mut Script) {
     }
     s.tell("too many nanoseconds", set("kept", &at(5, 1_000_000_000)));
     s.tell("negative nanoseconds", set("kept", &at(5, -1)));
-    let omit = special(UTIME_OMIT as i64);
+    let omit = special(UTIME_OMIT);
     let one = Timespec { tv_sec: 77, tv_nsec: 78 };
     s.tell("base", set("kept", &at(1000, 10)));
     s.tell("atime alone", set("kept", &Timestamps { last_access: one, last_modification: omit }));
