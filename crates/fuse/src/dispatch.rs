@@ -193,8 +193,9 @@ impl Dispatch {
             Ask::Opendir => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
-                    let flags = OpenReply::KEEP_CACHE | OpenReply::CACHE_DIR;
-                    put(room, &open_out(fs.open_dir(by, node)?, flags))
+                    // Places are those of one opening. A list that the kernel keeps from another one would be
+                    // gone on with here when the directory changes, at places that mean other names now.
+                    put(room, &open_out(fs.open_dir(by, node)?, OpenReply::empty()))
                 }
             },
             Ask::Readdir { handle, offset, size, plus } => {
