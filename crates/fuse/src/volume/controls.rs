@@ -65,6 +65,9 @@ impl Volume {
                 for (bit, flag) in XFLAGS {
                     flags.set(flag, xflags & bit != 0);
                 }
+                if !flags.intersection(refused(&node)).is_empty() {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 let projid = word(input, 12)?;
                 let projid = (projid != node.metadata().project()).then_some(projid);
                 let wish = SetAttributes { flags: Some(flags), projid, ..Default::default() };
@@ -91,8 +94,11 @@ fn refused(node: &Node) -> InodeFlags {
     let of_directories =
         InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT;
     let metadata = node.metadata();
+    let inline = metadata.flags().contains(InodeFlags::INLINE_DATA);
     match (metadata.is_dir(), metadata.is_file()) {
         (true, _) => InodeFlags::empty(),
+        // Content in the inode cannot be mapped from the device.
+        (_, true) if inline => of_directories | InodeFlags::DAX,
         (_, true) => of_directories,
         _ => !(InodeFlags::NODUMP | InodeFlags::NOATIME),
     }

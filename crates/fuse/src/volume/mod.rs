@@ -291,12 +291,11 @@ impl Operations for Volume {
     }
 
     fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.give_space(node, offset, len, mode)?;
-        // The kernel leaves this one to us, and does not say what the caller may do.
-        match by.uid {
-            0 => Ok(()),
-            _ => self.drop_set_ids(&self.node(node)?),
+        // The kernel leaves these bits to us, and does not say what the caller may do.
+        if by.uid != 0 {
+            self.drop_set_ids(&self.node(node)?)?;
         }
+        self.give_space(node, offset, len, mode)
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
