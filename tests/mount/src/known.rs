@@ -33,6 +33,10 @@ const NO_ALIGNMENT: &str = "FUSE asks no alignment of O_DIRECT";
 const NO_MOVES: &str = "the kernel refuses these of FUSE without asking";
 const NO_HOLES: &str = "a kernel that collects writes does not bring them before it asks for holes, so holes are not told";
 const PAGES: &str = "the kernel writes back whole pages: holes and blocks smaller than those fill";
+const NO_LIMIT: &str =
+    "FUSE has no place for the largest size of a file: it shows when bytes are brought";
+
+const EITHER: &str = "both are true of a file mapped by pointers; the engine tells the other one";
 
 /// All of them.
 pub const KNOWN: &[Known] = &[
@@ -57,7 +61,26 @@ pub const KNOWN: &[Known] = &[
     known("space/insert", "ok", "EOPNOTSUPP", NO_MOVES),
     known("space/data *", "*", "*", NO_HOLES),
     known("space/hole *", "*", "*", NO_HOLES),
+    known("space/place is kept", "2097151", "2097152", NO_HOLES),
     known("space/unwritten is a hole*", "*", "*", NO_HOLES),
+    known("limits/read at *", "''", "'x'", NO_LIMIT),
+    known("limits/stat far #*", "* size 0", "*", NO_LIMIT),
+    known("limits/far behind", "EINVAL", "4611686018427387904", NO_LIMIT),
+    known("limits/sync", "ok", "EFBIG", NO_LIMIT),
+    known("limits/data", "ENXIO", "0", NO_HOLES),
+    known("limits/hole", "1099511627776", "2199023255552", NO_HOLES),
+    known(
+        "flags/append: set now",
+        "ok",
+        "EPERM",
+        "the engine takes no times of append-only files, and does not know which are now",
+    ),
+    known(
+        "listings/after deletes before the place",
+        "true",
+        "false",
+        "places are counted in one opening; POSIX promises nothing of them in another",
+    ),
     known("flags/immutable: write by an earlier opening", "EPERM", "ok", NO_STATX),
     known("flags/immutable: punch by an earlier opening", "EPERM", "EIO", NO_STATX),
     known("flags/append: punch by an earlier opening", "EPERM", "EIO", NO_STATX),
@@ -73,7 +96,11 @@ pub const KNOWN: &[Known] = &[
 ];
 
 /// Differences of volumes whose blocks are smaller than pages.
-pub const KNOWN_OF_SMALL_BLOCKS: &[Known] = &[known("space/*space*", "*", "*", PAGES)];
+pub const KNOWN_OF_SMALL_BLOCKS: &[Known] = &[
+    known("space/*space*", "*", "*", PAGES),
+    known("space/too much", "EOPNOTSUPP", "EFBIG", EITHER),
+    known("limits/allocate up to *", "EOPNOTSUPP", "EFBIG", EITHER),
+];
 
 /// Whether this difference is among `all`.
 pub fn is_known(all: &[Known], label: &str, kernel: &str, mount: &str) -> bool {

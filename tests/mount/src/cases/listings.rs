@@ -113,6 +113,12 @@ fn places(s: &mut Script) {
     let mut other = opened("many");
     other.seek(place).expect("a place");
     s.tell("after deletes before the place", names(&mut other).map(|names| names == rest));
+    // Which names went is a matter of each side's order: none shall stay.
+    for name in &order {
+        let _ = unlink(&*format!("many/{}", name.to_string_lossy()));
+    }
+    s.tell("unlink", unlink("many/zzz"));
+    s.tell("rmdir", rmdir("many"));
 }
 
 /// What stays is listed once, whatever comes and goes.
