@@ -25,8 +25,11 @@ mod xattrs;
 
 use crate::script::Script;
 
+/// A family's name and its script.
+pub type Family = (&'static str, fn(&mut Script));
+
 /// Families that any new volume of some 64 MiB takes.
-pub const GENERAL: &[(&str, fn(&mut Script))] = &[
+pub const GENERAL: &[Family] = &[
     ("permissions", permissions::run),
     ("ownership", ownership::run),
     ("access-lists", access_lists::run),
@@ -51,7 +54,7 @@ pub const GENERAL: &[(&str, fn(&mut Script))] = &[
 ];
 
 /// Families that want a volume made for them; they act in its root.
-pub const OWN: &[(&str, fn(&mut Script))] = &[
+pub const OWN: &[Family] = &[
     ("full", full::run),
     ("read-only-prepare", read_only::prepare),
     ("read-only", read_only::run),
