@@ -133,7 +133,7 @@ impl Pair {
             mount.unmount()?;
             Ok::<_, String>(tree)
         };
-        let look = Look { mtime: false, dir_times: false, flags: true, ..Look::copy() };
+        let look = Look { mtime: false, dir_times: false, ..Look::copy() };
         tree("kernel")?.diff(&tree("mount")?, look).expect_same(self.name)
     }
 }

@@ -89,6 +89,8 @@ fn refused(s: &mut Script) {
     let pipe = open("pipe", BOTH | OFlags::NONBLOCK).expect("Linux opens pipes both ways");
     s.tell("a pipe", fallocate(&pipe, 0, 0, 100));
     s.stat("r");
+    // Collapsed and filled on one side alone.
+    s.tell("unlink", unlink("r"));
 }
 
 /// Where data and holes are: in whole blocks, after all went to the device.

@@ -85,4 +85,6 @@ fn shared(s: &mut Script) {
     });
     s.tell("appends are whole", whole);
     s.stat("log");
+    // In which order is chance.
+    s.tell("unlink", unlink("log"));
 }
