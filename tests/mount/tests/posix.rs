@@ -57,6 +57,20 @@ fn differences(kernel: &[String], mount: &[String], known: &[Known]) -> Vec<Stri
     all
 }
 
+/// As a copy, but for times: those are asked in the script.
+const LOOK: Look = Look {
+    ino: false,
+    dir_shape: false,
+    mtime: false,
+    dir_times: false,
+    nanoseconds: false,
+    other_times: false,
+    blocks: false,
+    flags: false,
+    xattrs: true,
+    lost_and_found: false,
+};
+
 /// Two volumes that began as one.
 struct Pair {
     scratch: Scratch,
@@ -106,13 +120,18 @@ impl Pair {
             }
         }
         kernel.unmount()?;
+        let shown = Manifest::walk(mount.path())?;
         let unmounted = mount.unmount();
         let clean = e2fsck(&theirs, None).expect_clean();
+        let kept = self.tree("mount").and_then(|tree| {
+            shown.diff(&tree, LOOK).expect_same("shown by the mount, and kept by it")
+        });
         let mut wrong = differences(&kernel_lines, &mount_lines, &self.known);
         let count = wrong.len();
         wrong.truncate(DIFFERENCES_SHOWN);
         wrong.extend(unmounted.err());
         wrong.extend(clean.err());
+        wrong.extend(kept.err());
         wrong.extend(e2fsck(&ours, None).expect_clean().err());
         match wrong.is_empty() {
             true => Ok(()),
@@ -125,16 +144,20 @@ impl Pair {
         }
     }
 
-    /// What the kernel finds on both afterwards is the same.
+    fn tree(&self, side: &str) -> Result<Manifest, String> {
+        let mount = LoopMount::ro(&self.image(side), "")?;
+        let tree = Manifest::walk(mount.path())?;
+        mount.unmount()?;
+        Ok(tree)
+    }
+
+    /// What the kernel finds on both afterwards is the same. Not for inline data: Linux 6.18 loses bytes of
+    /// such files now and then, which shows once they are read back from the device.
     fn same_trees(&self) -> Result<(), String> {
-        let tree = |side: &str| {
-            let mount = LoopMount::ro(&self.image(side), "")?;
-            let tree = Manifest::walk(mount.path())?;
-            mount.unmount()?;
-            Ok::<_, String>(tree)
-        };
-        let look = Look { mtime: false, dir_times: false, ..Look::copy() };
-        tree("kernel")?.diff(&tree("mount")?, look).expect_same(self.name)
+        if self.name == "inline" {
+            return Ok(());
+        }
+        self.tree("kernel")?.diff(&self.tree("mount")?, LOOK).expect_same("what both left")
     }
 }
 

@@ -165,6 +165,7 @@ fn taken(s: &mut Script) {
     drop(file);
     s.tell("sync", open("far", BOTH).and_then(rustix::fs::fsync));
     s.tell("space", stat("far").map(|stat| stat.stx_blocks));
+    s.tell("unlink", unlink("far"));
     s.tell("cut", truncate("b1m", 5000));
     look(s, "b1m", "cut");
     s.tell("mkdir", mkdir("dir", 0o755));
