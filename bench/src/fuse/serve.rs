@@ -41,7 +41,7 @@ impl Serve {
             Served::Null => {
                 // What the engine asks of the kernel, the limit asks, too.
                 let blank = extant_fuse::null::Null::new(extant_fuse::Settings {
-                    writeback_cache: true,
+                    writeback_cache: false,
                     posix_acl: true,
                     handles: extant_fuse::Handles::All,
                     time_granularity_ns: 1,

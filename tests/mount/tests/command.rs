@@ -232,3 +232,30 @@ fn owners_are_mapped_both_ways() {
     let shown = stat.unwrap().out();
     assert!(shown.contains("\"uid\":1003") && shown.contains("\"gid\":0"), "{shown}");
 }
+
+#[test]
+fn a_full_volume_is_told_at_the_write_that_does_not_fit() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    place.mount("").success().unwrap();
+    let mut file = fs::File::create(place.dir.join("all")).unwrap();
+    let piece = vec![1_u8; 1 << 20];
+    let mut written = 0;
+    let told = loop {
+        assert!(written < 128, "a volume of 64 MiB took {written} MiB");
+        match file.write_all(&piece) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    // What was accepted is there.
+    file.sync_all().unwrap();
+    drop(file);
+    let size = fs::metadata(place.dir.join("all")).unwrap().len();
+    assert!(size >> 20 >= written, "{size} bytes of {written} MiB");
+    fs::remove_file(place.dir.join("all")).unwrap();
+    fs::write(place.dir.join("again"), &piece).unwrap();
+    place.unmount().success().unwrap();
+    place.expect_clean();
+}

@@ -8,7 +8,9 @@
 //! `EXTANT_FAMILIES=renames,times` runs these alone; `EXTANT_KEEP=DIR` keeps both lists of answers.
 
 use extant_mount_tests::cases::GENERAL;
-use extant_mount_tests::known::{KNOWN, KNOWN_OF_SMALL_BLOCKS, Known, is_known};
+use extant_mount_tests::known::{
+    KNOWN, KNOWN_OF_COLLECTED_WRITES, KNOWN_OF_SMALL_BLOCKS, Known, is_known,
+};
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::fuse_mount::FuseMount;
@@ -76,6 +78,8 @@ struct Pair {
     scratch: Scratch,
     name: &'static str,
     known: Vec<Known>,
+    /// How our side is mounted.
+    options: &'static str,
 }
 
 impl Pair {
@@ -85,7 +89,7 @@ impl Pair {
         if options.contains("-b 1024") {
             known.extend(KNOWN_OF_SMALL_BLOCKS);
         }
-        let pair = Pair { scratch, name, known };
+        let pair = Pair { scratch, name, known, options: "" };
         mke2fs(&pair.image("kernel"), bytes, options, None).expect("mke2fs");
         pair.copy();
         pair
@@ -106,7 +110,7 @@ impl Pair {
         let (ours, theirs) = (self.image("kernel"), self.image("mount"));
         let options = if read_only { "ro" } else { "" };
         let kernel = LoopMount::rw(&ours, options)?;
-        let mount = FuseMount::new(&theirs, options)?;
+        let mount = FuseMount::new(&theirs, &format!("{options},{}", self.options))?;
         let (kernel_lines, mount_lines) = std::thread::scope(|scope| {
             let other = scope.spawn(|| script(kernel.path(), families));
             let mount_lines = script(mount.path(), families);
@@ -167,7 +171,17 @@ fn same(outcome: Result<(), String>) {
     }
 }
 
+/// The usual way to mount: the kernel brings writes as programs make them.
 fn general(name: &'static str, options: &str, leave_out: &[&str]) {
+    general_mounted(name, options, leave_out, "");
+}
+
+fn general_mounted(
+    name: &'static str,
+    options: &str,
+    leave_out: &[&str],
+    mount_options: &'static str,
+) {
     require!(Root, Loop, E2fsprogs, Fuse);
     let chosen = std::env::var("EXTANT_FAMILIES").unwrap_or_default();
     let chosen: Vec<&str> = chosen.split(',').filter(|family| !family.is_empty()).collect();
@@ -177,13 +191,22 @@ fn general(name: &'static str, options: &str, leave_out: &[&str]) {
         .filter(|family| chosen.is_empty() || chosen.contains(family))
         .filter(|family| !leave_out.contains(family))
         .collect();
-    let pair = Pair::new(name, 128 << 20, options);
+    let mut pair = Pair::new(name, 128 << 20, options);
+    pair.options = mount_options;
+    if mount_options.contains("writeback_cache") {
+        pair.known.extend(KNOWN_OF_COLLECTED_WRITES);
+    }
     same(pair.compare(&families, false).and_then(|()| pair.same_trees()));
 }
 
 #[test]
 fn a_usual_volume_answers_as_linux() {
     general("usual", "-b 4096 -N 32768", &[]);
+}
+
+#[test]
+fn collected_writes_answer_as_linux_but_for_what_is_told_late() {
+    general_mounted("collected", "-b 4096 -N 32768", &[], "writeback_cache");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Regular files: opened, read, written, given space.
 
-use super::nodes::id_of;
 use super::{Volume, errno};
 use crate::operations::{Answer, Entry, HandleId, NodeId, Opened, WriteFlags};
 use extant::{FallocateMode, File, InodeFlags, Node};
@@ -19,13 +18,6 @@ const TRUNCATE: u32 = 0o1000;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// An opening of a regular file.
-pub(super) struct OpenFile {
-    file: File,
-    /// Bytes may be written through it.
-    pub(super) writes: bool,
-}
-
 impl Volume {
     /// Opens the file; devices and the like are opened by the kernel itself.
     pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
@@ -43,15 +35,11 @@ impl Volume {
                     return Err(Errno::PERM);
                 }
                 // The kernel writes whole pages from its cache, older bytes with them.
-                past_cache = true;
+                past_cache = self.kernel_collects_writes();
             }
         }
         let file = node.open().map_err(errno)?;
-        let writes = flags & ACCESS != READ_ONLY;
-        let handle = self.files.put(OpenFile { file, writes })?;
-        if writes {
-            self.writers.opened(id_of(node.ino()));
-        }
+        let handle = self.files.put(file)?;
         Ok(Opened { handle, past_cache })
     }
 
@@ -75,7 +63,7 @@ impl Volume {
         ask: impl FnOnce(&File) -> extant::Result<T>,
     ) -> Answer<T> {
         match handle {
-            Some(handle) => ask(&self.files.get(handle)?.file),
+            Some(handle) => ask(&*self.files.get(handle)?),
             None => ask(&self.node(node)?.open().map_err(errno)?),
         }
         .map_err(errno)
@@ -124,14 +112,7 @@ impl Volume {
     }
 
     /// Where data or a hole begins.
-    ///
-    /// Bytes that the kernel has not sent are not known here, not even where the file ends, and it does not send
-    /// them before it asks: a copying program would take them for a hole. It can be told once, for the whole
-    /// mount, to answer by itself that all is data (`ENOSYS`), and is when it asks of a file that somebody writes.
     pub(super) fn next_data_or_hole(&self, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
-        if self.kernel_collects_writes() && !self.writers.have_gone(node) {
-            return Err(Errno::NOSYS);
-        }
         let found = self.with_file(node, None, |file| match whence {
             SEEK_DATA => file.seek_data(offset),
             SEEK_HOLE => file.seek_hole(offset),

@@ -20,7 +20,6 @@ mod ids;
 mod listing;
 mod names;
 mod nodes;
-mod writers;
 mod xattrs;
 
 pub use ids::{IdMap, IdRange};
@@ -29,15 +28,13 @@ use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
-use extant::{Error, Filesystem, Node};
-use files::OpenFile;
+use extant::{Error, File, Filesystem, Node};
 use handles::HandleTable;
 use listing::OpenDir;
 use nodes::Nodes;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::time::Duration;
-use writers::Writers;
 
 /// How long the kernel may keep what it was told: nobody else changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
@@ -53,8 +50,9 @@ pub struct VolumeOptions {
     pub groups: IdMap,
     /// Every change is durable before it is answered.
     pub sync: bool,
-    /// Writes come as programs make them, not collected by the kernel.
-    pub write_through: bool,
+    /// The kernel collects writes in its own cache and brings them when it likes. Small writes cost less then, and
+    /// less is known: a full volume, holes and times are told late or not at all.
+    pub collect_writes: bool,
     /// The kernel checks permissions, access lists included; else whoever may reach the mount may do anything.
     pub check_permissions: bool,
 }
@@ -64,8 +62,7 @@ pub struct Volume {
     fs: Filesystem,
     options: VolumeOptions,
     nodes: Nodes,
-    files: HandleTable<OpenFile>,
-    writers: Writers,
+    files: HandleTable<File>,
     dirs: HandleTable<OpenDir>,
 }
 
@@ -81,7 +78,6 @@ impl Volume {
         Ok(Volume {
             nodes: Nodes::new(root),
             files: HandleTable::new(),
-            writers: Writers::new(),
             dirs: HandleTable::new(),
             fs,
             options,
@@ -102,7 +98,7 @@ impl Volume {
 
     /// Writes go to the kernel's own cache first, which also keeps size and times of what is in it.
     fn kernel_collects_writes(&self) -> bool {
-        !self.options.write_through && !self.options.sync && !self.fs.is_read_only()
+        self.options.collect_writes && !self.options.sync && !self.fs.is_read_only()
     }
 
     fn node(&self, id: NodeId) -> Answer<Node> {
@@ -234,11 +230,8 @@ impl Operations for Volume {
         self.open_file(&self.node(node)?, flags)
     }
 
-    fn release(&self, node: NodeId, handle: HandleId) {
-        let closed = self.files.take(handle);
-        if closed.is_some_and(|open| open.writes) {
-            self.writers.closed(node);
-        }
+    fn release(&self, _: NodeId, handle: HandleId) {
+        drop(self.files.take(handle));
     }
 
     fn read(
@@ -301,7 +294,7 @@ impl Operations for Volume {
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
         // Bytes that the kernel has collected and not brought yet would be told to be holes, and copies
         // lose them. Told that nobody answers, it takes the whole file for data.
-        if self.settings().writeback_cache {
+        if self.kernel_collects_writes() {
             return Err(Errno::NOSYS);
         }
         self.next_data_or_hole(node, offset, whence)

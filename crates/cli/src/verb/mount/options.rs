@@ -20,7 +20,7 @@ pub(super) struct Options {
     pub(super) users: Vec<IdRange>,
     pub(super) groups: Vec<IdRange>,
     pub(super) quota: Option<bool>,
-    pub(super) write_through: Option<bool>,
+    pub(super) collect_writes: Option<bool>,
     pub(super) plain: Option<bool>,
     pub(super) uring: Option<bool>,
     pub(super) suid: Option<bool>,
@@ -69,7 +69,7 @@ impl Options {
         self.allow_other = later.allow_other.or(self.allow_other);
         self.default_permissions = later.default_permissions.or(self.default_permissions);
         self.quota = later.quota.or(self.quota);
-        self.write_through = later.write_through.or(self.write_through);
+        self.collect_writes = later.collect_writes.or(self.collect_writes);
         self.plain = later.plain.or(self.plain);
         self.uring = later.uring.or(self.uring);
         self.suid = later.suid.or(self.suid);
@@ -93,7 +93,8 @@ impl Options {
             "nodefault_permissions" => (&mut self.default_permissions, false),
             "quota" | "usrquota" | "grpquota" | "prjquota" => (&mut self.quota, true),
             "noquota" => (&mut self.quota, false),
-            "writethrough" => (&mut self.write_through, true),
+            "writeback_cache" => (&mut self.collect_writes, true),
+            "nowriteback_cache" => (&mut self.collect_writes, false),
             "plain" => (&mut self.plain, true),
             "uring" => (&mut self.uring, true),
             "nouring" => (&mut self.uring, false),

@@ -98,7 +98,7 @@ fn serve_volume(
         users: map(options.users.clone())?,
         groups: map(options.groups.clone())?,
         sync: options.sync == Some(true),
-        write_through: options.write_through == Some(true),
+        collect_writes: options.collect_writes == Some(true),
         check_permissions,
     };
     let volume =
