@@ -356,6 +356,11 @@ impl Mounted {
         &self.dir
     }
 
+    /// Whether it can still be seen there. Only for who knows the kernel's number of it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.id.is_some_and(|id| mount_id(&self.dir) == Ok(id))
+    }
+
     /// Takes the mount away; `lazily`: at once for new callers, in fact once nothing is open there.
     pub(crate) fn unmount(&self, lazily: bool) -> Result<(), MountError> {
         if let (Some(id), Ok(there)) = (self.id, mount_id(&self.dir))

@@ -5,6 +5,9 @@
 //!                          │                                                   │
 //!                       Session ──drop: unmounts──►                        wait returns
 //! ```
+//!
+//! An abort (`umount -f`, the file `abort` of the control filesystem) looks the same to who reads, but leaves the
+//! mount where it was, dead; that is noted, for nobody asked the server.
 
 use crate::abi::{self, InitFlags};
 use crate::dispatch::{Dispatch, Log};
@@ -105,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Waits until the kernel is done, by unmounting or abort, and all threads ended.
+    /// Waits until the kernel is done, by unmounting or abort, and all threads ended. The log is told of an abort.
     pub fn wait(mut self) {
         self.finish();
     }
@@ -122,6 +125,10 @@ impl Session {
 
     fn finish(&mut self) {
         self.crews.iter().for_each(|crew| crew.wait());
+        if self.mounted.is_there() {
+            let dir = self.mounted.dir().display();
+            self.dispatch.tell(&format!("{dir}: the connection was aborted, and not unmounted"));
+        }
         self.dispatch.destroy();
         self.over = true;
     }

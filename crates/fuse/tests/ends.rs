@@ -156,18 +156,46 @@ fn dropping_a_session_unmounts() {
     assert!(!mounted(rig.root()));
 }
 
-#[test]
-fn a_panic_of_the_filesystem_is_an_io_error_and_told() {
-    require!(Fuse);
+/// A root that is mounted, and what its server tells.
+fn telling(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<String>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let dir = tempfile::TempDir::new().unwrap();
     let log = {
         let told = Arc::clone(&told);
         Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()))
     };
     let bare = Arc::new(Bare::default());
-    let options = MountOptions { transport: Transport::Dev, ..Default::default() };
-    let session = Session::mount_logged(bare, "bare", dir.path(), &options, log).unwrap();
+    let options = MountOptions { transport, ..Default::default() };
+    (Session::mount_logged(bare, "bare", dir, &options, log).unwrap(), told)
+}
+
+#[test]
+fn an_abort_is_told_and_an_unmount_is_not() {
+    require!(Root, Fuse);
+    for transport in BOTH {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (session, told) = telling(dir.path(), transport);
+        let root = fs::File::open(dir.path()).unwrap();
+        assert_eq!(unmount(dir.path(), UnmountFlags::FORCE), Err(Errno::BUSY));
+        session.wait();
+        assert!(mounted(dir.path()));
+        let said =
+            format!("{}: the connection was aborted, and not unmounted", dir.path().display());
+        assert_eq!(*told.lock().unwrap(), [said]);
+        drop(root);
+        unmount_outside(dir.path());
+
+        let (session, told) = telling(dir.path(), transport);
+        unmount_outside(dir.path());
+        session.wait();
+        assert!(told.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_panic_of_the_filesystem_is_an_io_error_and_told() {
+    require!(Fuse);
+    let dir = tempfile::TempDir::new().unwrap();
+    let (session, told) = telling(dir.path(), Transport::Dev);
     for name in ["one", "two"] {
         assert_eq!(rustix::fs::stat(dir.path().join(name)).err(), Some(Errno::IO));
     }
