@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Kinds of file, each written by one writer: `grow` is appended to; `swap` is replaced by renaming over
-//! it, sometimes without a sync; `name` comes and goes. In between are truncations, links, and names in
-//! a directory that all share.
+//! it, sometimes without a sync; `name` comes and goes; `page` is written over in place as databases do
+//! it, what its pages held before being in a file beside it until they are there. In between are
+//! truncations, links, and names in a directory that all share.
 
 use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments};
 use extant_testkit::require;
@@ -23,9 +24,10 @@ const ROUNDS: usize = 5;
 const WRITERS: usize = 4;
 /// Files of each kind that one writer has.
 const FILES: usize = 5;
+const KINDS: [&str; 4] = ["grow", "swap", "name", "page"];
 
 /// What a file may be: the numbers from `synced` to `tried`, which only grow. A file's number is its
-/// length (`grow`), the version of its content (`swap`), or odd when it is there (`name`).
+/// length (`grow`), the version of its content (`swap`, `page`), or odd when it is there (`name`).
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     synced: u64,
@@ -61,23 +63,24 @@ struct Writer {
     dir: PathBuf,
     log: Log,
     rng: Rng,
-    numbers: [[u64; FILES]; 3],
+    numbers: [[u64; FILES]; KINDS.len()],
 }
 
 impl Writer {
     fn step(&mut self) -> io::Result<()> {
         let n = self.rng.below(FILES);
-        match self.rng.below(12) {
+        match self.rng.below(15) {
             0..=3 => self.grow(n),
             4..=6 => self.swap(n),
             7..=9 => self.come_or_go(n),
-            10 => self.scribble(),
+            10..=12 => self.change_pages(n),
+            13 => self.scribble(),
             _ => self.shared(n),
         }
     }
 
     fn next(&mut self, kind: usize, n: usize, more: u64) -> (String, u64, u64) {
-        let name = format!("{}{n}", ["grow", "swap", "name"][kind]);
+        let name = format!("{}{n}", KINDS[kind]);
         let old = self.numbers[kind][n];
         self.numbers[kind][n] = old + more;
         self.log.line('t', &name, old + more);
@@ -132,6 +135,35 @@ impl Writer {
             File::open(&self.dir)?.sync_all()?;
             self.log.line('s', &name, new);
         }
+        Ok(())
+    }
+
+    /// One transaction: the old pages in a file of their own, the new ones over them, the file gone. Each is
+    /// durable before the next.
+    fn change_pages(&mut self, n: usize) -> io::Result<()> {
+        let (name, old, new) = self.next(3, n, 1);
+        let path = self.dir.join(&name);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let dir = File::open(&self.dir)?;
+        let mut before = Vec::new();
+        for page in changed_pages(new).into_iter().filter(|page| *page < pages(old)) {
+            let mut content = vec![0; PAGE];
+            file.read_exact_at(&mut content, page * PAGE as u64)?;
+            before.push((page, content));
+        }
+        let undo = undo_of(&path);
+        let kept = File::create_new(&undo)?;
+        (&kept).write_all(&Undo { len: pages(old), before }.bytes())?;
+        kept.sync_data()?;
+        dir.sync_all()?;
+        for page in changed_pages(new) {
+            file.write_all_at(&page_of(&name, page, new), page * PAGE as u64)?;
+        }
+        file.sync_data()?;
+        fs::remove_file(undo)?;
+        dir.sync_all()?;
+        self.log.line('s', &name, new);
         Ok(())
     }
 
@@ -191,6 +223,70 @@ fn version(name: &str, number: u64) -> Vec<u8> {
     content
 }
 
+const PAGE: usize = 4096;
+
+/// Pages of version `number` of a paged file.
+fn pages(number: u64) -> u64 {
+    if number == 0 { 0 } else { 9 + number / 5 }
+}
+
+/// Pages that version `number` changes: the first, one in the middle, and the last, which may be new.
+fn changed_pages(number: u64) -> [u64; 3] {
+    [0, 1 + number % 7, pages(number) - 1]
+}
+
+/// What version `number` of `name`, which changed `page`, left there.
+fn page_of(name: &str, page: u64, number: u64) -> Vec<u8> {
+    let mut content = format!("{name} {page} {number}\n").into_bytes();
+    content.extend(bytes(page << 32 | number, PAGE - content.len()));
+    content
+}
+
+/// All of version `number` of `name`.
+fn paged_version(name: &str, number: u64) -> Vec<u8> {
+    let last_change = |page| (1..=number).rev().find(|n| changed_pages(*n).contains(&page));
+    let page = |page| last_change(page).map_or(vec![0; PAGE], |n| page_of(name, page, n));
+    (0..pages(number)).flat_map(page).collect()
+}
+
+fn undo_of(path: &Path) -> PathBuf {
+    path.with_extension("undo")
+}
+
+/// What takes a transaction back: how many pages there were, and what those held that it changes.
+struct Undo {
+    len: u64,
+    before: Vec<(u64, Vec<u8>)>,
+}
+
+impl Undo {
+    /// A sum, then numbers and pages.
+    fn bytes(&self) -> Vec<u8> {
+        let mut all = self.len.to_le_bytes().to_vec();
+        for (page, content) in &self.before {
+            all.extend(page.to_le_bytes());
+            all.extend(content);
+        }
+        [sum(&all).to_le_bytes().to_vec(), all].concat()
+    }
+
+    /// `None` of what is not whole.
+    fn read(bytes: &[u8]) -> Option<Undo> {
+        let (known, all) = bytes.split_first_chunk()?;
+        let (len, pages) = all.split_first_chunk()?;
+        let before = pages.chunks_exact(8 + PAGE).map(|chunk| {
+            let (page, content) = chunk.split_first_chunk().expect("8 bytes and more");
+            (u64::from_le_bytes(*page), content.to_vec())
+        });
+        let undo = Undo { len: u64::from_le_bytes(*len), before: before.collect() };
+        (u64::from_le_bytes(*known) == sum(all)).then_some(undo)
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(1, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
 fn start_writer(served: &Served, n: usize, seed: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "--nocapture", "one_writer"]);
@@ -208,8 +304,8 @@ fn one_writer() {
     let (Ok(dir), Ok(log)) = (of("DIR"), of("LOG")) else { return };
     let (dir, log) = (PathBuf::from(dir), PathBuf::from(log));
     let seed = of("SEED").unwrap().parse().unwrap();
-    let numbers = ["grow", "swap", "name"]
-        .map(|kind| std::array::from_fn(|n| Log::known(&log, &format!("{kind}{n}")).synced));
+    let numbers =
+        KINDS.map(|kind| std::array::from_fn(|n| Log::known(&log, &format!("{kind}{n}")).synced));
     let log = Log(OpenOptions::new().append(true).open(&log).unwrap());
     let mut writer = Writer { dir, log, rng: Rng::new(seed), numbers };
     loop {
@@ -228,13 +324,14 @@ fn judge(served: &Served, n: usize) {
     let dir = served.dir().join(format!("w{n}"));
     let path = served.outside(&format!("w{n}.log"));
     let mut lines = String::new();
-    for kind in ["grow", "swap", "name"] {
+    for kind in KINDS {
         for file in (0..FILES).map(|n| format!("{kind}{n}")) {
             let known = Log::known(&path, &file);
             let at = dir.join(&file);
             let number = match kind {
                 "grow" => grown(&at, &file),
                 "swap" => swapped(&at, &file),
+                "page" => paged(&at, &file, known),
                 _ => come(fs::symlink_metadata(&at).is_ok(), known),
             };
             let number =
@@ -280,6 +377,32 @@ fn swapped(path: &Path, name: &str) -> Result<u64, String> {
     }
 }
 
+/// The version of a paged file, a transaction that has not ended taken back.
+fn paged(path: &Path, name: &str, known: Known) -> Result<u64, String> {
+    let mut content = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        content => content.map_err(|e| e.to_string())?,
+    };
+    if let Ok(undo) = fs::read(undo_of(path)) {
+        if let Some(undo) = Undo::read(&undo) {
+            for (page, before) in undo.before {
+                let start = page as usize * PAGE;
+                content[start..start + PAGE].copy_from_slice(&before);
+            }
+            content.truncate(undo.len as usize * PAGE);
+            let file = OpenOptions::new().write(true).truncate(true).open(path);
+            file.and_then(|mut f| f.write_all(&content).and(f.sync_all()))
+                .map_err(|e| e.to_string())?;
+        }
+        fs::remove_file(undo_of(path)).map_err(|e| e.to_string())?;
+    }
+    let found = (known.synced..=known.tried).find(|n| paged_version(name, *n) == content);
+    found.ok_or_else(|| {
+        let first = content.split(|&b| b == b'\n').next().unwrap_or_default();
+        format!("{} bytes that begin {}", content.len(), first.escape_ascii())
+    })
+}
+
 /// A number that says whether the name is there, if the log has one.
 fn come(is_there: bool, known: Known) -> Result<u64, String> {
     let fits = |number: &u64| (number % 2 == 1) == is_there;
@@ -310,14 +433,21 @@ fn what_was_synced_outlives_the_server() {
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }
         served.mount();
+        if rng.below(3) == 0 {
+            served.kill();
+            served.mount();
+        }
         for n in 0..WRITERS {
             let log = fs::read_to_string(served.outside(&format!("w{n}.log"))).unwrap();
             let (tried, synced) = (log.matches("t ").count(), log.matches("s ").count());
             println!("round {round}, writer {n}: {tried} steps, {synced} synced");
             judge(&served, n);
         }
-        served.unmount();
-        served.mount();
+        // Else the next kill comes to a log that begins with a recovery.
+        if rng.below(2) == 0 {
+            served.unmount();
+            served.mount();
+        }
     }
     served.finish();
 }
