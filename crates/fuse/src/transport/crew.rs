@@ -101,10 +101,13 @@ impl Place {
             && crew.alive.load(Ordering::Acquire) < crew.limit
     }
 
-    /// The reply is sent: false when enough others wait, and this thread shall end.
+    /// The reply is sent: false when enough others wait, and this thread shall end. It is not among those who wait
+    /// then: others rely on them, and of all who end at once some have to stay.
     pub(crate) fn idle(&self) -> bool {
-        self.waits.set(true);
-        self.crew.waiting.fetch_add(1, Ordering::AcqRel) < self.crew.idle
+        let few = |n| (n < self.crew.idle).then(|| n + 1);
+        let waits = self.crew.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, few);
+        self.waits.set(waits.is_ok());
+        waits.is_ok()
     }
 
     /// The crew.
@@ -129,6 +132,30 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_about_to_end_is_nobody_to_rely_on() {
+        let crew = Crew::with("test", 3, 1);
+        let (send, places) = std::sync::mpsc::channel();
+        for _ in 0..2 {
+            let send = send.clone();
+            crew.start(move |place| send.send(place).unwrap()).unwrap();
+        }
+        let (stays, ends) = (places.recv().unwrap(), places.recv().unwrap());
+        assert!(!stays.busy());
+        assert!(ends.busy());
+        assert!(stays.idle());
+        assert!(!ends.idle());
+        // The other thread takes its time to end: until it has, and afterwards, this one is the last.
+        assert!(stays.busy());
+        assert!(stays.idle());
+        drop(ends);
+        assert!(stays.busy());
+        assert!(stays.idle());
+        drop(stays);
+        crew.wait();
+        assert_eq!(crew.waiting.load(Ordering::Acquire), 0);
+    }
 
     #[test]
     fn threads_start_up_to_the_limit_and_are_waited_for() {
