@@ -4,22 +4,34 @@
 //!   FS_IOC_GETFLAGS, SETFLAGS        'f' 1, 2      a word of the volume's own flags
 //!   FS_IOC_FSGETXATTR, FSSETXATTR    'X' 31, 32    28 bytes: flags, extent size, extents, project, …
 //!   FS_IOC_GETVERSION                'v' 1         the generation
+//!
+//!   command   direction 2 │ size 14 │ kind 8 │ number 8
 //! ```
 //!
-//! The kernel checks who may change what. Source: ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
+//! Of what changes something the kernel checks who may, and only of the one command it knows: the same number
+//! with another size or direction reaches us unchecked, from whoever can open the file, and is no command.
+//! Source: ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
 
 use super::{Volume, errno};
 use crate::operations::{Answer, NodeId};
 use extant::{InodeFlags, Node, SetAttributes};
 use rustix::io::Errno;
 
-const GET_FLAGS: u32 = number('f', 1);
-const SET_FLAGS: u32 = number('f', 2);
-const GET_VERSION: u32 = number('v', 1);
-const GET_XFLAGS: u32 = number('X', 31);
-const SET_XFLAGS: u32 = number('X', 32);
+const GET_FLAGS: u32 = command(READ, LONG_BYTES, 'f', 1);
+/// The same in 32 bits, as programs of a smaller word ask.
+const GET_FLAGS_32: u32 = command(READ, 4, 'f', 1);
+const SET_FLAGS: u32 = command(WRITE, LONG_BYTES, 'f', 2);
+const GET_VERSION: u32 = command(READ, LONG_BYTES, 'v', 1);
+const GET_VERSION_32: u32 = command(READ, 4, 'v', 1);
+const GET_XFLAGS: u32 = command(READ, XFLAGS_BYTES, 'X', 31);
+const SET_XFLAGS: u32 = command(WRITE, XFLAGS_BYTES, 'X', 32);
 /// Bytes of the structure that the last two carry.
 const XFLAGS_BYTES: usize = 28;
+/// Bytes that the others are declared with; they carry four.
+const LONG_BYTES: usize = size_of::<std::ffi::c_long>();
+/// A command's direction: to the caller, from the caller.
+const READ: u32 = 2;
+const WRITE: u32 = 1;
 
 /// The flags of `struct fsxattr` and what they are on the volume.
 const XFLAGS: [(u32, InodeFlags); 7] = [
@@ -32,9 +44,8 @@ const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x0000_8000, InodeFlags::DAX),
 ];
 
-/// Type and number of a command: its size and direction differ between word sizes.
-const fn number(kind: char, number: u32) -> u32 {
-    (kind as u32) << 8 | number
+const fn command(direction: u32, bytes: usize, kind: char, number: u32) -> u32 {
+    direction << 30 | (bytes as u32) << 16 | (kind as u32) << 8 | number
 }
 
 impl Volume {
@@ -46,9 +57,9 @@ impl Volume {
         out: &mut [u8],
     ) -> Answer<usize> {
         let node = self.node(node)?;
-        match command & 0xFFFF {
-            GET_FLAGS => put(out, &shown_flags(&node).bits().to_le_bytes()),
-            GET_VERSION => put(out, &node.metadata().generation().to_le_bytes()),
+        match command {
+            GET_FLAGS | GET_FLAGS_32 => put(out, &shown_flags(&node).bits().to_le_bytes()),
+            GET_VERSION | GET_VERSION_32 => put(out, &node.metadata().generation().to_le_bytes()),
             SET_FLAGS => {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
                 if !flags.intersection(refused(&node)).is_empty() {
@@ -110,12 +121,10 @@ fn shown_flags(node: &Node) -> InodeFlags {
 }
 
 fn put(out: &mut [u8], answer: &[u8]) -> Answer<usize> {
+    // Four bytes even where a long is declared: programs have four there.
     let place = out.get_mut(..answer.len()).ok_or(Errno::INVAL)?;
     place.copy_from_slice(answer);
-    // A word twice as wide has zeros behind it.
-    let wide = out.len().min(8).max(answer.len());
-    out[answer.len()..wide].fill(0);
-    Ok(wide)
+    Ok(answer.len())
 }
 
 fn word(input: &[u8], at: usize) -> Answer<u32> {
