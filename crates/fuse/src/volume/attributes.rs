@@ -89,7 +89,8 @@ impl Volume {
         };
         node.set_attributes(&changes).map_err(errno)?;
         self.made(())?;
-        Ok((self.attributes(&node.metadata()), KEPT))
+        let metadata = node.metadata();
+        Ok((self.attributes(&metadata), kept(&metadata)))
     }
 
     /// Takes set-user-ID and set-group-ID away before content changes.
@@ -109,6 +110,15 @@ impl Volume {
             true => Err(Errno::NOENT),
             false => Ok(target.into_os_string().into_encoded_bytes()),
         }
+    }
+}
+
+/// How long the kernel may keep a file's attributes: not while the file lends an owner. A write takes that away
+/// here, of which the kernel would learn with the next question, and would run the file as before until then.
+pub(super) fn kept(metadata: &Metadata) -> Duration {
+    match metadata.is_file() && metadata.permissions() & (SUID | SGID) != 0 {
+        true => Duration::ZERO,
+        false => KEPT,
     }
 }
 

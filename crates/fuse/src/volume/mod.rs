@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The volume is ours alone while it is mounted, so the kernel may keep what it was told for as long as
-//! it likes: every change passes through it. Only names in directories that fold case are asked for
-//! each time, since one file answers to many of them.
+//! it likes: every change passes through it. Asked for each time are only names in directories that fold
+//! case, since one file answers to many of them, and attributes of files that lend their owner.
 
 mod attributes;
 mod controls;
@@ -145,7 +145,8 @@ impl Operations for Volume {
         node: NodeId,
         _: Option<HandleId>,
     ) -> Answer<(Attributes, Duration)> {
-        Ok((self.attributes(&self.node(node)?.metadata()), KEPT))
+        let metadata = self.node(node)?.metadata();
+        Ok((self.attributes(&metadata), attributes::kept(&metadata)))
     }
 
     fn set_attributes(

@@ -1,6 +1,6 @@
 //! Names: found, made, changed, given.
 
-use super::attributes::unpacked;
+use super::attributes::{kept, unpacked};
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, Caller, Entry, NewNode, NodeId};
 use extant::{FileKind, InodeFlags, NewFile, Node, RenameFlags};
@@ -30,7 +30,7 @@ impl Volume {
             generation: metadata.generation().into(),
             attributes: self.attributes(&metadata),
             entry_valid,
-            attributes_valid: KEPT,
+            attributes_valid: kept(&metadata),
             node: id,
         }
     }

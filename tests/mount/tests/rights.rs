@@ -1,0 +1,100 @@
+//! Who may do what on a mount, where the kernel alone does not see to it.
+
+use extant_testkit::command::run_args;
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::require;
+use extant_testkit::scratch::Scratch;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A volume, mounted while `test` runs, and clean after it.
+fn on_a_volume(test: impl FnOnce(&Path)) {
+    let scratch = Scratch::new();
+    let image = scratch.file("volume.img");
+    mke2fs(&image, 64 << 20, "-t ext4", None).unwrap();
+    let mount = FuseMount::new(&image, "").unwrap();
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    test(mount.path());
+    mount.unmount().unwrap();
+    e2fsck(&image, None).expect_clean().unwrap();
+}
+
+/// A shell's `script` as user and group `id`; `$1` is `file`.
+fn as_user(id: u32, script: &str, file: &Path) -> Output {
+    let id = id.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+    command.args(["sh", "-c", script, "-"]).arg(file).output().unwrap()
+}
+
+/// Others reach the mount, whose parent directory is its maker's.
+fn open_parents(dir: &Path) {
+    for parent in dir.ancestors().skip(1) {
+        let mode = fs::metadata(parent).unwrap().permissions().mode();
+        assert_ne!(mode & 0o005, 0, "{} is not open to others", parent.display());
+    }
+}
+
+#[test]
+fn a_program_that_was_written_to_lends_nobody_its_owner() {
+    require!(Root, Fuse, E2fsprogs);
+    on_a_volume(|dir| {
+        open_parents(dir);
+        let file = dir.join("id");
+        fs::copy("/usr/bin/id", &file).unwrap();
+        chown(&file, Some(1000), Some(1000)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6755)).unwrap();
+        let lent = as_user(1001, "\"$1\" -u", &file);
+        assert_eq!(lent.stdout, b"1000\n", "{lent:?}");
+        assert!(as_user(1000, "printf x >> \"$1\"", &file).status.success());
+        let run = as_user(1001, "\"$1\" -u", &file);
+        assert_eq!(run.stdout, b"1001\n", "{run:?}");
+    });
+}
+
+/// A command that Linux knows with another size, so that it does not ask who may.
+fn ask(file: &File, command: u32, word: u32) -> rustix::io::Result<()> {
+    use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+    struct Raw(Opcode, [u32; 8]);
+    // SAFETY: the argument is 32 bytes, and no command here is declared with more.
+    unsafe impl Ioctl for Raw {
+        type Output = ();
+        const IS_MUTATING: bool = true;
+        fn opcode(&self) -> Opcode {
+            self.0
+        }
+        fn as_ptr(&mut self) -> *mut std::ffi::c_void {
+            self.1.as_mut_ptr().cast()
+        }
+        unsafe fn output_from_ptr(
+            _: IoctlOutput,
+            _: *mut std::ffi::c_void,
+        ) -> rustix::io::Result<()> {
+            Ok(())
+        }
+    }
+    // SAFETY: as above.
+    unsafe { ioctl(file, Raw(command as Opcode, [word, 0, 0, 7, 0, 0, 0, 0])) }
+}
+
+#[test]
+fn flags_change_by_the_commands_that_linux_checks_alone() {
+    require!(Root, Fuse, E2fsprogs);
+    on_a_volume(|dir| {
+        let path = dir.join("file");
+        let file = File::create(&path).unwrap();
+        // FS_IOC32_SETFLAGS, FS_IOC_SETFLAGS with both directions, FS_IOC_FSSETXATTR of 32 bytes.
+        for command in [0x4004_6602, 0xC008_6602, 0x4020_5820] {
+            let answer = ask(&file, command, 0x10);
+            assert_eq!(answer, Err(rustix::io::Errno::NOTTY), "{command:x}");
+        }
+        let path = path.to_str().unwrap();
+        run_args("chattr", &["+d", path]).unwrap().success().unwrap();
+        // It has room for four bytes of a version that is declared with eight.
+        let shown = run_args("lsattr", &["-v", path]).unwrap().success().unwrap();
+        assert!(shown.out().contains("d---"), "{}", shown.out());
+    });
+}
