@@ -8,13 +8,14 @@
 
 use crate::transport::dev;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -189,6 +190,9 @@ pub(crate) fn mount(
     let errno_of = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::INVAL);
     let dir = std::fs::canonicalize(dir).map_err(|e| place(errno_of(e)))?;
     let stat = rustix::fs::stat(&dir).map_err(place)?;
+    if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return Err(place(Errno::NOTDIR));
+    }
     let fd = match mount_directly(source, &dir, stat.st_mode, options) {
         Ok(fd) => fd,
         Err(MountError::Device(Errno::ACCESS | Errno::PERM))
@@ -270,13 +274,13 @@ fn mount_by_helper(
             text.word(word);
         }
     }
-    text.value("subtype", SUBTYPE);
-    text.value("fsname", &source.to_string_lossy());
+    text.value("subtype", OsStr::new(SUBTYPE));
+    text.value("fsname", source);
     let (ours, theirs) = UnixStream::pair().map_err(MountError::NoHelper)?;
     // It looks for the socket at the number that the variable names: standard input is one that it inherits.
     let mut child = Command::new(FUSERMOUNT)
         .arg("-o")
-        .arg(text.0)
+        .arg(OsString::from_vec(text.0))
         .arg("--")
         .arg(dir)
         .env("_FUSE_COMMFD", "0")
@@ -303,24 +307,24 @@ fn mount_by_helper(
 
 /// Mount options as text, commas and backslashes in values guarded.
 #[derive(Default)]
-struct CommaText(String);
+struct CommaText(Vec<u8>);
 
 impl CommaText {
     fn word(&mut self, word: &str) {
         if !self.0.is_empty() {
-            self.0.push(',');
+            self.0.push(b',');
         }
-        self.0.push_str(word);
+        self.0.extend_from_slice(word.as_bytes());
     }
 
-    fn value(&mut self, name: &str, value: &str) {
+    fn value(&mut self, name: &str, value: &OsStr) {
         self.word(name);
-        self.0.push('=');
-        for c in value.chars() {
-            if matches!(c, ',' | '\\') {
-                self.0.push('\\');
+        self.0.push(b'=');
+        for &byte in value.as_bytes() {
+            if matches!(byte, b',' | b'\\') {
+                self.0.push(b'\\');
             }
-            self.0.push(c);
+            self.0.push(byte);
         }
     }
 }
@@ -393,5 +397,18 @@ impl Mounted {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_bytes_are_guarded_in_options() {
+        let mut text = CommaText::default();
+        text.word("ro");
+        text.value("fsname", OsStr::from_bytes(b"a,b\\\xFF"));
+        assert_eq!(text.0, b"ro,fsname=a\\,b\\\\\xFF");
     }
 }

@@ -312,3 +312,15 @@ fn who_may_not_mount_does_so_by_the_helper() {
     assert!(done.status.success(), "{said}{err}{log}");
     assert!(said.starts_with("there\n") && said.contains("user_id=65534"), "{said}{err}{log}");
 }
+
+#[test]
+fn what_is_no_directory_is_not_mounted_on() {
+    require!(Fuse);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let null = Arc::new(Null::default());
+    let mounted = Session::mount(null, "null", file.path(), &MountOptions::default());
+    match mounted.map(drop) {
+        Err(MountError::Place { errno: Errno::NOTDIR, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
