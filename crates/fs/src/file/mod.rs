@@ -60,8 +60,8 @@ pub struct File {
 }
 
 /// What one opening has of its own; clones of a file share it.
-#[derive(Default)]
 struct Opened {
+    inode: InodeHold,
     /// How it reads, to read ahead of it.
     stream: ReadStream,
     /// The last error of writing back that it was told of.
@@ -83,12 +83,10 @@ pub struct FileExtent {
     pub written: bool,
 }
 
-/// The last clone ends the opening.
-impl Drop for File {
+/// With the last clone the opening ends.
+impl Drop for Opened {
     fn drop(&mut self) {
-        if Arc::strong_count(&self.opened) == 1 {
-            self.inode.end_opening();
-        }
+        self.inode.end_opening();
     }
 }
 
@@ -103,11 +101,13 @@ impl File {
             _ => return Err(Error::Invalid("not a regular file")),
         }
         let volume = inode.fs().volume();
-        let opened = Opened::default();
-        opened.drop_behind.store(volume.drop_behind, Ordering::Relaxed);
-        if let Some(cached) = inode.cached.get() {
-            opened.error_seen.store(cached.pages.error_seen(), Ordering::Relaxed);
-        }
+        let error_seen = inode.cached.get().map_or(0, |cached| cached.pages.error_seen());
+        let opened = Opened {
+            inode: inode.clone(),
+            stream: ReadStream::default(),
+            error_seen: AtomicU64::new(error_seen),
+            drop_behind: AtomicBool::new(volume.drop_behind),
+        };
         Ok(File { inode, opened: Arc::new(opened), cursor: 0 })
     }
 

@@ -39,12 +39,12 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
     let fs = open(&image, &options, &log, &name)?;
     let served = serve_volume(args, &options, &image, &dir, &fs, &log, signals);
     let closed = fs.close().map_err(|error| format!("{name}: {}", explained(&error)));
-    let panicked = served?;
+    served?;
     if let Err(text) = closed {
         log.note(&text);
         return Err(Failure::Told);
     }
-    Ok(u8::from(panicked))
+    Ok(0)
 }
 
 fn open(
@@ -81,7 +81,7 @@ fn open(
     Ok(fs)
 }
 
-/// Whether an answer of the server went wrong in itself.
+/// Mounts the volume and serves it until it is unmounted.
 fn serve_volume(
     args: &Args,
     options: &Options,
@@ -90,7 +90,7 @@ fn serve_volume(
     fs: &Filesystem,
     log: &Arc<Log>,
     signals: UnixStream,
-) -> Result<bool, Failure> {
+) -> Result<(), Failure> {
     let root = rustix::process::geteuid().is_root();
     let map = |ranges| IdMap::new(ranges).map_err(Failure::new);
     let check_permissions = options.default_permissions.unwrap_or(root);
@@ -130,7 +130,7 @@ fn serve_volume(
     }
     session.wait();
     volume.let_go();
-    Ok(false)
+    Ok(())
 }
 
 /// Mounts as a block device where that can be, else plainly.
