@@ -12,6 +12,7 @@ use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, Wr
 use crate::reply::{self, Records, put, put_bytes};
 use crate::request::{Ask, Message, Request};
 use crate::statistics::Requests;
+use parking_lot::RwLock;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,13 +43,16 @@ pub struct Dispatch {
     requests: Requests,
     log: Log,
     destroyed: AtomicBool,
+    /// Held shared while a request is answered, and alone to end it all.
+    at_work: RwLock<()>,
 }
 
 impl Dispatch {
     /// For a connection on which `agreed` was settled.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
         let requests = Requests::default();
-        Dispatch { operations, agreed, requests, log, destroyed: AtomicBool::new(false) }
+        let destroyed = AtomicBool::new(false);
+        Dispatch { operations, agreed, requests, log, destroyed, at_work: RwLock::new(()) }
     }
 
     /// What was settled.
@@ -70,6 +74,7 @@ impl Dispatch {
     pub fn answer(&self, message: &Message<'_>, room: &mut [u8]) -> Outcome {
         let opcode = Opcode::of(message.head.opcode);
         self.requests.count(opcode);
+        let _at_work = (opcode != Some(Opcode::Destroy)).then(|| self.at_work.read());
         let answered = match Request::read(message, &self.agreed.limits()) {
             Ok(request) => catch_unwind(AssertUnwindSafe(|| self.ask(&request, room)))
                 .unwrap_or_else(|panic| {
@@ -89,8 +94,10 @@ impl Dispatch {
         }
     }
 
-    /// Tells the filesystem, once, that the kernel is done.
+    /// Tells the filesystem, once, that the kernel is done. Waits for requests that are being answered: the kernel
+    /// does not wait for what it lets go of, and a file whose last name is gone is freed only then.
     pub fn destroy(&self) {
+        let _alone = self.at_work.write();
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             let done = catch_unwind(AssertUnwindSafe(|| self.operations.destroy()));
             if let Err(panic) = done {

@@ -3,9 +3,13 @@
 #[path = "mounted/rig.rs"]
 mod rig;
 
+use extant_fuse::abi;
+use extant_fuse::dispatch::Dispatch;
+use extant_fuse::negotiate::Agreed;
 use extant_fuse::null::Null;
+use extant_fuse::request::Message;
 use extant_fuse::{
-    Answer, Attributes, Caller, Entry, HandleId, MountError, MountOptions, NodeId, Operations,
+    Answer, Attributes, Caller, Entry, HandleId, Log, MountError, MountOptions, NodeId, Operations,
     Session, SetAttr, Settings, Statistics, Transport,
 };
 use extant_testkit::loop_mount::LoopDevice;
@@ -22,6 +26,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use zerocopy::IntoBytes;
 
 const BOTH: [Transport; 2] = [Transport::Dev, Transport::Best];
 
@@ -46,6 +51,7 @@ fn mounted(dir: &Path) -> bool {
 struct Bare {
     syncs: AtomicUsize,
     ends: AtomicUsize,
+    forgets: AtomicUsize,
 }
 
 impl Operations for Bare {
@@ -57,7 +63,12 @@ impl Operations for Bare {
         panic!("{name:?} was looked up");
     }
 
-    fn forget(&self, _: NodeId, _: u64) {}
+    fn forget(&self, _: NodeId, _: u64) {
+        self.forgets.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.ends.load(Ordering::SeqCst), 0, "it ended meanwhile");
+        self.forgets.fetch_add(1, Ordering::SeqCst);
+    }
 
     fn get_attributes(
         &self,
@@ -166,6 +177,29 @@ fn telling(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<String>>
     let bare = Arc::new(Bare::default());
     let options = MountOptions { transport, ..Default::default() };
     (Session::mount_logged(bare, "bare", dir, &options, log).unwrap(), told)
+}
+
+#[test]
+fn the_end_waits_for_what_is_being_let_go_of() {
+    let bare = Arc::new(Bare::default());
+    let offer = abi::InitIn { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
+    let agreed = Agreed::settle(&offer, &bare.settings()).unwrap();
+    let log: Log = Arc::new(|text| println!("{text}"));
+    let dispatch = Dispatch::new(Arc::clone(&bare) as Arc<dyn Operations>, agreed, log);
+    let opcode = abi::Opcode::Forget as u32;
+    let head = abi::InHeader { len: 48, opcode, nodeid: 5, ..Default::default() };
+    let request = [head.as_bytes(), &1u64.to_ne_bytes()].concat();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let message = Message::whole(&request, &dispatch.agreed().limits()).unwrap();
+            dispatch.answer(&message, &mut []);
+        });
+        while bare.forgets.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        dispatch.destroy();
+        assert_eq!(bare.forgets.load(Ordering::SeqCst), 2);
+    });
 }
 
 #[test]
