@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 23] = [
     "mkfs",
     "build",
     "ls",
@@ -27,6 +27,8 @@ const VERBS: [&str; 21] = [
     "info",
     "check",
     "replay",
+    "mount",
+    "unmount",
 ];
 
 #[test]

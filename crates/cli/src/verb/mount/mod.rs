@@ -38,8 +38,8 @@ use std::path::PathBuf;
   uid=N gid=N              the volume's owner 0 is N here, and N is stored as 0
   uidmap=VOLUME:HERE:COUNT, gidmap=…   more of them; may be repeated
   quota                    limits in the volume's quota files hold
-  writeback_cache          the kernel collects small writes: faster; a full volume is told late, holes
-                           not at all, and a crash can lose 30 seconds of a file that is open
+  writeback_cache          the kernel collects small writes: faster, but a full volume is told
+                           late, holes not at all, and a crash can lose 30 seconds
   plain                    no loop device: `sync` and `umount` do not reach the volume then
   uring, nouring           FUSE over io_uring, where the kernel has it (yes)
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
