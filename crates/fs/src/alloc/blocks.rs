@@ -17,6 +17,7 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// How to look for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,9 @@ pub(crate) struct BlockRun {
 /// Groups whose freed clusters are taken back by one allocation, at most.
 const ABSORB_AT_ONCE: usize = 32;
 
+/// How often promised space is looked for again.
+const PATIENCE: u32 = 50;
+
 impl Volume {
     /// Allocates blocks and marks them used.
     ///
@@ -65,14 +69,23 @@ impl Volume {
         self.absorb_durable(ABSORB_AT_ONCE);
         self.drop_excess_trees();
         let ratio = self.layout.cluster_ratio();
-        let want = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
+        let (want, _own) = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
         if want == 0 {
             return Err(Error::NoSpace);
         }
         let mut found = self.find_clusters(handle, &request, want)?;
-        if found.is_none() {
+        // What was promised is there, but may be on its way: held for a file a moment ago, or freed and not handed out
+        // again yet by another thread.
+        let patience = if request.claim == Claim::Metadata { PATIENCE } else { 1 };
+        for _ in 0..patience {
+            if found.is_some() {
+                break;
+            }
             let absorbed = self.absorb_durable(usize::MAX) > 0;
             if self.discard_all_preallocations() || absorbed {
+                found = self.climb(handle, &request, want, None)?;
+            } else if patience > 1 && self.free_clusters.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
                 found = self.climb(handle, &request, want, None)?;
             }
         }

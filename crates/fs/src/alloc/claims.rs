@@ -72,12 +72,18 @@ impl Volume {
         free - self.reserved.0.load(Ordering::Relaxed) - self.kept_back()
     }
 
-    /// How many of `want` clusters may be allocated on this claim.
-    pub(super) fn grant(&self, claim: Claim, want: u32) -> u32 {
+    /// How many of `want` clusters may be allocated on this claim: promised to the caller until it has them, so that
+    /// nobody is promised the same meanwhile.
+    pub(super) fn grant(&self, claim: Claim, want: u32) -> (u32, Option<Reservation>) {
         match claim {
-            Claim::Metadata => want,
+            Claim::Metadata => (want, None),
             Claim::Data => {
-                want.min(u32::try_from(self.clusters_for_data().max(0)).unwrap_or(u32::MAX))
+                self.reserved.0.fetch_add(i64::from(want), Ordering::Relaxed);
+                let reserved = Arc::clone(&self.reserved);
+                let mut own = Reservation { reserved, clusters: want.into() };
+                let short = u64::try_from(-self.clusters_for_data()).unwrap_or(0);
+                own.give_back(short);
+                (own.clusters as u32, Some(own))
             }
         }
     }
