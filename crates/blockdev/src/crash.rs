@@ -10,15 +10,23 @@
 //!   torn:    a kept write may have put down only some of its 512-byte sectors
 //! ```
 //!
+//! ```text
+//!   log:  s0  s1  write back 2 (s0)  s3  fence 4  s5 ┆ cut after 6        stores, a line each
+//!         │   ?                      ?            └ the last: there, whole or torn at 8 bytes
+//!         durable: written back, then fenced       flushes say nothing about stores, nor do
+//!                                                  fences about writes
+//! ```
+//!
 //! The states without the last operation are those of the cut before it, so every state comes up
 //! once. All choices derive from one seed and the number of the cut.
 
 mod landing;
 
+use crate::dax::LINE_BYTES;
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
 use crate::recorder::Op;
-use landing::{Random, apply, reorder, sectors, tear};
+use landing::{Random, apply, parts_of, reorder, tear};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -86,6 +94,7 @@ impl CrashPlan {
             plan: self.clone(),
             durable: self.base.clone(),
             undecided: Vec::new(),
+            on_the_way: Vec::new(),
             next_cut: 0,
             index: 0,
             queue: VecDeque::new(),
@@ -128,6 +137,8 @@ pub struct CrashStates {
     durable: MemoryDevice,
     /// Operations since the last flush, by place in the log.
     undecided: Vec<usize>,
+    /// Of those, stores that were written back since the last fence.
+    on_the_way: Vec<usize>,
     next_cut: usize,
     /// How many states of the newest cut were taken or passed over.
     index: usize,
@@ -207,6 +218,12 @@ impl CrashStates {
             match &self.plan.log[last] {
                 Op::Flush => self.flush(0..u64::MAX),
                 Op::FlushRange { at, len } => self.flush(at.0..at.0 + len),
+                Op::WriteBack { at, len } => {
+                    self.send(at.0 / LINE_BYTES..(at.0 + len).div_ceil(LINE_BYTES));
+                    // What could be lost before can be lost still: no new states.
+                    return;
+                }
+                Op::Fence => self.fence(),
                 _ => self.undecided.push(last),
             }
         }
@@ -219,12 +236,31 @@ impl CrashStates {
         }
     }
 
-    /// What lies in `range` is durable from now on.
+    /// Stores to these lines are durable from the next fence on.
+    fn send(&mut self, lines: Range<u64>) {
+        let log = &self.plan.log;
+        let sent = self.undecided.iter().filter(|op| {
+            is_store(&log[**op]) && lines.contains(&(log[**op].range().0.0 / LINE_BYTES))
+        });
+        self.on_the_way.extend(sent);
+    }
+
+    fn fence(&mut self) {
+        let sent = std::mem::take(&mut self.on_the_way);
+        self.settle(|op, _| sent.contains(&op));
+    }
+
+    /// What was written to `range` is durable from now on.
     fn flush(&mut self, range: Range<u64>) {
+        self.settle(|_, done| !is_store(done) && range.contains(&done.range().0.0));
+    }
+
+    /// Undecided operations of which `durable` says so are decided from now on.
+    fn settle(&mut self, durable: impl Fn(usize, &Op) -> bool) {
         let log = Arc::clone(&self.plan.log);
         let all = std::mem::take(&mut self.undecided);
         for op in all {
-            match range.contains(&log[op].range().0.0) {
+            match durable(op, &log[op]) {
                 true => apply(&self.durable, &log[op], None),
                 false => self.undecided.push(op),
             }
@@ -288,8 +324,7 @@ impl CrashStates {
             self.queue.push_back(recipe(steps, cut, true));
         }
         let in_flight = |op: usize| op + 1 == cut;
-        let can_tear =
-            |op: usize| sectors(log[op].range()) > 1 && (!log[op].is_fua() || in_flight(op));
+        let can_tear = |op: usize| parts_of(&log[op]) > 1 && (!log[op].is_fua() || in_flight(op));
         let tearable: Vec<_> = (0..whole.len()).filter(|n| can_tear(whole[*n].op)).collect();
         if tearable.is_empty() {
             return;
@@ -299,7 +334,7 @@ impl CrashStates {
             let sure = tearable[random.below(tearable.len() as u64) as usize];
             for n in &tearable {
                 if *n == sure || random.below(4) == 0 {
-                    steps[*n].parts = Some(tear(log[steps[*n].op].range(), random));
+                    steps[*n].parts = Some(tear(&log[steps[*n].op], random));
                 }
             }
             let half_done = |step: &Step| step.parts.is_some() && log[step.op].is_fua();
@@ -307,6 +342,10 @@ impl CrashStates {
             self.queue.push_back(recipe(steps, completed, false));
         }
     }
+}
+
+fn is_store(op: &Op) -> bool {
+    matches!(op, Op::Store { .. })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! Devices take no ranked lock: the locks inside them are the innermost of all, so a device may be
 //! called while holding any [`Rank`](extant_base::lock::Rank).
 
+use crate::dax::Dax;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -105,6 +106,14 @@ pub trait BlockDevice: Send + Sync {
     fn alignment(&self) -> usize {
         1
     }
+
+    /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
+    /// What is stored there is seen by reads of the device, and the other way round; a flush of the
+    /// device says nothing about it.
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        let _ = (at, len);
+        None
+    }
 }
 
 /// Writes zeros piece by piece. The range is checked already.
@@ -183,6 +192,9 @@ macro_rules! forward {
             }
             fn alignment(&self) -> usize {
                 (**self).alignment()
+            }
+            fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+                (**self).dax(at, len)
             }
         }
     )*};

@@ -6,19 +6,22 @@
 //!     1      2      3✗     4✗     5✗         fail_from(Write, 3)
 //! ```
 
+use crate::dax::{Dax, FaultyDax};
 use crate::device::{BlockDevice, failed, total_len};
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A device that answers chosen operations with `EIO`, and changes nothing then.
 ///
-/// Vectored transfers count as one, forced-unit-access writes and zeroing as writes.
+/// Vectored transfers count as one; forced-unit-access writes, zeroing and stores through a window
+/// ([`Dax`]) as writes; the fences of a window as flushes.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +43,7 @@ struct Rule {
 impl<D: BlockDevice> Faulty<D> {
     /// A device that fails nothing yet.
     pub fn new(inner: D) -> Faulty<D> {
-        Faulty { inner, state: Mutex::default() }
+        Faulty { inner, state: Arc::default() }
     }
 
     /// Fails the `nth` operation of kind `op` from now on, 1 being the next.
@@ -80,12 +83,17 @@ impl<D: BlockDevice> Faulty<D> {
 
     /// Counts one operation and fails it when a rule says so.
     fn pass(&self, op: IoOp, at: ByteOffset, len: u64) -> Result<()> {
-        let mut state = self.state.lock();
+        self.state.lock().pass(op, at, len)
+    }
+}
+
+impl State {
+    fn pass(&mut self, op: IoOp, at: ByteOffset, len: u64) -> Result<()> {
         let Some(slot) = slot(op) else { return Ok(()) };
-        state.counts[slot] += 1;
-        let number = state.counts[slot];
+        self.counts[slot] += 1;
+        let number = self.counts[slot];
         let end = at.0.saturating_add(len);
-        let hit = state.rules.iter().any(|rule| {
+        let hit = self.rules.iter().any(|rule| {
             rule.op == op
                 && rule.numbers.contains(&number)
                 && (op == IoOp::Flush || (rule.bytes.start < end && at.0 < rule.bytes.end))
@@ -156,6 +164,13 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        let inner = self.inner.dax(at, len)?;
+        let state = Arc::clone(&self.state);
+        let judge = Box::new(move |op, at, len| state.lock().pass(op, at, len));
+        Some(Arc::new(FaultyDax { inner, at: at.0, judge }))
     }
 
     fn alignment(&self) -> usize {

@@ -9,6 +9,7 @@
 //! After the fence a flush fails as well: whoever waits for one must not believe that what it wrote
 //! will be seen by others as it left it.
 
+use crate::dax::{Dax, FencedDax};
 use crate::device::BlockDevice;
 use extant_base::{ByteOffset, Error, Result};
 use std::io::{IoSlice, IoSliceMut};
@@ -111,6 +112,11 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         self.fence.is_closed() || self.inner.is_read_only()
     }
 
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        let inner = self.inner.dax(at, len)?;
+        Some(Arc::new(FencedDax { inner, fence: self.fence.clone() }))
+    }
+
     fn alignment(&self) -> usize {
         self.inner.alignment()
     }
@@ -127,7 +133,9 @@ mod tests {
         let device = Fenced::new(MemoryDevice::new(4096), &fence);
         let here = ByteOffset(0);
         device.write_at(here, b"before").unwrap();
+        let window = device.dax(here, 4096).unwrap();
         fence.close();
+        assert!(matches!(window.store(0, b"x"), Err(Error::ReadOnly)));
         for refused in [
             device.write_at(here, b"x"),
             device.write_fua(here, b"x"),

@@ -8,6 +8,7 @@
 //!   flush = fdatasync: waits for both ways, then empties the disk's cache
 //! ```
 
+use crate::dax::{Dax, DaxMode, map_file};
 use crate::device::{BlockDevice, check_range, failed, total_len, write_zeros};
 use crate::direct::{DirectFile, direct_part};
 use crate::open::FileOptions;
@@ -19,6 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The most buffers one system call takes (`IOV_MAX`).
@@ -37,6 +39,7 @@ pub struct FileDevice {
     read_only: bool,
     is_block_device: bool,
     keeps_space: AtomicBool,
+    dax: DaxMode,
 }
 
 impl FileDevice {
@@ -61,9 +64,10 @@ impl FileDevice {
         len: u64,
         read_only: bool,
         is_block_device: bool,
+        dax: DaxMode,
     ) -> FileDevice {
         let (len, keeps_space) = (AtomicU64::new(len), AtomicBool::new(false));
-        FileDevice { file, direct, len, read_only, is_block_device, keeps_space }
+        FileDevice { file, direct, len, read_only, is_block_device, keeps_space, dax }
     }
 
     /// Whether large transfers go around the page cache.
@@ -321,6 +325,19 @@ impl BlockDevice for FileDevice {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// A mapping of the file, as the option `dax` allows. Its space is reserved, so that a store cannot
+    /// fail for lack of it; where the system cannot do that there is no window.
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        check_range(IoOp::Open, self.len(), at, len).ok()?;
+        if self.read_only || self.dax == DaxMode::Never || len == 0 {
+            return None;
+        }
+        if !self.is_block_device {
+            self.fallocate(FallocateFlags::KEEP_SIZE, at.0, len).ok()?;
+        }
+        map_file(&self.file, (at.0, len), self.dax, self.is_block_device)
     }
 
     fn alignment(&self) -> usize {

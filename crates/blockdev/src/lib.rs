@@ -17,6 +17,8 @@
 #[allow(unsafe_code)]
 mod aligned;
 mod crash;
+#[allow(unsafe_code)]
+mod dax;
 mod device;
 mod direct;
 mod faulty;
@@ -32,6 +34,7 @@ mod slice;
 
 pub use aligned::AlignedBuf;
 pub use crash::{CrashPlan, CrashState, CrashStates};
+pub use dax::{Dax, DaxMode, LINE_BYTES, Promise, Way};
 pub use device::BlockDevice;
 pub use faulty::Faulty;
 pub use fenced::{Fence, Fenced};

@@ -10,6 +10,7 @@
 //!
 //! Chunks are shared until written: a clone is a snapshot that costs one pointer a chunk.
 
+use crate::dax::{Dax, MemoryDax};
 use crate::device::{BlockDevice, check_range};
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::RwLock;
@@ -27,7 +28,7 @@ type Shard = RwLock<HashMap<u64, Arc<Vec<u8>>>>;
 /// A sparse device in memory. Threads run in parallel wherever their chunks differ.
 pub struct MemoryDevice {
     len: u64,
-    shards: Box<[Shard]>,
+    shards: Arc<[Shard]>,
 }
 
 impl MemoryDevice {
@@ -125,7 +126,7 @@ impl BlockDevice for MemoryDevice {
         if len >> CHUNK_LOG2 > 1024 {
             let end = at.0 + len;
             let whole = at.0.div_ceil(CHUNK as u64)..end >> CHUNK_LOG2;
-            for shard in &self.shards {
+            for shard in self.shards.iter() {
                 shard.write().retain(|chunk, _| !whole.contains(chunk));
             }
             self.zero_chunks(at.0, (whole.start << CHUNK_LOG2) - at.0);
@@ -134,6 +135,13 @@ impl BlockDevice for MemoryDevice {
             self.zero_chunks(at.0, len);
         }
         Ok(())
+    }
+
+    /// Any range of it.
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        check_range(IoOp::Open, self.len, at, len).ok()?;
+        let device = MemoryDevice { len: self.len, shards: Arc::clone(&self.shards) };
+        Some(Arc::new(MemoryDax { device, at: at.0, len }))
     }
 }
 

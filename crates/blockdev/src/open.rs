@@ -10,6 +10,7 @@
 //!   writer       Busy     Busy
 //! ```
 
+use crate::dax::DaxMode;
 use crate::direct::DirectFile;
 use crate::file::FileDevice;
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -27,6 +28,7 @@ pub struct FileOptions {
     write: bool,
     direct: bool,
     lock: bool,
+    dax: DaxMode,
 }
 
 impl Default for FileOptions {
@@ -38,7 +40,7 @@ impl Default for FileOptions {
 impl FileOptions {
     /// Read-only, locked, through the page cache.
     pub fn new() -> FileOptions {
-        FileOptions { write: false, direct: false, lock: true }
+        FileOptions { write: false, direct: false, lock: true, dax: DaxMode::default() }
     }
 
     /// Whether the device may be written.
@@ -58,6 +60,14 @@ impl FileOptions {
     /// is advisory (`flock`), so it keeps out those who ask, and ends with the device.
     pub fn lock(&mut self, lock: bool) -> &mut FileOptions {
         self.lock = lock;
+        self
+    }
+
+    /// Whether the device offers windows ([`BlockDevice::dax`](crate::BlockDevice::dax)):
+    /// [`DaxMode::IfDurable`] unless said otherwise. A window keeps the file open, and locked, as
+    /// long as it lives.
+    pub fn dax(&mut self, mode: DaxMode) -> &mut FileOptions {
+        self.dax = mode;
         self
     }
 
@@ -130,7 +140,7 @@ impl FileOptions {
         // The end of a block device is its size; its metadata says 0.
         let len = file.seek(SeekFrom::End(0)).map_err(open_failed)?;
         let direct = if self.direct { DirectFile::beside(&file, self.write) } else { None };
-        Ok(FileDevice::new(file, direct, len, !self.write, kind == Kind::BlockDevice))
+        Ok(FileDevice::new(file, direct, len, !self.write, kind == Kind::BlockDevice, self.dax))
     }
 
     fn take_lock(&self, file: &File) -> Result<()> {

@@ -10,6 +10,7 @@
 //! happened: a write that returned before a flush began stands before it.
 
 use crate::crash::CrashPlan;
+use crate::dax::{Dax, RecordedDax, lines};
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
 use extant_base::{ByteOffset, Result};
@@ -45,6 +46,22 @@ pub enum Op {
     },
     /// Everything before is durable.
     Flush,
+    /// Bytes of one cache line stored through a window ([`Dax`]).
+    Store {
+        /// Where.
+        at: ByteOffset,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// The lines of these bytes were sent on their way.
+    WriteBack {
+        /// Where.
+        at: ByteOffset,
+        /// How many.
+        len: u64,
+    },
+    /// What was sent on its way before is durable.
+    Fence,
     /// Everything before that begins in these bytes is durable: the flush of one of several devices
     /// that are recorded as one.
     FlushRange {
@@ -56,12 +73,14 @@ pub enum Op {
 }
 
 impl Op {
-    /// First byte and length of what the operation touches; a flush touches nothing.
+    /// First byte and length of what the operation changes; a flush changes nothing.
     pub fn range(&self) -> (ByteOffset, u64) {
         match self {
-            Op::Write { at, data, .. } => (*at, data.len() as u64),
+            Op::Write { at, data, .. } | Op::Store { at, data } => (*at, data.len() as u64),
             Op::Zero { at, len } | Op::Discard { at, len } => (*at, *len),
-            Op::Flush | Op::FlushRange { .. } => (ByteOffset(0), 0),
+            Op::Flush | Op::FlushRange { .. } | Op::WriteBack { .. } | Op::Fence => {
+                (ByteOffset(0), 0)
+            }
         }
     }
 
@@ -84,19 +103,25 @@ pub struct OpCounts {
     pub flushes: u64,
     /// Discards.
     pub discards: u64,
+    /// Bytes stored through windows.
+    pub stored_bytes: u64,
+    /// Cache lines sent on their way.
+    pub written_back_lines: u64,
+    /// Fences.
+    pub fences: u64,
 }
 
 /// A device that logs every change. Reads are not logged.
 #[derive(Debug)]
 pub struct Recorder<D> {
     inner: D,
-    log: Mutex<Vec<Op>>,
+    log: Arc<Mutex<Vec<Op>>>,
 }
 
 impl<D: BlockDevice> Recorder<D> {
     /// Records what is done to `inner` from now on.
     pub fn new(inner: D) -> Recorder<D> {
-        Recorder { inner, log: Mutex::new(Vec::new()) }
+        Recorder { inner, log: Arc::default() }
     }
 
     /// Everything so far. The data is shared, not copied.
@@ -122,6 +147,11 @@ impl<D: BlockDevice> Recorder<D> {
                 Op::Zero { .. } => sum.writes += 1,
                 Op::Discard { .. } => sum.discards += 1,
                 Op::Flush | Op::FlushRange { .. } => sum.flushes += 1,
+                Op::Store { data, .. } => sum.stored_bytes += data.len() as u64,
+                Op::WriteBack { at, len } => {
+                    sum.written_back_lines += lines(at.0, *len).count() as u64;
+                }
+                Op::Fence => sum.fences += 1,
             }
         }
         sum
@@ -205,6 +235,11 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        let inner = self.inner.dax(at, len)?;
+        Some(Arc::new(RecordedDax { inner, at: at.0, log: Arc::clone(&self.log) }))
     }
 
     fn alignment(&self) -> usize {

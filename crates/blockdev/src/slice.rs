@@ -6,9 +6,11 @@
 //!                         start
 //! ```
 
+use crate::dax::Dax;
 use crate::device::{BlockDevice, check_range};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 /// The bytes `start..start + len` of a device.
 ///
@@ -104,6 +106,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
     }
 
     /// The device's, as far as the start of the slice keeps it.
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        self.inner.dax(self.place(IoOp::Open, at, len).ok()?, len)
+    }
+
     fn alignment(&self) -> usize {
         let log2 = self.inner.alignment().trailing_zeros().min(self.start.trailing_zeros());
         1 << log2

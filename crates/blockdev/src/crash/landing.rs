@@ -5,6 +5,8 @@
 //!                 b b b b                a a a a      the other way round
 //!                                        a . . a      torn: some sectors only
 //! ```
+//!
+//! A store through a window tears between its words of 8 bytes, all else between sectors.
 
 use super::Step;
 use crate::device::BlockDevice;
@@ -15,6 +17,8 @@ use std::ops::Range;
 
 /// What a device writes whole or not at all.
 const SECTOR: u64 = 512;
+/// What a store writes whole or not at all.
+const WORD: u64 = 8;
 /// Ranges with more sectors than this tear in one place only.
 const MASK_SECTORS: u64 = 4096;
 
@@ -52,18 +56,25 @@ fn overlap((a, a_len): (ByteOffset, u64), (b, b_len): (ByteOffset, u64)) -> bool
     a.0 < b.0.saturating_add(b_len) && b.0 < a.0.saturating_add(a_len)
 }
 
-/// How many sectors a range touches.
-pub(super) fn sectors((at, len): (ByteOffset, u64)) -> u64 {
-    if len == 0 { 0 } else { (at.0 + len).div_ceil(SECTOR) - at.0 / SECTOR }
+/// What `op` writes whole or not at all.
+fn unit(op: &Op) -> u64 {
+    if matches!(op, Op::Store { .. }) { WORD } else { SECTOR }
 }
 
-/// Some of the sectors of a range, neither none nor all: the first, the last, or any.
-pub(super) fn tear(range: (ByteOffset, u64), random: &mut Random) -> Vec<Range<u64>> {
+/// How many sectors, or words, an operation touches.
+pub(super) fn parts_of(op: &Op) -> u64 {
+    let ((at, len), unit) = (op.range(), unit(op));
+    if len == 0 { 0 } else { (at.0 + len).div_ceil(unit) - at.0 / unit }
+}
+
+/// Some of the sectors of an operation, neither none nor all: the first, the last, or any.
+pub(super) fn tear(op: &Op, random: &mut Random) -> Vec<Range<u64>> {
+    let (range, unit) = (op.range(), unit(op));
     let (start, end) = (range.0.0, range.0.0 + range.1);
-    let count = sectors(range);
-    let first = start / SECTOR;
+    let count = parts_of(op);
+    let first = start / unit;
     let bytes =
-        |from: u64, to: u64| ((first + from) * SECTOR).max(start)..((first + to) * SECTOR).min(end);
+        |from: u64, to: u64| ((first + from) * unit).max(start)..((first + to) * unit).min(end);
     let split = 1 + random.below(count - 1);
     match random.below(if count > MASK_SECTORS { 2 } else { 3 }) {
         0 => vec![bytes(0, split)],
@@ -83,14 +94,14 @@ pub(super) fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>)
     let all = at.0..at.0 + len;
     for part in parts.unwrap_or(std::slice::from_ref(&all)) {
         let done: Result<()> = match op {
-            Op::Write { data, .. } => {
+            Op::Write { data, .. } | Op::Store { data, .. } => {
                 let within = (part.start - at.0) as usize..(part.end - at.0) as usize;
                 image.write_at(ByteOffset(part.start), &data[within])
             }
             Op::Zero { .. } | Op::Discard { .. } => {
                 image.zero(ByteOffset(part.start), part.end - part.start)
             }
-            Op::Flush | Op::FlushRange { .. } => Ok(()),
+            Op::Flush | Op::FlushRange { .. } | Op::WriteBack { .. } | Op::Fence => Ok(()),
         };
         done.expect("the operation succeeded on a device as long as the base image");
     }

@@ -1,0 +1,194 @@
+//! A file's bytes in memory.
+//!
+//! ```text
+//!   file      ──┬───────────────┬─ window ─┬──────
+//!   pages       ├──────┬──────┬─┴────┬─────┴┐
+//!   map         └─────────────┴──────┴──────┘    whole pages; words of 8 bytes are the unit
+//!                             skip ─►│
+//! ```
+
+use super::cpu::Lines;
+use super::{Dax, DaxMode, Promise, Way, check_window};
+use crate::device::failed;
+use extant_base::{ByteOffset, IoOp, Result};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A window onto a mapped file.
+pub(super) struct MappedFile {
+    map: NonNull<AtomicU64>,
+    /// Bytes mapped, whole words.
+    map_bytes: usize,
+    /// Bytes from the map's start to the window's.
+    skip: usize,
+    len: u64,
+    /// Where the window starts in the file.
+    at: u64,
+    /// The file; `None` for a block device, whose metadata tells no length.
+    sized: Option<File>,
+    lines: Lines,
+    promise: Promise,
+}
+
+/// A window onto `len` bytes of `file` from `at` on, which lie below its end and whose space is
+/// reserved; `None` where the system, the CPU or `mode` offers none.
+pub(crate) fn map_file(
+    file: &File,
+    (at, len): (u64, u64),
+    mode: DaxMode,
+    is_block_device: bool,
+) -> Option<Arc<dyn Dax>> {
+    if mode == DaxMode::Never {
+        return None;
+    }
+    let lines = Lines::detect()?;
+    let page = rustix::param::page_size() as u64;
+    let start = at - at % page;
+    let map_bytes = usize::try_from((at + len).checked_next_multiple_of(page)? - start).ok()?;
+    if len == 0 || !at.is_multiple_of(8) {
+        return None;
+    }
+    let mapped = |flags| {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the address is the system's choice, so nothing that exists is mapped over. What
+        // other processes do to the file is seen through atomic words only; a file that shrinks is
+        // the business of `refuse_if_cut`.
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_bytes, protection, flags, file, start) }
+    };
+    let durable = mapped(MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
+    let (map, promise) = match durable {
+        Ok(map) => (map, Promise::Power),
+        Err(_) if mode == DaxMode::Always => {
+            (mapped(MapFlags::SHARED).ok()?, Promise::ProcessCrash)
+        }
+        Err(_) => return None,
+    };
+    let mut window = MappedFile {
+        map: NonNull::new(map.cast())?,
+        map_bytes,
+        skip: (at - start) as usize,
+        len,
+        at,
+        sized: None,
+        lines,
+        promise,
+    };
+    if !is_block_device {
+        window.sized = Some(file.try_clone().ok()?);
+    }
+    window.refuse_if_cut(IoOp::Open, 0, len).ok()?;
+    Some(Arc::new(window))
+}
+
+impl MappedFile {
+    /// Fails when the file no longer reaches to the window's end.
+    fn refuse_if_cut(&self, op: IoOp, at: u64, len: u64) -> Result<()> {
+        let Some(file) = &self.sized else { return Ok(()) };
+        let there = match rustix::fs::fstat(file) {
+            Ok(stat) => u64::try_from(stat.st_size).is_ok_and(|size| size >= self.at + self.len),
+            Err(_) => false,
+        };
+        match there {
+            true => Ok(()),
+            false => {
+                let cut = io::Error::new(ErrorKind::UnexpectedEof, "the file was cut short");
+                Err(failed(op, ByteOffset(self.at + at), len, cut))
+            }
+        }
+    }
+
+    /// All words of the map.
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `map` is what `mmap` gave for `map_bytes` bytes, whole pages: aligned, and mapped
+        // until `drop`. Any bytes are a legal `AtomicU64`, and it allows for other writers.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map_bytes / 8) }
+    }
+}
+
+impl Dax for MappedFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        check_window(IoOp::Write, self.len, at, bytes.len() as u64)?;
+        self.refuse_if_cut(IoOp::Write, at, bytes.len() as u64)?;
+        let mut pos = self.skip + at as usize;
+        let mut rest = bytes;
+        let words = self.words();
+        while !rest.is_empty() {
+            let (word, within) = (&words[pos / 8], pos % 8);
+            if let (0, Some((whole, after))) = (within, rest.split_first_chunk::<8>()) {
+                word.store(u64::from_ne_bytes(*whole), Ordering::Relaxed);
+                (pos, rest) = (pos + 8, after);
+                continue;
+            }
+            let n = rest.len().min(8 - within);
+            let (some, after) = rest.split_at(n);
+            let mut old = word.load(Ordering::Relaxed).to_ne_bytes();
+            old[within..within + n].copy_from_slice(some);
+            word.store(u64::from_ne_bytes(old), Ordering::Relaxed);
+            (pos, rest) = (pos + n, after);
+        }
+        Ok(())
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        check_window(IoOp::Read, self.len, at, buf.len() as u64)?;
+        self.refuse_if_cut(IoOp::Read, at, buf.len() as u64)?;
+        let mut pos = self.skip + at as usize;
+        let mut rest = buf;
+        let words = self.words();
+        while !rest.is_empty() {
+            let word = words[pos / 8].load(Ordering::Relaxed).to_ne_bytes();
+            let n = rest.len().min(8 - pos % 8);
+            let (into, after) = rest.split_at_mut(n);
+            into.copy_from_slice(&word[pos % 8..pos % 8 + n]);
+            (pos, rest) = (pos + n, after);
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        check_window(IoOp::Flush, self.len, at, len)?;
+        let start = self.skip + at as usize;
+        // The stores before come first: to the compiler the instruction is a call that may read.
+        // SAFETY: the range lies in the window, which is mapped until `drop`.
+        unsafe {
+            let start = self.map.as_ptr().cast::<u8>().add(start);
+            self.lines.write_back(start, len as usize);
+        }
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<()> {
+        self.lines.fence();
+        Ok(())
+    }
+
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    fn way(&self) -> Way {
+        self.lines.way()
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `mmap` gave, and nobody has a view of it any more: `words` lends
+        // from `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+// SAFETY: the map belongs to this value alone, and is read and written through atomic words only.
+unsafe impl Send for MappedFile {}
+// SAFETY: as above; a shared reference gives no other access.
+unsafe impl Sync for MappedFile {}
