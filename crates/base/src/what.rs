@@ -132,6 +132,7 @@ what! {
     JournalCommitChecksum => "journal commit block checksum does not match",
     JournalTarget => "journal logs a block outside the volume",
     FastCommitTag => "fast-commit record is malformed",
+    ByteLogRecord => "byte-log record is malformed",
     FastCommitInode => "fast-commit record names an unusable inode",
     // What only a check of the whole volume finds
     BlockShared => "block is used more than once",

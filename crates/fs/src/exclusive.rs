@@ -114,7 +114,7 @@ impl Exclusive {
         self.staged.empty_log()?;
         let valid = self.at_begin.state;
         patch_superblock(&**self.staged.home(), |sb| {
-            sb.features.incompat.remove(Incompat::RECOVER);
+            sb.features.incompat.remove(Incompat::LIVE);
             sb.state.insert(valid);
         })?;
         self.staged.home().flush()

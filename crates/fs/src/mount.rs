@@ -156,6 +156,6 @@ impl Volume {
             });
         }
         self.journal.close()?;
-        patch_superblock(&*self.device, |sb| sb.features.incompat.remove(Incompat::RECOVER))
+        patch_superblock(&*self.device, |sb| sb.features.incompat.remove(Incompat::LIVE))
     }
 }

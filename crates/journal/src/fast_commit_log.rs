@@ -11,10 +11,12 @@
 //! Rule: T is the first transaction that is not complete. A HEAD of another number is left from an
 //! older time. A commit counts when its TAIL's number and checksum are right; a first commit
 //! without one was torn and never happened. (Linux and e2fsck take that for damage; it is what a
-//! power cut during the first fsync leaves.)
+//! power cut during the first fsync leaves.) A first block of HEAD, ANCHOR and TAIL alone leads to the
+//! byte log: then the fast commits are there (see [`crate::byte_log`]).
 
 use crate::log::Log;
 use extant_base::{BlockNr, Error, Result, Tid};
+use extant_ondisk::byte_log::Anchor;
 use extant_ondisk::fast_commit::{FcSum, Record, Records};
 use extant_ondisk::jbd2::LogFormat;
 
@@ -23,6 +25,7 @@ use extant_ondisk::jbd2::LogFormat;
 pub struct FastCommitLog {
     tid: Tid,
     commits: u32,
+    /// Bytes that no record crosses a multiple of.
     block_bytes: usize,
     inode_bytes: usize,
     bytes: Vec<u8>,
@@ -47,7 +50,13 @@ impl FastCommitLog {
         &self.excluded
     }
 
-    /// The bytes of the area up to and including the block of the last TAIL.
+    /// Whether they come from the byte log.
+    pub fn is_byte_log(&self) -> bool {
+        self.block_bytes == usize::MAX
+    }
+
+    /// The bytes of the area up to and including the block of the last TAIL; of a byte log its
+    /// records' payloads, ANCHORs left out.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -63,6 +72,20 @@ impl FastCommitLog {
                 !matches!(record, Record::Head { .. } | Record::Pad | Record::Tail { .. })
             })
     }
+
+    /// Nothing yet, of a byte log.
+    pub(crate) fn of_byte_log(tid: Tid, inode_bytes: usize) -> FastCommitLog {
+        let (bytes, excluded) = (Vec::new(), Vec::new());
+        let block_bytes = usize::MAX;
+        FastCommitLog { tid, commits: 0, block_bytes, inode_bytes, bytes, excluded }
+    }
+
+    /// Takes one more fast commit of a byte log in: checked records, and what they map.
+    pub(crate) fn add_commit(&mut self, records: &[u8], ranges: Vec<(BlockNr, u32)>) {
+        self.commits += 1;
+        self.bytes.extend_from_slice(records);
+        self.excluded.extend(ranges);
+    }
 }
 
 /// Checks one block after the other.
@@ -73,12 +96,17 @@ struct Walk {
     sum: FcSum,
     /// Ranges since the last TAIL.
     ranges: Vec<(BlockNr, u32)>,
+    /// Records since the last TAIL, HEAD aside, and the ANCHOR among them.
+    others: u32,
+    anchor: Option<Anchor>,
     found: FastCommitLog,
 }
 
 enum Step {
     /// The block is fine; a TAIL may have closed a commit in it.
     Next,
+    /// The fast commits are in the byte log.
+    ByteLog(Anchor),
     /// The records end here, torn or stale.
     End,
 }
@@ -101,6 +129,8 @@ impl Log {
             tid,
             sum: FcSum::default(),
             ranges: Vec::new(),
+            others: 0,
+            anchor: None,
             found: FastCommitLog {
                 tid,
                 commits: 0,
@@ -118,6 +148,7 @@ impl Log {
             self.read(at, &mut bytes[start..])?;
             let commits = walk.found.commits;
             match walk.block(start == 0, &bytes[start..], self.site(at).tid(tid))? {
+                Step::ByteLog(anchor) => return self.byte_log(anchor, inode_bytes),
                 Step::Next if walk.found.commits > commits => whole = bytes.len(),
                 Step::Next => (),
                 Step::End => break,
@@ -152,6 +183,15 @@ impl Walk {
                     if tid != self.tid || crc != self.sum.at_tail(located.bytes) {
                         return Ok(Step::End);
                     }
+                    match self.anchor {
+                        Some(anchor) if first && self.others == 1 && anchor.tid == self.tid => {
+                            return Ok(Step::ByteLog(anchor));
+                        }
+                        // Nobody writes one anywhere else.
+                        Some(_) => return Ok(Step::End),
+                        None => (),
+                    }
+                    self.others = 0;
                     self.found.commits += 1;
                     self.found.excluded.append(&mut self.ranges);
                     self.sum = FcSum::default();
@@ -160,8 +200,10 @@ impl Walk {
                 Record::AddRange(range) => {
                     self.ranges.push((range.start, u32::from(range.len_blocks)));
                 }
+                Record::Anchor(anchor) => self.anchor = Some(anchor),
                 _ => (),
             }
+            self.others += u32::from(!matches!(located.record, Record::Head { .. }));
             self.sum = self.sum.with(located.bytes);
         }
         Ok(if needs_head { Step::End } else { Step::Next })

@@ -23,6 +23,7 @@ mod abort_test;
 mod append;
 mod background;
 mod block;
+mod byte_log;
 mod cache;
 #[cfg(test)]
 mod cache_test;

@@ -19,6 +19,11 @@
 //! depends on the block but [`Records`]' end.
 //! Source: ext4 documentation, "Fast Commits"; jbd2's fast-commit area.
 
+mod write;
+
+pub use write::{BlockWriter, encode, whole_records};
+
+use crate::byte_log::Anchor;
 use core::mem::offset_of;
 use extant_base::{
     BlockNr, Error, Feature, FeatureSet, Ino, LogicalBlock, Result, Site, Tid, What,
@@ -93,6 +98,8 @@ pub enum RecordTag {
     Tail,
     /// 9: starts an epoch.
     Head,
+    /// 10: leads to records in the byte log.
+    Anchor,
     /// A tag nobody has named.
     Other(u16),
 }
@@ -110,6 +117,7 @@ impl RecordTag {
             7 => RecordTag::Pad,
             8 => RecordTag::Tail,
             9 => RecordTag::Head,
+            10 => RecordTag::Anchor,
             other => RecordTag::Other(other),
         }
     }
@@ -126,6 +134,7 @@ impl RecordTag {
             RecordTag::Pad => 7,
             RecordTag::Tail => 8,
             RecordTag::Head => 9,
+            RecordTag::Anchor => 10,
             RecordTag::Other(code) => code,
         }
     }
@@ -199,6 +208,8 @@ pub enum Record<'a> {
         /// The transaction.
         tid: Tid,
     },
+    /// Leads to records in the byte log, or ends a fast commit there.
+    Anchor(Anchor),
 }
 
 /// A record and the bytes it stood in.
@@ -305,6 +316,7 @@ impl<'a> Records<'a> {
                 }
                 Record::Head { tid: Tid(u32::from_le_bytes([t0, t1, t2, t3])) }
             }
+            RecordTag::Anchor => Record::Anchor(Anchor::read(value).ok_or_else(bad)?),
             RecordTag::Other(_) => return Err(bad()),
         };
         Ok(Located { offset: self.next, bytes: &rest[..HEAD_LEN + len], record })
@@ -344,134 +356,6 @@ impl FcSum {
     pub fn at_tail(self, tail: &[u8]) -> u32 {
         extant_crc32c::crc32c(self.0, &tail[..HEAD_LEN + 4])
     }
-}
-
-/// Fills one block of the area record by record, and carries the checksum of the fast commit from
-/// block to block.
-#[derive(Debug)]
-pub struct BlockWriter<'a> {
-    block: &'a mut [u8],
-    next: usize,
-    sum: FcSum,
-}
-
-impl<'a> BlockWriter<'a> {
-    /// Starts a block: zeroed. `sum` is the default for the first of a fast commit, otherwise what
-    /// [`BlockWriter::pad`] gave for the block before.
-    pub fn new(block: &'a mut [u8], sum: FcSum) -> BlockWriter<'a> {
-        assert!(block.len() < 65536 + HEAD_LEN, "a TAIL's length has 16 bits");
-        block.fill(0);
-        BlockWriter { block, next: 0, sum }
-    }
-
-    /// Bytes in use.
-    pub fn len(&self) -> usize {
-        self.next
-    }
-
-    /// Whether the block holds no record yet.
-    pub fn is_empty(&self) -> bool {
-        self.next == 0
-    }
-
-    /// Whether a record of `value_len` bytes fits and leaves room for a PAD's head.
-    pub fn fits(&self, value_len: usize) -> bool {
-        self.next + HEAD_LEN + value_len + HEAD_LEN <= self.block.len()
-    }
-
-    fn push(&mut self, tag: RecordTag, parts: &[&[u8]]) -> bool {
-        let len = parts.iter().map(|part| part.len()).sum::<usize>();
-        let Ok(fc_len) = u16::try_from(len) else { return false };
-        if !self.fits(len) {
-            return false;
-        }
-        let start = self.next;
-        let head = RawRecordHead { fc_tag: U16::new(tag.code()), fc_len: U16::new(fc_len) };
-        for part in core::iter::once(&head.as_bytes()).chain(parts) {
-            self.block[self.next..self.next + part.len()].copy_from_slice(part);
-            self.next += part.len();
-        }
-        self.sum = self.sum.with(&self.block[start..self.next]);
-        true
-    }
-
-    /// Adds a record that is neither PAD nor TAIL; `false`, and no change, when it does not fit.
-    ///
-    /// Panics for a record that no reader would accept (a bad name, length or block number).
-    pub fn record(&mut self, record: &Record<'_>) -> bool {
-        match record {
-            Record::AddRange(range) => {
-                let max = if range.unwritten { 0x7FFF } else { 0x8000 };
-                assert!((1..=max).contains(&range.len_blocks), "an extent of no legal length");
-                assert!(range.start.0 < 1 << 48, "block {} has more than 48 bits", range.start);
-                let raw = RawAddRange {
-                    fc_ino: U32::new(range.ino.get()),
-                    ee_block: U32::new(range.first.0),
-                    ee_len: U16::new(range.len_blocks + if range.unwritten { 0x8000 } else { 0 }),
-                    ee_start_hi: U16::new((range.start.0 >> 32) as u16),
-                    ee_start_lo: U32::new(range.start.0 as u32),
-                };
-                self.push(RecordTag::AddRange, &[raw.as_bytes()])
-            }
-            Record::DelRange { ino, first, len_blocks } => {
-                assert!(*len_blocks != 0, "an empty range");
-                let raw = RawDelRange {
-                    fc_ino: U32::new(ino.get()),
-                    fc_lblk: U32::new(first.0),
-                    fc_len: U32::new(*len_blocks),
-                };
-                self.push(RecordTag::DelRange, &[raw.as_bytes()])
-            }
-            Record::Create(change) => self.name(RecordTag::Create, change),
-            Record::Link(change) => self.name(RecordTag::Link, change),
-            Record::Unlink(change) => self.name(RecordTag::Unlink, change),
-            Record::Inode { ino, raw } => {
-                assert!(raw.len() >= INODE_LEN_MIN, "an inode of {} bytes", raw.len());
-                self.push(RecordTag::Inode, &[&ino.get().to_le_bytes(), raw])
-            }
-            Record::Head { tid } => {
-                assert!(self.is_empty(), "HEAD starts the area");
-                self.push(RecordTag::Head, &[&[0; 4], &tid.0.to_le_bytes()])
-            }
-            Record::Pad | Record::Tail { .. } => panic!("PAD and TAIL end a block: pad(), tail()"),
-        }
-    }
-
-    fn name(&mut self, tag: RecordTag, change: &NameChange<'_>) -> bool {
-        assert!(crate::dirent::name_is_legal(change.name), "an illegal name");
-        let (parent, ino) = (change.parent.get().to_le_bytes(), change.ino.get().to_le_bytes());
-        self.push(tag, &[&parent, &ino, change.name])
-    }
-
-    /// Fills the rest of the block with a PAD and gives the sum to carry on with.
-    pub fn pad(self) -> FcSum {
-        let value_len = self.block.len() - self.next - HEAD_LEN;
-        put_end(&mut self.block[self.next..], RecordTag::Pad, value_len);
-        self.sum.with(&self.block[self.next..])
-    }
-
-    /// Ends the fast commit with a TAIL that takes the rest of the block. When it
-    /// does not fit, the block was padded and the TAIL belongs into the next one, whose writer
-    /// starts with the sum given as the error.
-    pub fn tail(self, tid: Tid) -> core::result::Result<(), FcSum> {
-        let left = self.block.len() - self.next;
-        if left < HEAD_LEN + TAIL_VALUE_LEN {
-            return Err(self.pad());
-        }
-        let tail = &mut self.block[self.next..];
-        put_end(tail, RecordTag::Tail, left - HEAD_LEN);
-        tail[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&tid.0.to_le_bytes());
-        let crc = self.sum.at_tail(tail);
-        tail[HEAD_LEN + 4..HEAD_LEN + 8].copy_from_slice(&crc.to_le_bytes());
-        Ok(())
-    }
-}
-
-/// Writes the head of a record that fills the rest of a block.
-fn put_end(rest: &mut [u8], tag: RecordTag, value_len: usize) {
-    let fc_len = u16::try_from(value_len).expect("new() refused blocks that do not fit 16 bits");
-    let head = RawRecordHead { fc_tag: U16::new(tag.code()), fc_len: U16::new(fc_len) };
-    rest[..HEAD_LEN].copy_from_slice(head.as_bytes());
 }
 
 #[cfg(test)]
@@ -589,6 +473,9 @@ mod tests {
             (9, 9, &[0; 9]),
             (0, 0, &[]),
             (10, 0, &[]),
+            (10, 39, &[0; 39]),
+            (10, 32, &[0; 32]),
+            (11, 0, &[]),
         ];
         for (tag, len, value) in rows {
             let mut block = [0; 1024];

@@ -34,6 +34,7 @@ pub mod time;
 
 // Names, attributes and the journal.
 pub mod acl;
+pub mod byte_log;
 #[cfg(feature = "casefold")]
 pub mod casefold;
 pub mod dirent;

@@ -5,8 +5,9 @@ mod parsers;
 
 use extant_base::{BlockNr, BlockSize, Ino, LogicalBlock, Site, Tid};
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
+use extant_ondisk::byte_log::{BATCH_BYTES, Cursor, FastCommitBytes, Ring};
 use extant_ondisk::dirent::{DirBlockMut, EntryKind};
-use extant_ondisk::fast_commit::{BlockWriter, FcSum, MappedRange, NameChange, Record};
+use extant_ondisk::fast_commit::{BlockWriter, FcSum, MappedRange, NameChange, Record, encode};
 use extant_ondisk::hash::HashVersion;
 use extant_ondisk::htree::{IndexMut, RootInfo};
 use extant_ondisk::inline_dir::InlineDirMut;
@@ -179,4 +180,20 @@ fn damaged_fast_commit_records_do_no_harm() {
     }
     writer.tail(Tid(4)).unwrap();
     damage("fast commit", &block, 10_000, journal::fast_commit);
+}
+
+#[test]
+fn a_damaged_record_of_the_byte_log_does_no_harm() {
+    let ring = Ring { base: 1024, end: 1 << 20 };
+    let mut commit = FastCommitBytes::new(ring, Cursor::start(Tid(4), ring), BATCH_BYTES, vec![]);
+    let change = NameChange { parent: Ino::ROOT, ino: ino(12), name: b"name" };
+    for record in [Record::Inode { ino: ino(12), raw: &[1; 160] }, Record::Create(change)] {
+        let mut bytes = Vec::new();
+        encode(&record, &mut bytes);
+        assert!(commit.add(&bytes));
+    }
+    let (bytes, _) = commit.finish();
+    for choice in 0..4 {
+        damage("byte log", &chosen(choice, &bytes), 10_000, journal::byte_log);
+    }
 }

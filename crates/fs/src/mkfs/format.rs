@@ -327,7 +327,7 @@ fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
         let mut copy = sb.clone();
         copy.block_group = group;
         copy.state.remove(VolumeState::VALID);
-        copy.features.incompat.remove(Incompat::RECOVER);
+        copy.features.incompat.remove(Incompat::LIVE);
         if let Some(at) = layout.super_offset(group) {
             device.write_at(at, &superblock_bytes(&copy))?;
         }

@@ -278,6 +278,7 @@ fn settle(features: &mut Features) -> Result<()> {
         (Incompat::DIRDATA, "dirdata is not supported"),
         (Incompat::JOURNAL_DEV, "journal devices are not made here"),
         (Incompat::RECOVER, "needs_recovery is a state, not a wish"),
+        (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state, not a wish: it is a mount option"),
     ] {
         if has(bit) {
             return Err(Error::Invalid(why));

@@ -125,7 +125,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
         }
         // Orphans are left alone where a feature is not known.
         log.finish(home, &recovery)?;
-        patch_superblock(&**home, |sb| sb.features.incompat.remove(Incompat::RECOVER))?;
+        patch_superblock(&**home, |sb| sb.features.incompat.remove(Incompat::LIVE))?;
         return Ok(report);
     }
     if !needed {

@@ -80,7 +80,7 @@ impl Stage {
         self.settle()?;
         self.staged.empty_log()?;
         // The last step is one superblock: what it says holds from now on.
-        self.volume.superblock.write().features.incompat.remove(Incompat::RECOVER);
+        self.volume.superblock.write().features.incompat.remove(Incompat::LIVE);
         self.volume.settle_superblock()?;
         self.volume.journal.sync()?;
         let mut bytes = [0; SUPERBLOCK_SIZE];

@@ -19,10 +19,12 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Flags that are turned on or off by a write of their own.
-const FLAGS: [(Incompat, RoCompat, VolumeState); 4] = [
+const FLAGS: [(Incompat, RoCompat, VolumeState); 6] = [
     (Incompat::RECOVER, RoCompat::empty(), VolumeState::empty()),
     (Incompat::empty(), RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
     (Incompat::RECOVER, RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
+    (Incompat::LIVE, RoCompat::empty(), VolumeState::empty()),
+    (Incompat::LIVE, RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
     (Incompat::empty(), RoCompat::empty(), VolumeState::VALID),
 ];
 

@@ -310,7 +310,7 @@ impl Switch {
         let mut sb = self.sb.clone();
         sb.block_group = group;
         sb.state.remove(VolumeState::VALID);
-        sb.features.incompat.remove(Incompat::RECOVER);
+        sb.features.incompat.remove(Incompat::LIVE);
         sb.update_raw(&mut raw);
         Ok(raw.as_bytes().to_vec())
     }

@@ -55,7 +55,7 @@ pub(super) fn backups(exclusive: &mut Exclusive, layout: &Layout, table: bool) -
         let mut sb = raw.parse(Site::NOWHERE)?;
         sb.block_group = group;
         sb.state.remove(VolumeState::VALID);
-        sb.features.incompat.remove(Incompat::RECOVER);
+        sb.features.incompat.remove(Incompat::LIVE);
         sb.update_raw(&mut raw);
         device.write_at(at, raw.as_bytes())?;
     }

@@ -2,6 +2,7 @@
 //! Where the format matters, the first byte of the data chooses it.
 
 use extant_base::{BlockSize, Site, Tid};
+use extant_ondisk::byte_log::{self, HEADER_LEN, PAYLOAD_MAX, sum};
 use extant_ondisk::fast_commit::{BlockWriter, FcSum, Record, Records};
 use extant_ondisk::jbd2::commit::TransactionCrc;
 use extant_ondisk::jbd2::{
@@ -81,4 +82,27 @@ pub fn fast_commit(data: &[u8]) {
     }
     let _ = writer.tail(Tid(1));
     assert!(Records::new(&copy, 256, AT).all(|located| located.is_ok()));
+}
+
+/// A record of the byte log. The first byte chooses whose sums are made right, so that damage gets past
+/// them: bit 0 the header's, bit 1 the payload's.
+pub fn byte_log(data: &[u8]) {
+    let Some((&choice, record)) = data.split_first() else { return };
+    let Some((head, rest)) = record.split_first_chunk::<HEADER_LEN>() else { return };
+    let mut head = *head;
+    let len = u32::from_le_bytes(head[0x10..0x14].try_into().unwrap());
+    let payload = &rest[..rest.len().min(len as usize)];
+    if choice & 2 != 0 {
+        head[0x14..0x18].copy_from_slice(&sum(!0, payload).to_le_bytes());
+    }
+    if choice & 1 != 0 {
+        head[0x1C..0x20].fill(0);
+        let own = sum(!0, &head);
+        head[0x1C..0x20].copy_from_slice(&own.to_le_bytes());
+    }
+    let Ok(header) = byte_log::Header::read(&head, record.len() as u64, AT) else { return };
+    assert!(header.payload_len <= PAYLOAD_MAX && header.record_len() <= record.len() as u64);
+    if let Ok(records) = header.records(payload, 256, AT) {
+        assert!(records.len() * 4 <= payload.len());
+    }
 }

@@ -39,7 +39,7 @@ fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
 
 /// The first field that must not differ and does.
 fn difference(primary: &Superblock, copy: &Superblock) -> Option<&'static str> {
-    let incompat = Incompat::EXTENTS | Incompat::RECOVER;
+    let incompat = Incompat::EXTENTS | Incompat::LIVE;
     let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
     let rows = [
         (primary.uuid == copy.uuid, "uuid differs"),

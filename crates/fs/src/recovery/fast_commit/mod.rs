@@ -143,7 +143,7 @@ impl<'a> Replay<'a> {
             Record::DelRange { ino, first, len_blocks } => {
                 self.del_range(n, ino, first, len_blocks)
             }
-            Record::Head { .. } | Record::Pad | Record::Tail { .. } => Ok(()),
+            Record::Head { .. } | Record::Pad | Record::Tail { .. } | Record::Anchor(_) => Ok(()),
         };
         match done {
             Err(error) if is_of_the_record(&error) => self.pass_over(error),
