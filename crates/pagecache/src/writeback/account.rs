@@ -89,8 +89,8 @@ impl Account {
             all: Unwritten::default(),
             marked: Unwritten::default(),
             all_line: Line::new(Fill { start: dirty_limit / 2, full: dirty_limit }),
-            // Brakes work after a write, so room for the calls that are under way is left.
-            marked_line: Line::new(Fill { start: dont_cache_cap / 4, full: dont_cache_cap / 2 }),
+            // Brakes work after a write: room for calls under way is left, and the gate is exact.
+            marked_line: Line::new(Fill { start: dont_cache_cap / 2, full: dont_cache_cap / 4 * 3 }),
             gate: Gate::new(dont_cache_cap),
         }
     }

@@ -28,9 +28,10 @@
 //!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
 //!   the last call that touched it (`dirty_list`).
 //! - Marked bytes that are dirty or on their way stay within the cap, exactly, for writers that ask
-//!   for room before a write (`gate`). All are braked after it, from a quarter of the cap on, and
-//!   wait at a half (`throttle`): so the gate seldom has to. Without the gate `n` writers at a time
-//!   stay within the cap with calls of up to `cap / 2 / n` bytes.
+//!   for room before a write (`gate`). All are braked after it, from half of the cap on, and wait at
+//!   three quarters (`throttle`), so the gate seldom has to; brakes that begin earlier only make
+//!   calls slower. Without the gate `n` writers at a time stay within the cap with calls of up to
+//!   `cap / 4 / n` bytes.
 //! - Ordinary data: the flusher begins at half of the dirty limit, and writers are braked; at the
 //!   limit they wait. What has been dirty for `expire` is written in any case.
 //! - A file that cannot be written stays dirty. It is tried again after 100 ms, and after twice as
