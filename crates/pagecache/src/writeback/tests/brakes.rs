@@ -5,7 +5,10 @@ use super::*;
 /// Limits of time are generous: the machine may be busy with other things.
 fn within_the_cap(writers: usize, call: u64) {
     within(Plan::default(), writers, call);
-    within(Plan { gate: false, ..Plan::default() }, writers, call);
+    // Without the gate the calls under way may fill the last quarter, and no more.
+    let plan = Plan { gate: false, ..Plan::default() };
+    let most = plan.cap / 4 / writers as u64;
+    within(plan, writers, call.min(most));
 }
 
 fn within(plan: Plan, writers: usize, call: u64) {
@@ -89,16 +92,16 @@ fn those_who_wait_go_one_by_one_as_bytes_arrive() {
                 })
             })
             .collect();
-        // Half the cap is full; who is braked after a call passes it by one call at most.
-        assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 4 * MIB));
+        // Three quarters of the cap are full; who is braked after a call passes that by one call at most.
+        assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 6 * MIB));
         std::thread::sleep(Duration::from_millis(120));
         let full = scene.stats().drop_behind_dirty;
-        assert!(full <= 12 * MIB, "{full}");
+        assert!(full <= 14 * MIB, "{full}");
         scene.shut(false);
         for writer in writers {
             writer.join().unwrap().unwrap();
         }
     });
-    assert!(scene.stats().drop_behind_dirty_peak <= 12 * MIB);
+    assert!(scene.stats().drop_behind_dirty_peak <= 14 * MIB);
     assert!(scene.settles(Duration::from_secs(2)));
 }
