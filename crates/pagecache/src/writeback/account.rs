@@ -90,7 +90,10 @@ impl Account {
             marked: Unwritten::default(),
             all_line: Line::new(Fill { start: dirty_limit / 2, full: dirty_limit }),
             // Brakes work after a write: room for calls under way is left, and the gate is exact.
-            marked_line: Line::new(Fill { start: dont_cache_cap / 2, full: dont_cache_cap / 4 * 3 }),
+            marked_line: Line::new(Fill {
+                start: dont_cache_cap / 2,
+                full: dont_cache_cap / 4 * 3,
+            }),
             gate: Gate::new(dont_cache_cap),
         }
     }
