@@ -297,7 +297,7 @@ impl Body {
                 Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
                 None => None,
             };
-            self.synced.note(handle.tid(), slot, &self.raw);
+            self.synced.note(handle.step(), slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held
         };

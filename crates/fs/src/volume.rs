@@ -216,6 +216,7 @@ impl Volume {
             one_transaction,
             checksums: volume.csum.seed().is_some(),
             wide: volume.has_incompat(Incompat::IS_64BIT),
+            fast_commits: false,
             clock: Arc::new(clock),
         };
         let device = Arc::clone(&volume.device);

@@ -3,7 +3,7 @@
 use crate::test_device::Asked;
 use crate::test_hook::Hook;
 use crate::test_journal::{
-    LAST, change, empty_log, home, journal_on, options, put, recover, stamp,
+    LAST, change, empty_log, end_of, home, journal_on, options, put, recover, stamp,
 };
 use crate::test_log::{HOME, KINDS, OLD, SIZE};
 use crate::{CacheOptions, Credits, Journal, JournalOptions};
@@ -163,7 +163,7 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     // The commit block is about to be written: its flush is over.
     device.on_next_fua(move || {
         disk.write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
-        let fsync = std::thread::spawn(move || inner.commit_with_data(tid).unwrap());
+        let fsync = std::thread::spawn(move || inner.commit_with_data(end_of(tid), None).unwrap());
         send.send(fsync).unwrap();
     });
     journal.commit(tid).unwrap();
@@ -172,9 +172,9 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     let data = Asked::Write { at: 100 * SIZE as u64, len: SIZE };
     let written = asked.iter().position(|asked| *asked == data).unwrap();
     assert!(asked[written..].contains(&Asked::Flush), "{asked:?}");
-    journal.commit_with_data(tid).unwrap();
+    journal.commit_with_data(end_of(tid), None).unwrap();
     assert_eq!(device.inner().take_asked(), [Asked::Flush]);
-    journal.commit_with_data(change(&journal, &[4], 3)).unwrap();
+    journal.commit_with_data(end_of(change(&journal, &[4], 3)), None).unwrap();
     let flushes = device.inner().take_asked().iter().filter(|a| **a == Asked::Flush).count();
     assert_eq!(flushes, 1, "the commit's own, besides the forced commit block");
 }

@@ -10,7 +10,9 @@
 //! transaction cannot close before.
 
 use crate::block::{Block, Content, Join, Seq};
+use crate::changes::{Change, Step};
 use crate::journal::Journal;
+use crate::notes::Notes;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use std::cell::{Cell, RefCell};
@@ -56,6 +58,26 @@ pub(crate) struct Done {
     pub(crate) forgotten: Vec<Arc<Block>>,
     /// It changed a block that another handle of the transaction had changed before.
     pub(crate) again: bool,
+    /// What its changes mean.
+    pub(crate) notes: Notes,
+}
+
+impl Done {
+    /// Whether it changed metadata at all.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.again || !(self.joined.is_empty() && self.revoked.is_empty())
+    }
+}
+
+/// A handle's place in a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// The transaction; 0 without a log.
+    pub(crate) seq: Seq,
+    /// Its number there.
+    pub(crate) nr: u64,
+    /// Its notes are of use.
+    pub(crate) keeps_notes: bool,
 }
 
 /// Permission to change a block. Dropping it stops it; a panic that drops it aborts the journal,
@@ -65,8 +87,7 @@ pub(crate) struct Done {
 pub struct Handle<'j> {
     journal: &'j Journal,
     credits: Cell<Credits>,
-    /// The transaction it belongs to; 0 without a log.
-    seq: Cell<Seq>,
+    place: Cell<Place>,
     done: RefCell<Done>,
     /// Its changes are the transaction's already.
     stopped: Cell<bool>,
@@ -126,16 +147,16 @@ impl<'j> Handle<'j> {
     #[track_caller]
     pub(crate) fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
         let (held, mark) = (HeldByThread::enter(), RankMark::enter(Rank::Handle));
-        let seq = match journal.transactions() {
+        let place = match journal.transactions() {
             Some(transactions) => transactions.start(credits)?,
-            None => 0,
+            None => Place::default(),
         };
         Ok(Handle {
             journal,
             credits: Cell::new(credits),
-            seq: Cell::new(seq),
+            place: Cell::new(place),
             done: RefCell::default(),
-            stopped: Cell::new(seq == 0),
+            stopped: Cell::new(place.seq == 0),
             #[cfg(debug_assertions)]
             audit: Audit { place: std::panic::Location::caller(), touched: RefCell::default() },
             _held: held,
@@ -183,9 +204,29 @@ impl<'j> Handle<'j> {
     /// [`Handle::restart`]. Without a log always 0.
     pub fn tid(&self) -> Tid {
         match self.journal.transactions() {
-            Some(transactions) => transactions.tid_of(self.seq.get()),
+            Some(transactions) => transactions.tid_of(self.seq()),
             None => Tid(0),
         }
+    }
+
+    /// This handle's place among all: what its changes are durable with. Another one after
+    /// [`Handle::restart`].
+    pub fn step(&self) -> Step {
+        Step { tid: self.tid(), nr: self.place.get().nr }
+    }
+
+    /// Says what was changed, so that a fast commit can tell it. Costs next to nothing where none
+    /// is going to.
+    #[inline]
+    pub fn note(&self, change: Change<'_>) {
+        if self.place.get().keeps_notes {
+            self.done.borrow_mut().notes.push(change);
+        }
+    }
+
+    #[inline]
+    fn seq(&self) -> Seq {
+        self.place.get().seq
     }
 
     /// Tries to reserve more without waiting. `false`: there is no room in the running
@@ -218,12 +259,12 @@ impl<'j> Handle<'j> {
         };
         let before = self.credits.replace(Credits::default());
         if transactions.is_one() {
-            transactions.renew(before, self.done.get_mut(), credits)?;
+            transactions.renew(before, self.place.get(), self.done.get_mut(), credits)?;
         } else {
             transactions.check_size(credits).inspect_err(|_| self.credits.set(before))?;
-            transactions.stop(before, self.done.get_mut());
+            transactions.stop(before, self.place.get(), self.done.get_mut());
             self.stopped.set(true);
-            self.seq.set(transactions.start(credits)?);
+            self.place.set(transactions.start(credits)?);
             self.stopped.set(false);
         }
         self.credits.set(credits);
@@ -239,7 +280,7 @@ impl<'j> Handle<'j> {
     /// Call it before the block can be allocated anew; until the transaction is durable
     /// ([`Journal::is_durable`]) nothing else may be written there.
     pub fn forget(&self, nr: BlockNr) {
-        let gone = self.journal.cache().take_out(nr, self.seq.get());
+        let gone = self.journal.cache().take_out(nr, self.seq());
         if self.has_log() {
             let mut done = self.done.borrow_mut();
             done.revoked.push(nr);
@@ -268,7 +309,7 @@ impl<'j> Handle<'j> {
     /// exclusively.
     #[inline]
     pub(crate) fn join(&self, block: &Arc<Block>, content: &mut Content) {
-        let join = block.join(content, self.seq.get());
+        let join = block.join(content, self.seq());
         #[cfg(debug_assertions)]
         if join != Join::Gone {
             self.audit.count(block.nr, self.credits.get().blocks);
@@ -295,6 +336,6 @@ impl Drop for Handle<'_> {
         if std::thread::panicking() {
             transactions.give_up(None);
         }
-        transactions.stop(self.credits.get(), self.done.get_mut());
+        transactions.stop(self.credits.get(), self.place.get(), self.done.get_mut());
     }
 }

@@ -15,9 +15,11 @@
 
 use crate::background::Background;
 use crate::cache::{CacheOptions, MetaCache};
+use crate::changes::{Snapshot, Step};
 use crate::commit::{Flushed, Handles};
 use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::Log;
+use crate::stats::JournalStats;
 use crate::transactions::{JournalOptions, Transactions};
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
@@ -117,18 +119,32 @@ impl Journal {
         }
     }
 
-    /// [`Journal::commit`], and all file data written before the call is durable too: what an
-    /// fsync asks for. The commit's own flush is for both, unless it had begun before the call;
-    /// then, and when `tid` is durable already, there is one more flush.
+    /// Returns when the changes of `step`'s handle, and of all before it, are durable, and all file
+    /// data written before the call: what an fsync asks for.
     ///
-    /// Without a log this is [`Journal::sync`].
+    /// With a `snapshot` a fast commit will do: for a regular file. Without it is a full one, as
+    /// [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
     #[track_caller]
-    pub fn commit_with_data(&self, tid: Tid) -> Result<()> {
+    pub fn commit_with_data(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
         assert_no_handle();
         let Some(transactions) = self.transactions() else { return self.sync() };
-        match transactions.commit(tid)? {
+        let _ = snapshot;
+        match transactions.commit(step.tid)? {
             Flushed::Since => Ok(()),
             Flushed::Earlier => self.flush(),
+        }
+    }
+
+    /// The newest step that is durable. Without a log always that of transaction 0.
+    pub fn durable_step(&self) -> Step {
+        Step { tid: self.committed(), nr: u64::MAX }
+    }
+
+    /// What was committed since the journal was opened, and how. Without a log nothing.
+    pub fn stats(&self) -> JournalStats {
+        match self.transactions() {
+            Some(transactions) => transactions.counts.read(false),
+            None => JournalStats::default(),
         }
     }
 

@@ -27,6 +27,7 @@ mod byte_log;
 mod cache;
 #[cfg(test)]
 mod cache_test;
+mod changes;
 mod checkpoint;
 mod commit;
 #[cfg(test)]
@@ -42,6 +43,7 @@ mod log;
 mod log_space;
 mod log_stream;
 mod meta_block;
+mod notes;
 mod recovery;
 #[cfg(test)]
 mod recovery_cut_test;
@@ -49,8 +51,10 @@ mod recovery_cut_test;
 mod recovery_hostile_test;
 mod replay;
 mod revoke;
+mod running;
 mod scan;
 mod shard;
+mod stats;
 mod superblock_last;
 #[cfg(test)]
 mod test_device;
@@ -64,11 +68,12 @@ mod transactions;
 mod write_out;
 
 pub use cache::{CacheOptions, CacheStats, MetaCache};
-
+pub use changes::{Change, InodeTold, Piece, Snapshot, Step};
 pub use fast_commit_log::FastCommitLog;
 pub use handle::{Credits, Handle};
 pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
 pub use recovery::Recovery;
+pub use stats::{Ineligible, JournalStats};
 pub use transactions::{CommitClock, JournalOptions};

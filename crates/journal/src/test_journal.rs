@@ -1,7 +1,7 @@
 //! Journals for tests: a volume of [`HOME`] blocks with a log of 64 behind it, and their recovery.
 
 use crate::test_log::{HOME, SIZE, TestLog};
-use crate::{CacheOptions, Credits, Handle, Journal, JournalOptions, Recovery};
+use crate::{CacheOptions, Credits, Handle, Journal, JournalOptions, Recovery, Step};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Tid};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::BlockSum;
@@ -26,6 +26,7 @@ pub(crate) fn options() -> JournalOptions {
         one_transaction: false,
         checksums: true,
         wide: true,
+        fast_commits: false,
         clock: Arc::new(|| (9000, 1)),
     }
 }
@@ -78,6 +79,11 @@ pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Tid {
     let tid = handle.tid();
     handle.stop().unwrap();
     tid
+}
+
+/// The last step of transaction `tid`.
+pub(crate) fn end_of(tid: Tid) -> Step {
+    Step { tid, nr: u64::MAX }
 }
 
 /// Recovers the volume on `device` and leaves its log empty.

@@ -12,20 +12,22 @@
 //! handle does costs one short lock at its start and one at its stop.
 
 use crate::background::Signal;
-use crate::block::{Block, Seq};
+use crate::block::Seq;
 use crate::cache::MetaCache;
 use crate::commit::Handles;
 use crate::gathering::Gathering;
-use crate::handle::{Credits, Done};
+use crate::handle::{Credits, Done, Place};
 use crate::log::Log;
 use crate::log_space::{Limits, LogSpace};
 use crate::log_stream::LogArea;
+use crate::running::Running;
+use crate::stats::Counts;
 use extant_base::lock::{Condvar, Mutex, MutexGuard, Rank};
-use extant_base::{Apart, BlockNr, Error, Result, Tid};
+use extant_base::{Apart, Error, Result, Tid};
 use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The time, as seconds and nanoseconds since 1970.
 pub type CommitClock = Arc<dyn Fn() -> (u64, u32) + Send + Sync>;
@@ -43,69 +45,11 @@ pub struct JournalOptions {
     pub checksums: bool,
     /// The volume has 64-bit block numbers, so the log gets them too.
     pub wide: bool,
+    /// Syncs of files are fast commits where the log has room for them and the change allows it.
+    /// The volume must have the feature.
+    pub fast_commits: bool,
     /// What commit blocks are dated with.
     pub clock: CommitClock,
-}
-
-/// The running transaction.
-pub(crate) struct Running {
-    pub(crate) seq: Seq,
-    /// Handles that have not stopped.
-    handles: u32,
-    /// What those may do at most: blocks and revokes.
-    promised: (u64, u64),
-    pub(crate) blocks: Vec<Arc<Block>>,
-    pub(crate) revoked: Vec<BlockNr>,
-    pub(crate) forgotten: Vec<Arc<Block>>,
-    /// A stopped handle has changed a block, maybe one that a running handle was first to change.
-    changed: bool,
-    /// When the first change came.
-    since: Option<Instant>,
-    /// The background has been told that it is large.
-    told: bool,
-}
-
-impl Running {
-    fn new(seq: Seq) -> Running {
-        Running {
-            seq,
-            handles: 0,
-            promised: (0, 0),
-            blocks: Vec::new(),
-            revoked: Vec::new(),
-            forgotten: Vec::new(),
-            changed: false,
-            since: None,
-            told: false,
-        }
-    }
-
-    /// Whether no stopped handle has changed anything.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.changed && self.blocks.is_empty() && self.revoked.is_empty()
-    }
-
-    /// Whether nobody can change anything in it without starting.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.handles == 0
-    }
-
-    /// Log blocks that it takes when all handles do what they promised, and `more` is added.
-    fn needed(&self, area: &LogArea, more: Credits) -> u64 {
-        let blocks = self.blocks.len() as u64 + self.promised.0 + u64::from(more.blocks);
-        let revokes = self.revoked.len() as u64 + self.promised.1 + u64::from(more.revokes);
-        area.needed(blocks, revokes)
-    }
-
-    fn promise(&mut self, credits: Credits) {
-        self.promised.0 += u64::from(credits.blocks);
-        self.promised.1 += u64::from(credits.revokes);
-    }
-
-    fn take_back(&mut self, credits: Credits) {
-        self.promised.0 -= u64::from(credits.blocks);
-        self.promised.1 -= u64::from(credits.revokes);
-    }
 }
 
 /// What all threads share, behind one short lock.
@@ -154,6 +98,7 @@ pub(crate) struct Transactions {
     one: bool,
     /// The errno of the abort was written, or that was tried.
     gave_up: AtomicBool,
+    pub(crate) counts: Counts,
     pub(crate) clock: CommitClock,
     pub(crate) signal: Arc<Signal>,
 }
@@ -168,7 +113,7 @@ impl Transactions {
             false => Limits::of_log(len, cache.limit_blocks() as u64),
         };
         let state = State {
-            running: Running::new(1),
+            running: Running::new(1, None),
             locked: false,
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
@@ -191,6 +136,7 @@ impl Transactions {
             limits,
             one: options.one_transaction,
             gave_up: AtomicBool::new(false),
+            counts: Counts::default(),
             clock: Arc::clone(&options.clock),
             signal: Arc::new(Signal::default()),
         }
@@ -212,11 +158,11 @@ impl Transactions {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Lets a handle into the running transaction; which one that is. Waits while it is full or
+    /// Lets a handle into the running transaction; its place there. Waits while it is full or
     /// about to be written, and works on that.
     ///
     /// Errors: `Aborted`, `Device`, `TransactionTooLarge`; `ReadOnly` after the journal was closed.
-    pub(crate) fn start(&self, credits: Credits) -> Result<Seq> {
+    pub(crate) fn start(&self, credits: Credits) -> Result<Place> {
         let mut state = self.state.lock();
         loop {
             self.cache.refuse_if_aborted()?;
@@ -228,11 +174,7 @@ impl Transactions {
                 continue;
             }
             match self.admit(&state, credits)? {
-                Admission::Granted => {
-                    state.running.handles += 1;
-                    state.running.promise(credits);
-                    return Ok(state.running.seq);
-                }
+                Admission::Granted => return Ok(state.running.enter(credits)),
                 Admission::Commit(seq) => {
                     drop(state);
                     self.commit_seq(seq, Handles::Await)?;
@@ -284,9 +226,15 @@ impl Transactions {
 
     /// Takes in what a handle did and promises it `next`, in the same transaction. An error leaves
     /// it with nothing promised.
-    pub(crate) fn renew(&self, credits: Credits, done: &mut Done, next: Credits) -> Result<()> {
+    pub(crate) fn renew(
+        &self,
+        credits: Credits,
+        place: Place,
+        done: &mut Done,
+        next: Credits,
+    ) -> Result<()> {
         let mut state = self.state.lock();
-        self.take_in(&mut state, credits, done);
+        self.take_in(&mut state, credits, place, done);
         match self.admit(&state, next)? {
             Admission::Granted => state.running.promise(next),
             Admission::Commit(_) | Admission::MakeSpace(_) => {
@@ -298,25 +246,18 @@ impl Transactions {
     }
 
     /// Takes in what a handle did, and lets it go.
-    pub(crate) fn stop(&self, credits: Credits, done: &mut Done) {
+    pub(crate) fn stop(&self, credits: Credits, place: Place, done: &mut Done) {
         let mut state = self.state.lock();
-        self.take_in(&mut state, credits, done);
+        self.take_in(&mut state, credits, place, done);
         state.running.handles -= 1;
         if state.running.handles == 0 && state.locked {
             self.idle.notify_all();
         }
     }
 
-    fn take_in(&self, state: &mut State, credits: Credits, done: &mut Done) {
+    fn take_in(&self, state: &mut State, credits: Credits, place: Place, done: &mut Done) {
         let running = &mut state.running;
-        running.take_back(credits);
-        running.blocks.append(&mut done.joined);
-        running.revoked.append(&mut done.revoked);
-        running.forgotten.append(&mut done.forgotten);
-        running.changed |= std::mem::take(&mut done.again);
-        if running.since.is_none() && !running.is_empty() {
-            running.since = Some(Instant::now());
-        }
+        running.take_in(credits, place.nr, done);
         let large = running.blocks.len() as u64 > self.limits.soft;
         if large && !std::mem::replace(&mut running.told, true) {
             self.signal.ask_for_commit();
@@ -332,7 +273,7 @@ impl Transactions {
             self.idle.wait(&mut state);
         }
         let closed = (!state.running.is_empty()).then(|| {
-            let next = Running::new(state.running.seq + 1);
+            let next = Running::new(state.running.seq + 1, None);
             let closed = std::mem::replace(&mut state.running, next);
             state.space.reserve(closed.needed(&self.area, Credits::default()));
             self.cache.running.store(state.running.seq, Ordering::Release);

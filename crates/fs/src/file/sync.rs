@@ -1,7 +1,7 @@
 //! Making a file durable.
 //!
 //! ```text
-//!                  last transaction of           not durable ──► commit it, one flush for it and data
+//!                  last step of                  not durable ──► commit it, one flush for it and data
 //!   sync_all       anything in the inode ─────┬─►
 //!   sync_data      size and map ──────────────┘  durable     ──► one flush, for data written in place
 //!                                                not known   ──► commit everything
@@ -10,7 +10,8 @@
 
 use crate::file::File;
 use crate::file::synced::Synced;
-use extant_base::{Result, Tid};
+use extant_base::Result;
+use extant_journal::Step;
 
 impl File {
     /// Returns when content and metadata of the file are durable.
@@ -38,7 +39,7 @@ impl File {
         Ok(())
     }
 
-    fn sync(&self, which: impl Fn(&mut Synced) -> &mut Option<Tid>) -> Result<()> {
+    fn sync(&self, which: impl Fn(&mut Synced) -> &mut Option<Step>) -> Result<()> {
         let volume = self.volume();
         if !volume.mode.is_open_to_write() {
             return Ok(());
@@ -56,12 +57,12 @@ impl File {
         }
         let mut synced = self.inode.read().synced;
         match *which(&mut synced) {
-            Some(tid) if !volume.journal.is_off() => {
-                volume.noting_abort(volume.journal.commit_with_data(tid))
+            Some(step) if !volume.journal.is_off() => {
+                volume.noting_abort(volume.journal.commit_with_data(step, None))
             }
             _ => {
                 volume.noting_abort(volume.journal.sync())?;
-                let now = volume.journal.committed();
+                let now = volume.journal.durable_step();
                 let mut body = self.inode.write();
                 which(&mut body.synced).get_or_insert(now);
                 Ok(())
