@@ -222,6 +222,7 @@ impl Volume {
         let device = Arc::clone(&volume.device);
         let size = volume.block_size();
         volume.journal = Journal::with_log(device, size, options.cache, log, journal_options)?;
+        volume.device = Arc::clone(volume.journal.device());
         Ok(volume)
     }
 

@@ -15,12 +15,13 @@
 //! aborts: a later commit must not make this one's blocks look whole.
 
 use crate::block::{Block, Seq};
+use crate::changes::{Snapshot, Step};
 use crate::checkpoint::is_same_device;
 use crate::homeward::HomeList;
 use crate::log_space::Placed;
 use crate::log_stream::LogStream;
 use crate::running::Running;
-use crate::transactions::Transactions;
+use crate::transactions::{State, Transactions};
 use crate::write_out::Share;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
@@ -64,6 +65,28 @@ pub(crate) enum Handles {
     Await,
 }
 
+/// What a thread asks for.
+struct Wish<'a> {
+    /// This transaction, and all before it.
+    seq: Seq,
+    handles: Handles,
+    /// Less than all of it will do.
+    fast: Option<Fast<'a>>,
+}
+
+/// A wish for a fast commit.
+struct Fast<'a> {
+    /// The handle whose changes it is about.
+    nr: u64,
+    snapshot: &'a dyn Snapshot,
+}
+
+impl Wish<'_> {
+    fn is_told(&self, state: &State) -> bool {
+        self.fast.as_ref().is_some_and(|fast| state.told.covers(self.seq, fast.nr))
+    }
+}
+
 /// Whether a commit's flush also made the file data durable that was written before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
@@ -102,14 +125,26 @@ impl Drop for Lead<'_> {
 impl Transactions {
     /// Returns when transaction `tid` is durable. No work when it is already, or changed nothing.
     pub(crate) fn commit(&self, tid: Tid) -> Result<Flushed> {
-        let durable = self.durable();
-        let ahead = tid.0.wrapping_sub(self.tid_of(durable).0);
-        match ahead as i32 {
-            ahead if ahead > 0 => {
-                self.commit_seq(durable + u64::from(ahead as u32), Handles::Ignore)
-            }
-            _ => Ok(Flushed::Earlier),
+        match self.seq_of(tid) {
+            Some(seq) => self.commit_seq(seq, Handles::Ignore),
+            None => Ok(Flushed::Earlier),
         }
+    }
+
+    /// Returns when the changes of `step` are durable, by a fast commit where there is a `snapshot`
+    /// to tell them by.
+    pub(crate) fn commit_step(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
+        let Some(seq) = self.seq_of(step.tid) else { return Ok(()) };
+        let fast = snapshot.filter(|_| self.has_fast_commits());
+        let fast = fast.map(|snapshot| Fast { nr: step.nr, snapshot });
+        self.commit_as(&Wish { seq, handles: Handles::Ignore, fast }).map(drop)
+    }
+
+    /// The number of transaction `tid` among ours; `None` when it is durable.
+    pub(crate) fn seq_of(&self, tid: Tid) -> Option<Seq> {
+        let durable = self.durable();
+        let ahead = tid.0.wrapping_sub(self.tid_of(durable).0) as i32;
+        (ahead > 0).then(|| durable + u64::from(ahead as u32))
     }
 
     /// Makes everything durable that stopped handles have changed.
@@ -121,35 +156,50 @@ impl Transactions {
     /// Returns when transaction `seq` is durable, and all before it. One that changed nothing so
     /// far is left alone; with [`Handles::Await`] only if no handle is in it.
     pub(crate) fn commit_seq(&self, seq: Seq, handles: Handles) -> Result<Flushed> {
+        self.commit_as(&Wish { seq, handles, fast: None })
+    }
+
+    fn commit_as(&self, wish: &Wish<'_>) -> Result<Flushed> {
         let _mark = RankMark::enter(Rank::Handle);
-        let flushed = match self.wait_or_lead(seq, handles)? {
+        let flushed = match self.wait_or_lead(wish)? {
             Turn::Over(flushed) => return Ok(flushed),
             Turn::Lead(flushed) => flushed,
         };
         let _lead = Lead { transactions: self, began: Instant::now() };
-        let Some(running) = self.close_running() else { return Ok(Flushed::Earlier) };
-        let tid = self.tid_of(running.seq);
-        let closing = Closing::of(running, tid);
-        match self.write_transaction(&closing) {
-            Ok((start, len)) => {
-                self.settle(closing, start, len);
-                Ok(flushed)
-            }
-            Err(error) => {
-                self.give_up(Some(&error));
-                Err(error)
-            }
-        }
+        let done = self.lead(wish);
+        done.map(|done| if done { flushed } else { Flushed::Earlier })
+            .inspect_err(|error| self.give_up(Some(error)))
     }
 
-    /// Waits until `seq` is durable, or until this thread is the one that commits it.
-    fn wait_or_lead(&self, seq: Seq, handles: Handles) -> Result<Turn> {
+    /// Commits, as the only one; whether anything was to be committed.
+    fn lead(&self, wish: &Wish<'_>) -> Result<bool> {
+        if let Some(fast) = &wish.fast {
+            self.cache.refuse_if_aborted()?;
+            match self.fast_commit(fast.snapshot)? {
+                Some(why) => self.counts.full(why),
+                None => return Ok(true),
+            }
+        }
+        let Some(running) = self.close_running() else { return Ok(false) };
+        let tid = self.tid_of(running.seq);
+        let closing = Closing::of(running, tid);
+        let (start, len) = self.write_transaction(&closing)?;
+        self.settle(closing, start, len);
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.end_epoch()?;
+        Ok(true)
+    }
+
+    /// Waits until what `wish` asks for is durable, or until this thread is the one that commits
+    /// it.
+    fn wait_or_lead(&self, wish: &Wish<'_>) -> Result<Turn> {
+        let (seq, handles) = (wish.seq, wish.handles);
         let mut state = self.state.lock();
         // Whoever closes it from now on flushes after that.
         let flushed = if seq >= state.running.seq { Flushed::Since } else { Flushed::Earlier };
         let mut counted = flushed == Flushed::Earlier;
         loop {
-            if self.durable() >= seq {
+            if self.durable() >= seq || wish.is_told(&state) {
                 return Ok(Turn::Over(flushed));
             }
             self.cache.refuse_if_aborted()?;

@@ -17,6 +17,7 @@ use crate::background::Background;
 use crate::cache::{CacheOptions, MetaCache};
 use crate::changes::{Snapshot, Step};
 use crate::commit::{Flushed, Handles};
+use crate::flushes::Watched;
 use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::Log;
 use crate::stats::JournalStats;
@@ -55,14 +56,18 @@ impl Journal {
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
         cache: CacheOptions,
-        log: Log,
+        mut log: Log,
         options: JournalOptions,
     ) -> Result<Journal> {
         if log.needs_recovery() || log.cycle().len() < 2 {
             return Err(Site::NOWHERE.corrupt(What::JournalSuperblock));
         }
+        let volume = Watched::new(device);
+        volume.put_under(&mut log);
+        let device = Arc::clone(&volume) as Arc<dyn BlockDevice>;
         let cache = Arc::new(MetaCache::new(device, block_size, cache));
-        let transactions = Arc::new(Transactions::new(Arc::clone(&cache), log, &options));
+        let transactions = Transactions::new(Arc::clone(&cache), volume, log, &options);
+        let transactions = Arc::new(transactions);
         let interval = options.commit_interval.filter(|_| !options.one_transaction);
         let background = interval.map(|interval| Background::start(&transactions, interval));
         Ok(Journal { cache, _background: background, transactions: Some(transactions) })
@@ -83,6 +88,12 @@ impl Journal {
     #[inline]
     pub fn cache(&self) -> &MetaCache {
         &self.cache
+    }
+
+    /// The volume's device, as file data is to be written to it: what goes another way is not known
+    /// to [`Journal::commit_with_data`].
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.cache.device()
     }
 
     #[inline]
@@ -122,28 +133,34 @@ impl Journal {
     /// Returns when the changes of `step`'s handle, and of all before it, are durable, and all file
     /// data written before the call: what an fsync asks for.
     ///
-    /// With a `snapshot` a fast commit will do: for a regular file. Without it is a full one, as
+    /// Data counts that was written through [`Journal::device`]; without any since the last flush,
+    /// and nothing to commit, nothing is done. With a `snapshot` a fast commit will do: for a regular file. Without it is a full one, as
     /// [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
     #[track_caller]
     pub fn commit_with_data(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
         assert_no_handle();
         let Some(transactions) = self.transactions() else { return self.sync() };
-        let _ = snapshot;
-        match transactions.commit(step.tid)? {
-            Flushed::Since => Ok(()),
-            Flushed::Earlier => self.flush(),
-        }
+        let written = transactions.volume.mark();
+        transactions.commit_step(step, snapshot)?;
+        if transactions.volume.is_flushed(written) { Ok(()) } else { self.flush() }
     }
 
-    /// The newest step that is durable. Without a log always that of transaction 0.
+    /// The newest step that is durable: of the running transaction if a fast commit told of it.
+    /// Without a log always that of transaction 0.
     pub fn durable_step(&self) -> Step {
-        Step { tid: self.committed(), nr: u64::MAX }
+        let Some(transactions) = self.transactions() else { return Step { tid: Tid(0), nr: 0 } };
+        let told = transactions.state.lock().told;
+        let durable = transactions.durable();
+        match told.seq > durable {
+            true => Step { tid: transactions.tid_of(told.seq), nr: told.nr },
+            false => Step { tid: transactions.tid_of(durable), nr: u64::MAX },
+        }
     }
 
     /// What was committed since the journal was opened, and how. Without a log nothing.
     pub fn stats(&self) -> JournalStats {
         match self.transactions() {
-            Some(transactions) => transactions.counts.read(false),
+            Some(transactions) => transactions.counts.read(transactions.has_fast_commits()),
             None => JournalStats::default(),
         }
     }

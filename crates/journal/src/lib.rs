@@ -34,7 +34,13 @@ mod commit;
 mod commit_test;
 #[cfg(test)]
 mod crash_test;
+mod fast_commit;
+mod fast_commit_area;
 mod fast_commit_log;
+mod flushes;
+mod fold;
+#[cfg(test)]
+mod fold_test;
 mod gathering;
 mod handle;
 mod homeward;
@@ -44,6 +50,7 @@ mod log_space;
 mod log_stream;
 mod meta_block;
 mod notes;
+mod ranges;
 mod recovery;
 #[cfg(test)]
 mod recovery_cut_test;
@@ -54,8 +61,10 @@ mod revoke;
 mod running;
 mod scan;
 mod shard;
+mod sink;
 mod stats;
 mod superblock_last;
+mod tell;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]

@@ -141,6 +141,11 @@ impl Log {
         &self.device
     }
 
+    /// Another way to the same device.
+    pub(crate) fn set_device(&mut self, device: Arc<dyn BlockDevice>) {
+        self.device = device;
+    }
+
     /// Whether the log holds, or may hold, transactions to bring home.
     pub fn needs_recovery(&self) -> bool {
         self.superblock.start.is_some()
@@ -206,8 +211,9 @@ impl Log {
     }
 
     /// Takes over what the volume's features ask of its log, as Linux does: checksums v3 and 64-bit
-    /// numbers. The superblock is written with the first commit.
-    pub(crate) fn set_features(&mut self, checksums: bool, wide: bool) {
+    /// numbers, and room for fast commits where it is large enough. The superblock is written with
+    /// the first commit.
+    pub(crate) fn set_features(&mut self, checksums: bool, wide: bool, fast_commits: bool) {
         let next = &mut self.superblock;
         if next.is_v1 {
             // A v1 superblock ends here; what follows was never written.
@@ -221,6 +227,17 @@ impl Log {
         if wide {
             incompat.insert(JournalIncompat::BIT64);
         }
+        incompat.set(JournalIncompat::FAST_COMMIT, fast_commits);
+        if next.log_end().is_none_or(|end| end <= next.first) {
+            next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+        }
+    }
+
+    /// Whether whoever recovers the volume looks for fast commits: the superblock says, durably,
+    /// that there may be some behind a log that is not empty.
+    pub(crate) fn is_open_to_fast_commits(&self) -> bool {
+        let incompat = self.superblock.features.incompat;
+        self.needs_recovery() && incompat.contains(JournalIncompat::FAST_COMMIT)
     }
 
     /// Says, durably and before the first commit block, that the log is not empty, and that there

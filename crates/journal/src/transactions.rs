@@ -15,12 +15,16 @@ use crate::background::Signal;
 use crate::block::Seq;
 use crate::cache::MetaCache;
 use crate::commit::Handles;
+use crate::fast_commit::{FastCommits, ToldMark};
+use crate::fast_commit_area::BlockArea;
+use crate::flushes::Watched;
 use crate::gathering::Gathering;
 use crate::handle::{Credits, Done, Place};
 use crate::log::Log;
 use crate::log_space::{Limits, LogSpace};
 use crate::log_stream::LogArea;
 use crate::running::Running;
+use crate::sink::Sink;
 use crate::stats::Counts;
 use extant_base::lock::{Condvar, Mutex, MutexGuard, Rank};
 use extant_base::{Apart, Error, Result, Tid};
@@ -28,6 +32,9 @@ use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Most bytes of notes that a transaction keeps: from there on a full commit is little more.
+const NOTES_MAX: usize = 1 << 20;
 
 /// The time, as seconds and nanoseconds since 1970.
 pub type CommitClock = Arc<dyn Fn() -> (u64, u32) + Send + Sync>;
@@ -61,6 +68,8 @@ pub(crate) struct State {
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
     pub(crate) gathering: Gathering,
+    /// How far fast commits came.
+    pub(crate) told: ToldMark,
     closed: bool,
 }
 
@@ -76,6 +85,8 @@ enum Admission {
 /// The transactions of one journal.
 pub(crate) struct Transactions {
     pub(crate) cache: Arc<MetaCache>,
+    /// The volume's device, the same one that `cache` has.
+    pub(crate) volume: Arc<Watched>,
     pub(crate) area: LogArea,
     /// The log's superblock; held across I/O. Taken before `state` where both are.
     pub(crate) log: Mutex<Log>,
@@ -90,6 +101,10 @@ pub(crate) struct Transactions {
     pub(crate) gathered: Condvar,
     /// A commit ended.
     pub(crate) ended: Condvar,
+    /// Fast commits, while they are on; held across I/O, by who commits.
+    pub(crate) fast: Option<Mutex<FastCommits>>,
+    /// Bytes of notes that a transaction keeps for them.
+    notes_limit: Option<usize>,
     /// The last durable transaction.
     pub(crate) durable: AtomicU64,
     /// The number of transaction 0, which the log's last life ended with.
@@ -104,8 +119,17 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    pub(crate) fn new(cache: Arc<MetaCache>, mut log: Log, options: &JournalOptions) -> Self {
-        log.set_features(options.checksums, options.wide);
+    pub(crate) fn new(
+        cache: Arc<MetaCache>,
+        volume: Arc<Watched>,
+        mut log: Log,
+        options: &JournalOptions,
+    ) -> Self {
+        let fast_commits = options.fast_commits && !options.one_transaction;
+        log.set_features(options.checksums, options.wide, fast_commits);
+        let sink = BlockArea::of(&log, &volume);
+        let notes_limit = sink.as_ref().map(|sink| sink.room().min(NOTES_MAX));
+        let fast = sink.map(|sink| FastCommits::new(Box::new(sink)));
         let area = LogArea::of(&log);
         let len = u64::from(area.cycle.len()) - 1;
         let limits = match options.one_transaction {
@@ -113,16 +137,18 @@ impl Transactions {
             false => Limits::of_log(len, cache.limit_blocks() as u64),
         };
         let state = State {
-            running: Running::new(1, None),
+            running: Running::new(1, notes_limit),
             locked: false,
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
             gathering: Gathering::default(),
+            told: ToldMark::default(),
             closed: false,
         };
         cache.running.store(1, Ordering::Release);
         Transactions {
             cache,
+            volume,
             area,
             tid_zero: log.superblock().sequence,
             log: Mutex::new(Rank::JournalState, log),
@@ -132,6 +158,8 @@ impl Transactions {
             idle: Condvar::new(),
             gathered: Condvar::new(),
             ended: Condvar::new(),
+            fast: fast.map(|fast| Mutex::new(Rank::JournalState, fast)),
+            notes_limit,
             durable: AtomicU64::new(0),
             limits,
             one: options.one_transaction,
@@ -268,21 +296,31 @@ impl Transactions {
     /// The closed one, with its place reserved in the log; `None` when nothing was changed.
     pub(crate) fn close_running(&self) -> Option<Running> {
         let mut state = self.state.lock();
-        state.locked = true;
-        while state.running.handles > 0 {
-            self.idle.wait(&mut state);
-        }
+        self.lock_running(&mut state);
         let closed = (!state.running.is_empty()).then(|| {
-            let next = Running::new(state.running.seq + 1, None);
+            let next = Running::new(state.running.seq + 1, self.notes_limit);
             let closed = std::mem::replace(&mut state.running, next);
             state.space.reserve(closed.needed(&self.area, Credits::default()));
             self.cache.running.store(state.running.seq, Ordering::Release);
             closed
         });
         state.gathering.close();
+        self.unlock_running(&mut state);
+        closed
+    }
+
+    /// Keeps handles out of the running transaction and waits for those in it.
+    pub(crate) fn lock_running(&self, state: &mut MutexGuard<'_, State>) {
+        state.locked = true;
+        while state.running.handles > 0 {
+            self.idle.wait(state);
+        }
+    }
+
+    /// Lets handles in again.
+    pub(crate) fn unlock_running(&self, state: &mut State) {
         state.locked = false;
         self.opened.notify_all();
-        closed
     }
 
     /// Refuses handles from now on.
