@@ -71,6 +71,7 @@ fn with_log(device: &Arc<dyn BlockDevice>) -> Journal {
         one_transaction: false,
         checksums: true,
         wide: true,
+        fast_commits: false,
         clock: Arc::new(|| (0, 0)),
     };
     let cache = CacheOptions::default();

@@ -114,11 +114,5 @@ pub trait Snapshot: Sync {
     fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>>;
 
     /// Calls `each` for what is mapped of the blocks from `first` to `last`, ascending.
-    fn pieces(
-        &self,
-        ino: Ino,
-        first: u32,
-        last: u32,
-        each: &mut dyn FnMut(Piece),
-    ) -> Result<()>;
+    fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()>;
 }

@@ -158,11 +158,11 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     let journal = Arc::new(journal_on(&log, &device, options()));
     journal.commit(change(&journal, &[3], 1)).unwrap();
     let tid = change(&journal, &[3], 2);
-    let (inner, disk) = (Arc::clone(&journal), Arc::clone(device.inner()));
+    let inner = Arc::clone(&journal);
     let (send, waits) = std::sync::mpsc::channel();
     // The commit block is about to be written: its flush is over.
     device.on_next_fua(move || {
-        disk.write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
+        inner.device().write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
         let fsync = std::thread::spawn(move || inner.commit_with_data(end_of(tid), None).unwrap());
         send.send(fsync).unwrap();
     });
@@ -173,7 +173,7 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     let written = asked.iter().position(|asked| *asked == data).unwrap();
     assert!(asked[written..].contains(&Asked::Flush), "{asked:?}");
     journal.commit_with_data(end_of(tid), None).unwrap();
-    assert_eq!(device.inner().take_asked(), [Asked::Flush]);
+    assert_eq!(device.inner().take_asked(), [], "no data was written since the last flush");
     journal.commit_with_data(end_of(change(&journal, &[4], 3)), None).unwrap();
     let flushes = device.inner().take_asked().iter().filter(|a| **a == Asked::Flush).count();
     assert_eq!(flushes, 1, "the commit's own, besides the forced commit block");

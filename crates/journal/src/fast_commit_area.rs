@@ -152,7 +152,8 @@ impl Sink for BlockArea {
         let all = blocks * self.block_bytes;
         self.write(0..seal.start)?;
         self.write(seal.end..all)?;
-        self.flush(seal.len() < all || std::mem::take(&mut self.wiped))?;
+        let wiped = std::mem::take(&mut self.wiped);
+        self.flush(wiped || seal.len() < all)?;
         let (at, _) = self.place(seal.start)?;
         self.device.write_fua(at, &self.buffer[seal])?;
         self.next += blocks;

@@ -156,17 +156,20 @@ fn name_of(name: &[u8]) -> &str {
     std::str::from_utf8(name).unwrap()
 }
 
-/// Changes by name, against a volume that is given as (number, links, mapped blocks).
+/// A file: its number, its names, the ranges that are mapped (first block, one past the last).
+type Known<'a> = (u32, u32, &'a [(u32, u32)]);
+
+/// Changes against a volume that has some files.
 struct Case {
     live: Tree,
     hidden: HashSet<Ino>,
 }
 
 impl Case {
-    fn new(files: &[(u32, u32, &[std::ops::Range<u32>])]) -> Case {
+    fn new(files: &[Known<'_>]) -> Case {
         let mut live = Tree::default();
         for (number, links, ranges) in files {
-            let blocks = ranges.iter().cloned().flatten();
+            let blocks = ranges.iter().flat_map(|(first, end)| *first..*end);
             let map = blocks.map(|at| (at, (u64::from(at) + 5000, true))).collect();
             live.files.insert(*number, File { fields: 0, links: *links, map });
         }
@@ -176,6 +179,9 @@ impl Case {
     fn tell(&mut self, changes: &[Change<'_>]) -> std::result::Result<String, Ineligible> {
         let (mut all, mut notes) = (Vec::new(), Notes::default());
         changes.iter().for_each(|change| notes.push(*change));
+        if let Some(why) = notes.full {
+            return Err(why);
+        }
         notes.hand_over(1, &mut all);
         told(&all, &mut self.hidden, &self.live, 1 << 20).map(|records| short(&records))
     }
@@ -207,7 +213,7 @@ fn range(number: u32, first: u32, last: u32) -> Change<'static> {
 
 #[test]
 fn a_new_file_is_told_in_the_order_that_replays() {
-    let mut case = Case::new(&[(12, 1, &[0..4, 6..7])]);
+    let mut case = Case::new(&[(12, 1, &[(0, 4), (6, 7)])]);
     let changes = [made(12), create(12, b"a"), range(12, 0, 3), Change::Inode(ino(12))];
     assert_eq!(case.tell(&changes).unwrap(), "I12 A12:0+4 A12:6+1 C12a");
     assert!(case.hidden.is_empty());
@@ -219,6 +225,7 @@ fn a_new_file_that_is_renamed_is_told_under_its_last_name() {
     let changes = [made(12), create(12, b"tmp"), link(12, b"a"), unlink(12, b"tmp")];
     assert_eq!(case.tell(&changes).unwrap(), "I12 C12a");
     let back = [unlink(12, b"b"), Change::Inode(ino(12))];
+    case.live.files.get_mut(&12).unwrap().links = 2;
     assert_eq!(case.tell(&[link(12, b"b")]).unwrap(), "L12b I12");
     case.live.files.get_mut(&12).unwrap().links = 1;
     assert_eq!(case.tell(&back).unwrap(), "X12b I12");
@@ -247,7 +254,7 @@ fn what_came_and_went_untold_is_not_told() {
 
 #[test]
 fn a_file_without_a_name_is_told_with_its_first_one_and_all_it_has() {
-    let mut case = Case::new(&[(12, 0, &[0..3])]);
+    let mut case = Case::new(&[(12, 0, &[(0, 3)])]);
     assert_eq!(case.tell(&[made(12), range(12, 0, 2), Change::Inode(ino(12))]).unwrap(), "");
     assert_eq!(case.tell(&[Change::Inode(ino(12))]).unwrap(), "");
     assert!(case.hidden.contains(&ino(12)));
@@ -269,7 +276,7 @@ fn a_file_that_lost_its_untold_name_and_is_open_stays_hidden_until_it_goes() {
 
 #[test]
 fn a_known_file_is_told_by_what_changed() {
-    let mut case = Case::new(&[(12, 1, &[0..10, 20..21])]);
+    let mut case = Case::new(&[(12, 1, &[(0, 10), (20, 21)])]);
     assert_eq!(case.tell(&[Change::Inode(ino(12))]).unwrap(), "I12");
     let changes = [range(12, 8, 12), Change::Inode(ino(12)), range(12, 13, 21), range(12, 2, 2)];
     assert_eq!(case.tell(&changes).unwrap(), "A12:2+1 A12:8+2 D12:10+10 A12:20+1 D12:21+1 I12");
@@ -363,7 +370,7 @@ fn a_snapshot_that_fails_or_says_nonsense_takes_a_full_commit() {
         let told = told(&all, &mut HashSet::new(), &Bad(kind), 1 << 20);
         assert_eq!(told, Err(Ineligible::CannotTell), "{kind}");
     }
-    let case = Case::new(&[(12, 1, &[0..1])]);
+    let case = Case::new(&[(12, 1, &[(0, 1)])]);
     let exact = 4 + 16 + 4 + 4 + 128;
     assert!(super::fold_test::told(&all, &mut HashSet::new(), &case.live, exact).is_ok());
     let less = super::fold_test::told(&all, &mut HashSet::new(), &case.live, exact - 1);
@@ -398,7 +405,7 @@ impl Life {
             open: BTreeSet::new(),
             kept_back: BTreeSet::new(),
             next_block: 1000,
-            reuses: seed % 3 == 0,
+            reuses: seed.is_multiple_of(3),
         }
     }
 
@@ -555,7 +562,8 @@ impl Life {
     /// An fsync; whether it was a fast commit.
     fn sync(&mut self) -> std::result::Result<(), Ineligible> {
         let mut all = Vec::new();
-        let mut handles: Vec<_> = std::mem::take(&mut self.handles).into_iter().enumerate().collect();
+        let mut handles: Vec<_> =
+            std::mem::take(&mut self.handles).into_iter().enumerate().collect();
         // They stop in another order than they started.
         while !handles.is_empty() {
             let n = self.below(handles.len().min(3));
@@ -597,7 +605,8 @@ fn what_is_told_replays_to_what_was_done() {
         }
     }
     let slow: i32 = full.values().sum();
-    assert!(fast > 2 * slow, "{fast} fast, {full:?}");
+    assert!(fast > slow, "{fast} fast, {full:?}");
     assert!(full[Ineligible::LastLink.words()] > 100, "{full:?}");
-    assert!(full[Ineligible::InodeReused.words()] > 10, "{full:?}");
+    // A file that a full commit left without a name, and that gets one: how it was is not known.
+    assert!(full.len() == 2 && full.contains_key(Ineligible::Unclear.words()), "{full:?}");
 }

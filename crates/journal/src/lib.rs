@@ -36,7 +36,11 @@ mod commit_test;
 mod crash_test;
 mod fast_commit;
 mod fast_commit_area;
+#[cfg(test)]
+mod fast_commit_area_test;
 mod fast_commit_log;
+#[cfg(test)]
+mod fast_commit_test;
 mod flushes;
 mod fold;
 #[cfg(test)]

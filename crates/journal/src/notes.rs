@@ -100,7 +100,8 @@ impl Notes {
         if note[0] != RANGE || note[1..5] != ino.get().to_le_bytes() {
             return false;
         }
-        let at = |at: usize| u32::from_le_bytes([note[at], note[at + 1], note[at + 2], note[at + 3]]);
+        let at =
+            |at: usize| u32::from_le_bytes([note[at], note[at + 1], note[at + 2], note[at + 3]]);
         let (from, upto) = (at(5), at(9));
         if first > upto.saturating_add(1) || from > last.saturating_add(1) {
             return false;

@@ -46,7 +46,10 @@ mod tests {
                 let mut found = [false; 64];
                 let mut before = None;
                 for (first, last) in ranges.iter() {
-                    assert!(first <= last && before.is_none_or(|end| end + 1 < first), "{ranges:?}");
+                    assert!(
+                        first <= last && before.is_none_or(|end| end + 1 < first),
+                        "{ranges:?}"
+                    );
                     found[first as usize..=last as usize].fill(true);
                     before = Some(last);
                 }

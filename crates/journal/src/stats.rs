@@ -122,7 +122,8 @@ impl Counts {
 
     pub(crate) fn read(&self, fast_commits_on: bool) -> JournalStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let reasons = Ineligible::ALL.iter().map(|why| (*why, get(&self.full_because[*why as usize])));
+        let reasons =
+            Ineligible::ALL.iter().map(|why| (*why, get(&self.full_because[*why as usize])));
         JournalStats {
             fast_commits_on,
             commits: get(&self.commits),
