@@ -11,7 +11,7 @@
 use crate::checkpoint::is_same_device;
 use crate::log::Log;
 use extant_base::{Apart, ByteOffset, Result};
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, Dax};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,6 +103,10 @@ impl BlockDevice for Watched {
 
     fn alignment(&self) -> usize {
         self.inner.alignment()
+    }
+
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        self.inner.dax(at, len)
     }
 }
 
