@@ -217,6 +217,7 @@ impl Volume {
             checksums: volume.csum.seed().is_some(),
             wide: volume.has_incompat(Incompat::IS_64BIT),
             fast_commits: false,
+            byte_log: None,
             clock: Arc::new(clock),
         };
         let device = Arc::clone(&volume.device);

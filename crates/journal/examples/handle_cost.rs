@@ -72,6 +72,7 @@ fn with_log(device: &Arc<dyn BlockDevice>) -> Journal {
         checksums: true,
         wide: true,
         fast_commits: false,
+        byte_log: None,
         clock: Arc::new(|| (0, 0)),
     };
     let cache = CacheOptions::default();

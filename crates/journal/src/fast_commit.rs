@@ -69,18 +69,21 @@ impl Transactions {
     /// Errors: `Device`; the caller gives up.
     pub(crate) fn fast_commit(&self, snapshot: &dyn Snapshot) -> Result<Option<Ineligible>> {
         let Some(fast) = &self.fast else { return Ok(Some(Ineligible::Feature)) };
-        let (mut records, room) = {
+        let (mut records, room, no_room) = {
             let mut fast = fast.lock();
             if !fast.open {
                 return Ok(Some(Ineligible::First));
             }
-            (std::mem::take(&mut fast.records), fast.sink.room())
+            (std::mem::take(&mut fast.records), fast.sink.room(), fast.sink.full())
         };
         records.clear();
         // No lock of the journal's own is held here: the snapshot takes others.
         let (mark, told) = match self.hold() {
             Ok((mark, mut untold)) => {
-                let told = tell(&mut untold, snapshot, &mut records, room);
+                let mut told = tell(&mut untold, snapshot, &mut records, room);
+                if told == Err(Ineligible::LogFull) {
+                    told = Err(no_room);
+                }
                 self.let_go(untold, told.err());
                 (mark, told)
             }
@@ -92,7 +95,7 @@ impl Transactions {
             Ok(()) if records.is_empty() => Ok(None),
             Ok(()) => match fast.sink.put(self.tid_of(mark.seq), &records) {
                 Ok(true) => Ok(None),
-                Ok(false) => Ok(Some(Ineligible::LogFull)),
+                Ok(false) => Ok(Some(no_room)),
                 Err(error) => Err(error),
             },
         };

@@ -20,11 +20,12 @@ use crate::commit::{Flushed, Handles};
 use crate::flushes::Watched;
 use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::Log;
-use crate::stats::JournalStats;
+use crate::stats::{ByteLogStats, JournalStats};
 use crate::transactions::{JournalOptions, Transactions};
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, Promise, Way};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Owns the metadata cache, and the log when there is one.
 ///
@@ -157,10 +158,24 @@ impl Journal {
         }
     }
 
+    /// What survives of a fast commit in the byte log, and how its cache lines are written back;
+    /// `None` where fast commits do not go there.
+    pub fn byte_log(&self) -> Option<(Promise, Way)> {
+        let state = self.transactions()?.byte_log.as_ref()?;
+        Some((state.promise, state.way))
+    }
+
     /// What was committed since the journal was opened, and how. Without a log nothing.
     pub fn stats(&self) -> JournalStats {
         match self.transactions() {
-            Some(transactions) => transactions.counts.read(transactions.has_fast_commits()),
+            Some(transactions) => {
+                let stats = transactions.counts.read(transactions.has_fast_commits());
+                let byte_log = transactions.byte_log.as_ref().map(|state| ByteLogStats {
+                    records: state.records.load(Ordering::Relaxed),
+                    bytes: state.bytes.load(Ordering::Relaxed),
+                });
+                JournalStats { byte_log, ..stats }
+            }
             None => JournalStats::default(),
         }
     }

@@ -88,5 +88,5 @@ pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
 pub use recovery::Recovery;
-pub use stats::{Ineligible, JournalStats};
+pub use stats::{ByteLogStats, Ineligible, JournalStats};
 pub use transactions::{CommitClock, JournalOptions};

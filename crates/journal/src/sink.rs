@@ -1,5 +1,6 @@
 //! Where fast commits go.
 
+use crate::stats::Ineligible;
 use extant_base::{Result, Tid};
 
 /// A place for the fast commits of one transaction after the other.
@@ -20,4 +21,9 @@ pub(crate) trait Sink: Send {
     /// What was put is worth nothing any more: its transaction is committed. The next fast commit
     /// is the first of the next one.
     fn new_epoch(&mut self) -> Result<()>;
+
+    /// How it is called when there is no room.
+    fn full(&self) -> Ineligible {
+        Ineligible::LogFull
+    }
 }

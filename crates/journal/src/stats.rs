@@ -78,6 +78,8 @@ ineligible! {
     Unnoted = "change without a note",
     /// There is no room for the records.
     LogFull = "no room for fast commits",
+    /// There is no room in the byte log.
+    ByteLogFull = "byte log overflow",
 }
 
 /// Counts of one journal since it was opened.
@@ -91,9 +93,20 @@ pub struct JournalStats {
     pub fast_commits: u64,
     /// Bytes of their records.
     pub fast_commit_bytes: u64,
+    /// What went into the byte log; `None` while it is not used.
+    pub byte_log: Option<ByteLogStats>,
     /// Syncs that would have taken a fast commit and took a full one, by reason; those that came
     /// up.
     pub full_because: Vec<(Ineligible, u64)>,
+}
+
+/// Counts of a byte log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteLogStats {
+    /// Records with a header of their own.
+    pub records: u64,
+    /// Bytes stored, headers and padding included.
+    pub bytes: u64,
 }
 
 /// The counters.
@@ -129,6 +142,7 @@ impl Counts {
             commits: get(&self.commits),
             fast_commits: get(&self.fast_commits),
             fast_commit_bytes: get(&self.fast_commit_bytes),
+            byte_log: None,
             full_because: reasons.filter(|(_, count)| *count > 0).collect(),
         }
     }

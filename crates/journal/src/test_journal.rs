@@ -27,6 +27,7 @@ pub(crate) fn options() -> JournalOptions {
         checksums: true,
         wide: true,
         fast_commits: false,
+        byte_log: None,
         clock: Arc::new(|| (9000, 1)),
     }
 }

@@ -13,6 +13,7 @@
 
 use crate::background::Signal;
 use crate::block::Seq;
+use crate::byte_log::{ByteLog, ByteLogState};
 use crate::cache::MetaCache;
 use crate::commit::Handles;
 use crate::fast_commit::{FastCommits, ToldMark};
@@ -55,6 +56,9 @@ pub struct JournalOptions {
     /// Syncs of files are fast commits where the log has room for them and the change allows it.
     /// The volume must have the feature.
     pub fast_commits: bool,
+    /// Fast commits are stored into the log's device as memory, where it can be reached so, its area
+    /// in one piece: up to this many bytes of records are gathered, at most 4096.
+    pub byte_log: Option<usize>,
     /// What commit blocks are dated with.
     pub clock: CommitClock,
 }
@@ -103,6 +107,8 @@ pub(crate) struct Transactions {
     pub(crate) ended: Condvar,
     /// Fast commits, while they are on; held across I/O, by who commits.
     pub(crate) fast: Option<Mutex<FastCommits>>,
+    /// What the byte log is worth, where fast commits go there.
+    pub(crate) byte_log: Option<Arc<ByteLogState>>,
     /// Bytes of notes that a transaction keeps for them.
     notes_limit: Option<usize>,
     /// The last durable transaction.
@@ -127,9 +133,14 @@ impl Transactions {
     ) -> Self {
         let fast_commits = options.fast_commits && !options.one_transaction;
         log.set_features(options.checksums, options.wide, fast_commits);
-        let sink = BlockArea::of(&log, &volume);
+        let ring = options.byte_log.and_then(|batch| ByteLog::open(&log, &volume, batch));
+        let byte_log = ring.as_ref().map(|ring| Arc::clone(ring.state()));
+        let sink = match ring {
+            Some(ring) => Some(Box::new(ring) as Box<dyn Sink>),
+            None => BlockArea::of(&log, &volume).map(|area| Box::new(area) as Box<dyn Sink>),
+        };
         let notes_limit = sink.as_ref().map(|sink| sink.room().min(NOTES_MAX));
-        let fast = sink.map(|sink| FastCommits::new(Box::new(sink)));
+        let fast = sink.map(FastCommits::new);
         let area = LogArea::of(&log);
         let len = u64::from(area.cycle.len()) - 1;
         let limits = match options.one_transaction {
@@ -159,6 +170,7 @@ impl Transactions {
             gathered: Condvar::new(),
             ended: Condvar::new(),
             fast: fast.map(|fast| Mutex::new(Rank::JournalState, fast)),
+            byte_log,
             notes_limit,
             durable: AtomicU64::new(0),
             limits,

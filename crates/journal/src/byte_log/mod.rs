@@ -22,11 +22,6 @@
 mod reader;
 #[cfg(test)]
 mod tests;
-#[cfg_attr(not(test), allow(dead_code, reason = "the choice of it comes with its option"))]
 mod writer;
 
-#[cfg_attr(
-    not(test),
-    allow(unused_imports, reason = "the choice of it comes with its option")
-)]
-pub(crate) use writer::ByteLog;
+pub(crate) use writer::{ByteLog, ByteLogState};

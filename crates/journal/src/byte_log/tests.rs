@@ -2,17 +2,20 @@
 
 use super::ByteLog;
 use crate::fast_commit_log::FastCommitLog;
+use crate::flushes::Watched;
 use crate::recovery_cut_test::Random;
+use crate::sink::Sink;
 use crate::test_log::{SIZE, TestLog};
 use crate::{Log, LogMap, LogRun};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Ino, IoOp, LogicalBlock, Tid};
-use extant_blockdev::{BlockDevice, Faulty, MemoryDevice, Promise, ReadOnly, Recorder};
+use extant_blockdev::{BlockDevice, Faulty, MemoryDevice, Op, Promise, ReadOnly, Recorder};
 use extant_ondisk::byte_log::{
     Anchor, BATCH_BYTES, HEADER_LEN, Header, PAYLOAD_MAX, Ring, TAG_BATCH, sum,
 };
 use extant_ondisk::fast_commit::{BlockWriter, FcSum, MappedRange, NameChange, Record, encode};
 use extant_ondisk::jbd2::BlockSum;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The first transaction that is not complete.
 const T: Tid = Tid(8);
@@ -48,14 +51,11 @@ fn add_range(start: u64, len_blocks: u16) -> Told {
     told(&Record::AddRange(MappedRange { ino, first, len_blocks, unwritten: false, start }))
 }
 
-/// A fast commit of `records`; `None` when the ring has no room for them.
-fn sync(log: &Log, ring: &mut ByteLog, tid: Tid, records: &[Told]) -> Option<usize> {
-    let mut commit = ring.begin(tid);
-    if !records.iter().all(|record| commit.add(record)) {
-        ring.give_back(commit);
-        return None;
-    }
-    Some(ring.seal(log, commit).unwrap())
+/// A fast commit of `records`, and the bytes it stored; `None` when the ring has no room for them.
+fn sync(ring: &mut ByteLog, tid: Tid, records: &[Told]) -> Option<usize> {
+    let before = ring.state().bytes.load(Ordering::Relaxed);
+    let put = ring.put(tid, &records.concat()).unwrap();
+    put.then(|| (ring.state().bytes.load(Ordering::Relaxed) - before) as usize)
 }
 
 fn found(log: &Log) -> Option<FastCommitLog> {
@@ -72,20 +72,23 @@ fn found_records(log: &Log) -> (u32, Vec<Told>) {
 struct Written {
     image: TestLog,
     device: Arc<Recorder<MemoryDevice>>,
+    volume: Arc<Watched>,
     log: Log,
     ring: ByteLog,
 }
 
 fn open(image: TestLog, batch: usize) -> Written {
     let device = Arc::new(Recorder::new(MemoryDevice::from_bytes(&image.image)));
-    let log = image.open(&device).unwrap();
-    let ring = ByteLog::open(&log, batch).expect("memory is a window");
-    Written { image, device, log, ring }
+    let volume = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    let log = image.open(&volume).unwrap();
+    volume.flush().unwrap();
+    let ring = ByteLog::open(&log, &volume, batch).expect("memory is a window");
+    Written { image, device, volume, log, ring }
 }
 
 impl Written {
     fn sync(&mut self, tid: Tid, records: &[Told]) -> Option<usize> {
-        sync(&self.log, &mut self.ring, tid, records)
+        sync(&mut self.ring, tid, records)
     }
 
     /// Where byte `at` of the area lies on the device.
@@ -131,7 +134,7 @@ fn whole_fast_commits_are_found_in_order() {
 #[test]
 fn a_small_sync_costs_five_lines_and_no_flush() {
     let mut written = open(log(16), BATCH_BYTES);
-    assert_eq!(written.ring.promise().0, Promise::Power);
+    assert_eq!(written.ring.state().promise, Promise::Power);
     let before = written.device.position();
     written.sync(T, &[link(b"first")]).unwrap();
     let first = written.device.counts_since(before);
@@ -437,8 +440,14 @@ fn garbage_is_the_end_of_the_log() {
 #[test]
 fn without_a_window_or_in_pieces_there_is_no_byte_log() {
     let image = log(16);
-    let device = Arc::new(ReadOnly::new(MemoryDevice::from_bytes(&image.image)));
-    assert!(ByteLog::open(&image.open(&device).unwrap(), BATCH_BYTES).is_none());
+    let watched = |device: Arc<dyn BlockDevice>| Watched::new(device);
+    let memory = |image: &TestLog| watched(Arc::new(MemoryDevice::from_bytes(&image.image)));
+    let volume = memory(&image);
+    assert!(ByteLog::open(&image.open(&volume).unwrap(), &volume, BATCH_BYTES).is_some());
+    let another = memory(&image);
+    assert!(ByteLog::open(&image.open(&volume).unwrap(), &another, BATCH_BYTES).is_none());
+    let volume = watched(Arc::new(ReadOnly::new(MemoryDevice::from_bytes(&image.image))));
+    assert!(ByteLog::open(&image.open(&volume).unwrap(), &volume, BATCH_BYTES).is_none());
     // The area's last block lies elsewhere.
     let maxlen = image.superblock.maxlen;
     let mut runs = image.map().runs().to_vec();
@@ -447,12 +456,13 @@ fn without_a_window_or_in_pieces_there_is_no_byte_log() {
     let at = last.at.0 + u64::from(last.count + 1) * SIZE as u64;
     runs.push(LogRun { first: maxlen - 1, count: 1, at: ByteOffset(at) });
     let map = LogMap::new(BlockSize::ALL[0], runs).unwrap();
-    let device = Arc::new(MemoryDevice::from_bytes(&image.image));
-    let log = Log::open(device, map).unwrap();
-    assert!(ByteLog::open(&log, BATCH_BYTES).is_none());
+    let volume = memory(&image);
+    let log = Log::open(Arc::clone(&volume) as Arc<dyn BlockDevice>, map).unwrap();
+    assert!(ByteLog::open(&log, &volume, BATCH_BYTES).is_none());
     let small = super::tests::log(2);
-    let device = Arc::new(MemoryDevice::from_bytes(&small.image));
-    assert!(ByteLog::open(&small.open(&device).unwrap(), BATCH_BYTES).is_none(), "no ring");
+    let volume = memory(&small);
+    let log = small.open(&volume).unwrap();
+    assert!(ByteLog::open(&log, &volume, BATCH_BYTES).is_none(), "no ring");
 }
 
 #[test]
@@ -460,12 +470,42 @@ fn a_store_or_fence_that_fails_is_told() {
     for op in [IoOp::Write, IoOp::Flush] {
         let image = log(16);
         let device = Arc::new(Faulty::new(MemoryDevice::from_bytes(&image.image)));
-        let log = image.open(&device).unwrap();
-        let mut ring = ByteLog::open(&log, BATCH_BYTES).unwrap();
-        sync(&log, &mut ring, T, &[link(b"a")]).unwrap();
+        let volume = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let log = image.open(&volume).unwrap();
+        let mut ring = ByteLog::open(&log, &volume, BATCH_BYTES).unwrap();
+        sync(&mut ring, T, &[link(b"a")]).unwrap();
         device.fail(op, 1);
-        let mut commit = ring.begin(T);
-        assert!(commit.add(&link(b"b")));
-        assert!(matches!(ring.seal(&log, commit), Err(Error::Device { .. })));
+        assert!(matches!(ring.put(T, &link(b"b")), Err(Error::Device { .. })));
     }
+}
+
+#[test]
+fn file_data_is_flushed_before_what_tells_of_it() {
+    let mut written = open(log(16), BATCH_BYTES);
+    written.sync(T, &[link(b"a")]).unwrap();
+    for (data, flushes) in [(false, 0), (true, 1), (false, 0)] {
+        if data {
+            written.volume.write_at(ByteOffset(0), &[1; 1024]).unwrap();
+        }
+        let before = written.device.position();
+        written.sync(T, &[inode(160, 1)]).unwrap();
+        assert_eq!(written.device.counts_since(before).flushes, flushes);
+        let first = &written.device.log()[before];
+        assert_eq!(matches!(first, Op::Flush), data, "{first:?}");
+    }
+}
+
+#[test]
+fn a_new_epoch_starts_at_the_base_and_hides_the_old_one() {
+    let mut written = open(log(16), BATCH_BYTES);
+    let old = Tid(T.0 - 1);
+    let whole = written.ring.room();
+    written.sync(old, &[inode(160, 1), link(b"old")]).unwrap();
+    assert_eq!(written.ring.room(), whole - 320);
+    written.ring.new_epoch().unwrap();
+    assert!(written.read(0, 512).iter().all(|byte| *byte == 0), "no HEAD is left");
+    assert_eq!(written.ring.room(), whole);
+    assert!(found(&written.log).is_none());
+    written.sync(T, &[link(b"new")]).unwrap();
+    assert_eq!(found_records(&written.log), (1, vec![link(b"new")]));
 }
