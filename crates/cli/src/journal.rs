@@ -1,6 +1,7 @@
 //! What the journal of a volume is and whether it must be replayed.
 
 use extant::Filesystem;
+use extant_ondisk::features::Incompat;
 use serde::Serialize;
 
 /// The journal as `info` tells of it.
@@ -16,6 +17,9 @@ pub(crate) struct JournalInfo {
     pub(crate) blocks: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fast_commit_blocks: Option<u32>,
+    /// `live` while fsyncs may be in the byte log; nothing otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) byte_log: Option<&'static str>,
     /// The next transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequence: Option<u32>,
@@ -38,6 +42,7 @@ impl JournalInfo {
             state: None,
             blocks: None,
             fast_commit_blocks: None,
+            byte_log: None,
             sequence: None,
             uuid: None,
             features: None,
@@ -46,6 +51,8 @@ impl JournalInfo {
         if !superblock.has_journal() {
             return info;
         }
+        let byte_log = superblock.features.incompat.contains(Incompat::DAX_FC_BYTELOG);
+        info.byte_log = byte_log.then_some("live");
         info.state = Some(if superblock.needs_recovery() { "needs recovery" } else { "clean" });
         match superblock.journal_inum {
             0 => {

@@ -60,6 +60,7 @@ pub mod resize;
 mod staged;
 mod statfs;
 mod superblock;
+mod sync_way;
 #[cfg(test)]
 mod tests;
 pub mod tune;
@@ -76,7 +77,9 @@ pub use environment::{
 pub use extant_base::{
     BlockNr, BlockSize, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
-pub use extant_blockdev::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+pub use extant_blockdev::{
+    BlockDevice, DaxMode, FileDevice, FileOptions, MemoryDevice, Promise, Way,
+};
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
@@ -93,5 +96,6 @@ pub use read_dir::{DirEntry, ReadDir};
 
 pub use recovery::RecoveryReport;
 pub use statfs::Space;
+pub use sync_way::{ByteLogMode, SyncWay};
 pub use walk::{Walk, WalkEntry};
 pub use xattr::door::XattrMode;

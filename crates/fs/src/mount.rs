@@ -8,6 +8,8 @@
 //!              RECOVER off, flush                            VALID on, flush
 //! ```
 //!
+//! RECOVER stands for DAX_FC_BYTELOG, too, where fsyncs go to the byte log: on and off with it.
+//!
 //! Rule: the writes that turn RECOVER or VALID change nothing else, so that one that a power cut tears
 //! between two sectors can be told and mended (`recovery/torn.rs`). RECOVER goes on before the log
 //! says that there is something to replay, and off after it says that there is not.
@@ -105,6 +107,9 @@ impl Volume {
     fn mark_written(&self, sb: &mut Superblock) {
         match self.journal.is_off() {
             true => sb.state.remove(VolumeState::VALID),
+            false if self.journal.byte_log().is_some() => {
+                sb.features.incompat.insert(Incompat::LIVE);
+            }
             false => sb.features.incompat.insert(Incompat::RECOVER),
         }
     }

@@ -16,9 +16,10 @@ use crate::journal_map::JournalPlace;
 use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
+use crate::sync_way::ByteLogMode;
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{BlockSize, ByteOffset, Error, Feature, GroupNr, Result, What};
-use extant_blockdev::{BlockDevice, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
+use extant_blockdev::{BlockDevice, DaxMode, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_ondisk::superblock::Superblock;
 use extant_pagecache::{CacheConfig, DontCachePolicy, Owner, PageCache};
@@ -50,6 +51,8 @@ pub struct OpenOptions {
     journal_device: Option<JournalDevice>,
     one_transaction: bool,
     commit_interval: Option<Duration>,
+    byte_log: ByteLogMode,
+    dax: DaxMode,
     enforce_quota: bool,
     data_mode: DataMode,
     on_error: Option<ErrorHook>,
@@ -106,6 +109,8 @@ impl OpenOptions {
             journal_device: None,
             one_transaction: false,
             commit_interval: Some(Duration::from_secs(5)),
+            byte_log: ByteLogMode::Off,
+            dax: DaxMode::default(),
             enforce_quota: false,
             data_mode: DataMode::Ordered,
             on_error: None,
@@ -226,6 +231,22 @@ impl OpenOptions {
     /// unless said otherwise; `None` for as long as there is room in the journal.
     pub fn commit_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut OpenOptions {
         self.commit_interval = interval.into();
+        self
+    }
+
+    /// Whether fsyncs store what changed into the byte log, memory that the device offers, instead of
+    /// writing and flushing blocks; off unless said otherwise. See [`Filesystem::sync_way`] for what
+    /// came of it. While such a volume is open to write no kernel and no e2fsck takes it, nor after a
+    /// crash before [`recover`] was here.
+    pub fn byte_log(&mut self, mode: ByteLogMode) -> &mut OpenOptions {
+        self.byte_log = mode;
+        self
+    }
+
+    /// Whether the file may be mapped for the byte log: where that is durable against a power cut unless
+    /// said otherwise. A device that is handed over open decides for itself.
+    pub fn dax(&mut self, mode: DaxMode) -> &mut OpenOptions {
+        self.dax = mode;
         self
     }
 
@@ -350,8 +371,12 @@ impl OpenOptions {
             true => QuotaPolicy::Enforce,
             false => QuotaPolicy::Count,
         });
-        let options =
-            VolumeOptions { quota, data_mode: self.data_mode, ..self.volume_options(!self.write) };
+        let options = VolumeOptions {
+            quota,
+            data_mode: self.data_mode,
+            byte_log: self.byte_log != ByteLogMode::Off,
+            ..self.volume_options(!self.write)
+        };
         let mut volume = match self.log(&device, hold.as_ref())? {
             Some(log) => {
                 let how = (self.commit_interval, self.one_transaction);
@@ -359,6 +384,13 @@ impl OpenOptions {
             }
             None => Volume::open_parts(device, &options)?,
         };
+        if self.write && self.byte_log == ByteLogMode::Force && volume.journal.byte_log().is_none()
+        {
+            return Err(Error::NotSupported(
+                "the byte log needs a journal on the volume, the feature fast_commit, and a device that \
+                 can be mapped (dax=)",
+            ));
+        }
         volume.hold = hold;
         volume.page_cache = self.new_page_cache(volume.block_size());
         volume.drop_behind = self.page_cache.drop_behind;
@@ -513,7 +545,7 @@ impl OpenOptions {
 
     fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
         let mut options = FileOptions::new();
-        options.write(self.write).direct(self.direct).lock(self.lock);
+        options.write(self.write).direct(self.direct).lock(self.lock).dax(self.dax);
         Ok(Arc::new(options.open(path)?))
     }
 

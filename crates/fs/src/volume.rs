@@ -34,6 +34,7 @@ use extant_base::lock::{Mutex, Rank, RwLock};
 use extant_base::{Apart, BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock};
+use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::InodeFormat;
@@ -71,6 +72,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) quota: Option<QuotaPolicy>,
     /// Which files' bytes go through the journal.
     pub(crate) data_mode: DataMode,
+    /// Fast commits go to the byte log where that can be used.
+    pub(crate) byte_log: bool,
 }
 
 impl Default for VolumeOptions {
@@ -87,6 +90,7 @@ impl Default for VolumeOptions {
             privileged: true,
             quota: None,
             data_mode: DataMode::Ordered,
+            byte_log: false,
         }
     }
 }
@@ -217,7 +221,7 @@ impl Volume {
             checksums: volume.csum.seed().is_some(),
             wide: volume.has_incompat(Incompat::IS_64BIT),
             fast_commits: false,
-            byte_log: None,
+            byte_log: options.byte_log.then_some(BATCH_BYTES),
             clock: Arc::new(clock),
         };
         let device = Arc::clone(&volume.device);

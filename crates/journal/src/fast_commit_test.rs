@@ -25,7 +25,7 @@ fn ino(nr: u64) -> Ino {
 }
 
 /// Inodes as the cache has them.
-struct Cached<'a>(&'a Journal);
+pub(crate) struct Cached<'a>(pub(crate) &'a Journal);
 
 impl Snapshot for Cached<'_> {
     fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
@@ -40,7 +40,7 @@ impl Snapshot for Cached<'_> {
 }
 
 /// A volume whose log is empty and has room for 15 blocks of fast commits.
-fn empty_log() -> TestLog {
+pub(crate) fn empty_log() -> TestLog {
     let mut log = TestLog::new((BlockSum::V3, true), LAST.0, 1, 16);
     log.superblock.start = None;
     log.superblock.features.incompat.remove(JournalIncompat::FAST_COMMIT);
@@ -48,12 +48,12 @@ fn empty_log() -> TestLog {
     log
 }
 
-fn fast() -> JournalOptions {
+pub(crate) fn fast() -> JournalOptions {
     JournalOptions { fast_commits: true, ..options() }
 }
 
 /// Stamps blocks in one handle, and notes it.
-fn change(journal: &Journal, numbers: &[u64], value: u64) -> Step {
+pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Step {
     let handle = journal.start(Credits::blocks(numbers.len() as u32)).unwrap();
     for nr in numbers {
         put(&handle, *nr, value);
@@ -64,12 +64,12 @@ fn change(journal: &Journal, numbers: &[u64], value: u64) -> Step {
     step
 }
 
-fn sync(journal: &Journal, step: Step) {
+pub(crate) fn sync(journal: &Journal, step: Step) {
     journal.commit_with_data(step, Some(&Cached(journal))).unwrap();
 }
 
 /// Recovers the volume on `device`; how many fast commits there were.
-fn recover<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> u32 {
+pub(crate) fn recover<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> u32 {
     let mut opened = log.open(device).unwrap();
     let recovery = opened.recover(&**device, log.limits()).unwrap();
     let mut commits = 0;
@@ -87,7 +87,7 @@ fn recover<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> u32 {
     commits
 }
 
-fn recorded(log: &TestLog) -> (MemoryDevice, Arc<Recorder<MemoryDevice>>) {
+pub(crate) fn recorded(log: &TestLog) -> (MemoryDevice, Arc<Recorder<MemoryDevice>>) {
     let before = MemoryDevice::from_bytes(&log.image);
     (before.clone(), Arc::new(Recorder::new(before)))
 }
@@ -460,7 +460,13 @@ fn work(
     }
 }
 
-fn check_cuts(seed: u64, threads: u64, handles: usize, options: JournalOptions) -> (u64, u64) {
+/// Cuts random work of threads at every request; how many commits and fast commits it took.
+pub(crate) fn check_cuts(
+    seed: u64,
+    threads: u64,
+    handles: usize,
+    options: JournalOptions,
+) -> (u64, u64) {
     let log = empty_log();
     let (before, device) = recorded(&log);
     let journal = journal_on(&log, &device, options);

@@ -249,6 +249,9 @@ impl Info {
         if let Some(blocks) = journal.fast_commit_blocks {
             text += &format!(", {blocks} blocks for fast commits");
         }
+        if let Some(state) = journal.byte_log {
+            text += &format!(", byte log {state}");
+        }
         if let Some(uuid) = &journal.uuid {
             text += &format!(", UUID {uuid}");
         }

@@ -19,6 +19,8 @@
 //! - Anything wrong behind the last ANCHOR is the end of the log.
 //! - One transaction's fast commits are all in the ring, or all in blocks.
 
+#[cfg(test)]
+mod journal_test;
 mod reader;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::amount;
 use crate::failure::Failure;
-use extant::DataMode;
+use extant::{ByteLogMode, DataMode, DaxMode};
 use extant_fuse::{IdMap, IdRange};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(super) struct Options {
     pub(super) suid: Option<bool>,
     pub(super) dev: Option<bool>,
     pub(super) exec: Option<bool>,
+    pub(super) byte_log: Option<ByteLogMode>,
+    pub(super) dax: Option<DaxMode>,
 }
 
 /// Reads one `-o`.
@@ -75,6 +77,8 @@ impl Options {
         self.suid = later.suid.or(self.suid);
         self.dev = later.dev.or(self.dev);
         self.exec = later.exec.or(self.exec);
+        self.byte_log = later.byte_log.or(self.byte_log);
+        self.dax = later.dax.or(self.dax);
     }
 
     fn take(&mut self, option: &str) -> Result<(), String> {
@@ -135,6 +139,22 @@ impl Options {
                     _ => return Err(format!("{option}: not ordered, journal or writeback")),
                 });
             }
+            "dax_fc_bytelog" => {
+                self.byte_log = Some(match value {
+                    "off" => ByteLogMode::Off,
+                    "on" => ByteLogMode::On,
+                    "force" => ByteLogMode::Force,
+                    _ => return Err(format!("{option}: not off, on or force")),
+                });
+            }
+            "dax" => {
+                self.dax = Some(match value {
+                    "never" => DaxMode::Never,
+                    "auto" => DaxMode::IfDurable,
+                    "always" => DaxMode::Always,
+                    _ => return Err(format!("{option}: not never, auto or always")),
+                });
+            }
             "cache" => self.cache_bytes = Some(amount::bytes(value)?),
             "uid" => self.users.push(one(number(name, value)?)),
             "gid" => self.groups.push(one(number(name, value)?)),
@@ -162,7 +182,15 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused_by_name() {
-        for text in ["rx", "data=fast", "uid=root", "uidmap=1", "cache=much"] {
+        for text in [
+            "rx",
+            "data=fast",
+            "dax=maybe",
+            "dax_fc_bytelog=yes",
+            "uid=root",
+            "uidmap=1",
+            "cache=much",
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(text.split('=').next_back().unwrap()), "{error}");
         }

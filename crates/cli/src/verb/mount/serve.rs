@@ -8,7 +8,7 @@ use super::source::Source;
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
 use crate::shown::Shown;
-use extant::{Filesystem, OpenOptions};
+use extant::{ByteLogMode, Filesystem, OpenOptions};
 use extant_fuse::{
     IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
 };
@@ -72,7 +72,16 @@ fn open(
     if let Some(data) = options.data {
         opening.data_mode(data);
     }
+    if let Some(mode) = options.byte_log {
+        opening.byte_log(mode);
+    }
+    if let Some(mode) = options.dax {
+        opening.dax(mode);
+    }
     let fs = image.open_with(&opening)?;
+    if options.byte_log.is_some_and(|mode| mode != ByteLogMode::Off) && !fs.is_read_only() {
+        tell(format_args!("{name}: fsync {}", fs.sync_way()));
+    }
     if let Some(feature) = fs.read_only_reason() {
         tell(format_args!(
             "{name}: mounted read-only: {feature}: such a volume can be read, not changed"
