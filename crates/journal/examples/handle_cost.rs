@@ -3,9 +3,11 @@
 //! `cargo run --release -p extant-journal --example handle_cost [FILE]`: FILE, 64 MiB or longer, is
 //! overwritten; without it the volume is in memory. Prints one line a case.
 
-use extant_base::{BlockNr, BlockSize, ByteOffset, Tid};
+use extant_base::{BlockNr, BlockSize, ByteOffset, Ino, Result, Tid};
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use extant_journal::{CacheOptions, Credits, Journal, JournalOptions, Log, LogMap};
+use extant_journal::{
+    CacheOptions, Change, Credits, InodeTold, Journal, JournalOptions, Log, LogMap, Piece, Snapshot,
+};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat, JournalSuperblock,
 };
@@ -24,15 +26,18 @@ fn main() {
         None => Arc::new(MemoryDevice::new((HOME_BLOCKS + u64::from(LOG_BLOCKS)) * BLOCK as u64)),
     };
     let off = Journal::off(Arc::clone(&device), block_size(), CacheOptions::default());
-    for (name, journal) in [("off", &off), ("log", &with_log(&device))] {
+    let (log, fast) = (with_log(&device, false), with_log(&device, true));
+    for (name, journal) in [("off", &off), ("log", &log), ("log and notes", &fast)] {
         for threads in [1, 2] {
             handles(name, journal, threads, 1);
             handles(name, journal, threads, 6);
         }
     }
     let rounds = if file.is_some() { 1000 } else { 50_000 };
-    for threads in [1, 2, 8] {
-        commits(&with_log(&device), threads, rounds);
+    for fast in [false, true] {
+        for threads in [1, 2, 8] {
+            commits(&with_log(&device, fast), threads, rounds);
+        }
     }
 }
 
@@ -40,7 +45,7 @@ fn block_size() -> BlockSize {
     BlockSize::from_bytes(BLOCK as u32).expect("4096 is a block size")
 }
 
-fn with_log(device: &Arc<dyn BlockDevice>) -> Journal {
+fn with_log(device: &Arc<dyn BlockDevice>, fast_commits: bool) -> Journal {
     let features = JournalFeatures {
         compat: JournalCompat::empty(),
         incompat: JournalIncompat::empty(),
@@ -71,7 +76,7 @@ fn with_log(device: &Arc<dyn BlockDevice>) -> Journal {
         one_transaction: false,
         checksums: true,
         wide: true,
-        fast_commits: false,
+        fast_commits,
         byte_log: None,
         clock: Arc::new(|| (0, 0)),
     };
@@ -89,6 +94,7 @@ fn processor_time() -> u64 {
 /// Changes `blocks` blocks under one handle, again and again; nanoseconds a handle.
 fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
     let rounds = 2_000_000 / blocks;
+    let keeps_notes = journal.stats().fast_commits_on;
     let spent = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -100,11 +106,18 @@ fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
                     .collect();
                 for round in 0..rounds {
                     let handle = journal.start(Credits::blocks(8)).expect("it starts");
-                    for block in &held {
+                    for (n, block) in held.iter().enumerate() {
                         let change = block.write(&handle).expect("not aborted");
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
+                        handle.note(Change::Inode(inode(thread * 64 + n as u64)));
                     }
+                    let step = handle.step();
                     handle.stop().expect("not aborted");
+                    // Notes are kept as long as they are few.
+                    if keeps_notes && round % 4096 == 0 {
+                        let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                        done.expect("it is durable");
+                    }
                 }
                 spent.fetch_add(processor_time() - started, Ordering::Relaxed);
             });
@@ -114,6 +127,26 @@ fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
     println!(
         "{name}: {threads} threads, handle with {blocks} blocks changed: {each} ns of processor"
     );
+}
+
+/// Block n holds inode n + 12.
+fn inode(nr: u64) -> Ino {
+    Ino::new(nr as u32 + 12).expect("12 is not 0")
+}
+
+/// Inodes of 160 bytes, as the cache has them.
+struct Cached<'a>(&'a Journal);
+
+impl Snapshot for Cached<'_> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+        let block = self.0.cache().get(BlockNr(u64::from(ino.get()) - 12))?;
+        raw.extend_from_slice(&block.read()[..160]);
+        Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+    }
+
+    fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One small change and its commit, again and again.
@@ -129,13 +162,21 @@ fn commits(journal: &Journal, threads: u64, rounds: u64) {
                         let change = block.write(&handle).expect("not aborted");
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
                     }
-                    let tid = handle.tid();
+                    handle.note(Change::Inode(inode(100 + thread)));
+                    let step = handle.step();
                     handle.stop().expect("not aborted");
-                    journal.commit(tid).expect("it is durable");
+                    let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                    done.expect("it is durable");
                 }
             });
         }
     });
     let seconds = started.elapsed().as_secs_f64();
-    println!("{threads} threads: {:.0} durable changes a second", rounds as f64 / seconds);
+    let stats = journal.stats();
+    println!(
+        "{threads} threads: {:.0} durable changes a second, {} commits, {} fast ones",
+        rounds as f64 / seconds,
+        stats.commits,
+        stats.fast_commits
+    );
 }

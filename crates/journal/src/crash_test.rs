@@ -232,7 +232,7 @@ fn check_cuts(run: &Run, seed: u64, samples: usize) {
 }
 
 /// `count` seeds, from EXTANT_SEED on; a hundred times as many with EXTANT_SOAK.
-fn seeds(count: u64) -> std::ops::Range<u64> {
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let first = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let rounds = if std::env::var_os("EXTANT_SOAK").is_some() { 100 } else { 1 };
     first..u64::saturating_add(first, count * rounds)

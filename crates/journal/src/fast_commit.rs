@@ -104,7 +104,7 @@ impl Transactions {
         drop(fast);
         if matches!(done, Ok(None)) {
             self.state.lock().told = mark;
-            self.counts.fast_commits.fetch_add(1, Ordering::Relaxed);
+            self.counts.fast_commits.fetch_add(u64::from(bytes > 0), Ordering::Relaxed);
             self.counts.fast_commit_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         done

@@ -167,7 +167,7 @@ impl Sink for BlockArea {
         // e2fsck gives up on the whole log when a HEAD of an older transaction stands here. It
         // need not be durable before the next flush, which comes before the next HEAD.
         self.wiped = true;
-        let (at, _) = self.place(0)?;
-        self.device.write_at(at, &[0; SECTOR])
+        self.buffered(0).fill(0);
+        self.write(0..self.block_bytes)
     }
 }

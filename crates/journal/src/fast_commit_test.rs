@@ -1,6 +1,7 @@
 //! Fast commits through the API: when there is one, what it costs, what a cut leaves.
 
 use crate::changes::{Change, InodeTold, Piece, Snapshot, Step};
+use crate::crash_test::seeds;
 use crate::recovery_cut_test::Random;
 use crate::stats::Ineligible;
 use crate::test_hook::Hook;
@@ -507,7 +508,7 @@ pub(crate) fn check_cuts(
 #[test]
 fn a_cut_anywhere_leaves_what_was_acknowledged() {
     let (mut full, mut fast_ones) = (0, 0);
-    for seed in 0..16 {
+    for seed in seeds(16) {
         let (commits, fast_commits) = check_cuts(seed, 1, 60, fast());
         (full, fast_ones) = (full + commits, fast_ones + fast_commits);
     }
@@ -516,7 +517,7 @@ fn a_cut_anywhere_leaves_what_was_acknowledged() {
 
 #[test]
 fn a_cut_anywhere_while_threads_sync_both_ways_leaves_what_was_acknowledged() {
-    for seed in 100..108 {
+    for seed in seeds(8) {
         let commit_interval = Some(Duration::from_millis(2));
         check_cuts(seed, 3, 30, JournalOptions { commit_interval, ..fast() });
     }

@@ -1,6 +1,7 @@
 //! Changes told by records, against the changes themselves.
 
 use crate::changes::{Change, InodeTold, Piece, Snapshot};
+use crate::crash_test::seeds;
 use crate::fold::Fold;
 use crate::notes::{Notes, Read, in_order};
 use crate::recovery_cut_test::Random;
@@ -592,7 +593,7 @@ impl Life {
 #[test]
 fn what_is_told_replays_to_what_was_done() {
     let (mut fast, mut full) = (0, BTreeMap::new());
-    for seed in 0..3000 {
+    for seed in seeds(3000) {
         let mut life = Life::new(seed);
         for _ in 0..30 {
             for _ in 0..life.below(5) {

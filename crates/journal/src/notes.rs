@@ -40,6 +40,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    #[inline]
     pub(crate) fn push(&mut self, change: Change<'_>) {
         self.any = true;
         if self.full.is_some() {
@@ -60,8 +61,8 @@ impl Notes {
             Change::Range { ino, first, last } => {
                 if !self.widen(ino, first, last) {
                     self.start(RANGE, ino);
-                    self.bytes.extend_from_slice(&first.to_le_bytes());
-                    self.bytes.extend_from_slice(&last.to_le_bytes());
+                    let both = u64::from(first) | u64::from(last) << 32;
+                    self.bytes.extend_from_slice(&both.to_le_bytes());
                 }
             }
             Change::Create { parent, ino, name } => self.name(CREATE, parent, ino, name),
@@ -72,13 +73,14 @@ impl Notes {
         }
     }
 
+    #[inline]
     fn start(&mut self, tag: u8, ino: Ino) {
         if self.bytes.capacity() == 0 {
             self.bytes = SPARE.take();
         }
         self.last = self.bytes.len();
-        self.bytes.push(tag);
-        self.bytes.extend_from_slice(&ino.get().to_le_bytes());
+        let [a, b, c, d] = ino.get().to_le_bytes();
+        self.bytes.extend_from_slice(&[tag, a, b, c, d]);
     }
 
     fn name(&mut self, tag: u8, parent: Ino, ino: Ino, name: &[u8]) {
@@ -115,6 +117,7 @@ impl Notes {
     pub(crate) fn hand_over(&mut self, nr: u64, to: &mut Vec<u8>) {
         let Ok(len) = u32::try_from(self.bytes.len()) else { return };
         if len > 0 {
+            to.reserve(12 + self.bytes.len());
             to.extend_from_slice(&nr.to_le_bytes());
             to.extend_from_slice(&len.to_le_bytes());
             to.extend_from_slice(&self.bytes);
