@@ -4,7 +4,8 @@
 //!   who asks:   one leads, the others wait for it; those who come during it share the next one
 //!
 //!   close_running   no handle joins, the last one stops, the next transaction opens
-//!   announce        superblock: the log is not empty, features it needs          first time only
+//!   announce        superblock: the log is not empty, features it needs; no fast commits
+//!                   of an older life behind it                                   first time only
 //!   log_revokes     │revoke│
 //!   log_copies      │revoke│descriptor│copies …│            one write where it fits
 //!   seal            flush ─► │commit block│ flush                durable
@@ -233,6 +234,7 @@ impl Transactions {
         self.find_space(needed)?;
         let start = self.state.lock().space.head;
         self.log.lock().announce(start, closing.tid, !closing.revoked.is_empty())?;
+        self.begin_epochs()?;
         let mut buffer = self.buffer.lock();
         let mut stream = LogStream::new(&self.area, &mut buffer, start);
         self.log_revokes(closing, &mut stream)?;

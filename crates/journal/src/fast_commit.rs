@@ -150,6 +150,15 @@ impl Transactions {
         self.unlock_running(&mut state);
     }
 
+    /// Before the first commit: no older life's fast commits are to be found behind it.
+    pub(crate) fn begin_epochs(&self) -> Result<()> {
+        let mut fast = self.fast.as_ref().map(|fast| fast.lock());
+        match fast.as_mut().filter(|fast| !fast.open) {
+            Some(fast) => fast.sink.new_epoch(),
+            None => Ok(()),
+        }
+    }
+
     /// The running transaction's fast commits are void: it is committed in full, as the log says.
     pub(crate) fn end_epoch(&self) -> Result<()> {
         let Some(fast) = &self.fast else { return Ok(()) };

@@ -13,7 +13,8 @@
 //!
 //! Rule: a HEAD of the right transaction is never there without what belongs to it, because Linux
 //! and e2fsck take that for damage. A sector is whole or absent; so the first sector, which holds
-//! HEAD, goes last. A full commit makes HEAD stale, and zeros take its place.
+//! HEAD, goes last. A full commit makes HEAD stale, and zeros take its place: e2fsck gives up on the
+//! whole log where it finds one of an older transaction.
 
 use crate::checkpoint::is_same_device;
 use crate::flushes::Watched;
@@ -40,7 +41,9 @@ pub(crate) struct BlockArea {
     /// The block of the area that is written next.
     next: usize,
     buffer: AlignedBuf,
-    /// The old HEAD was overwritten, and that is not flushed.
+    /// The first block may hold the HEAD of an older transaction.
+    stale: bool,
+    /// It was overwritten, and that is not flushed.
     wiped: bool,
 }
 
@@ -56,6 +59,7 @@ impl BlockArea {
             block_bytes: log.superblock().block_size.bytes(),
             next: 0,
             buffer: AlignedBuf::zeroed(0),
+            stale: true,
             wiped: false,
         })
     }
@@ -157,15 +161,16 @@ impl Sink for BlockArea {
         let (at, _) = self.place(seal.start)?;
         self.device.write_fua(at, &self.buffer[seal])?;
         self.next += blocks;
+        self.stale = true;
         Ok(true)
     }
 
     fn new_epoch(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.next) == 0 {
+        self.next = 0;
+        if !std::mem::take(&mut self.stale) {
             return Ok(());
         }
-        // e2fsck gives up on the whole log when a HEAD of an older transaction stands here. It
-        // need not be durable before the next flush, which comes before the next HEAD.
+        // It need not be durable before the next flush, which comes before the next HEAD.
         self.wiped = true;
         self.buffered(0).fill(0);
         self.write(0..self.block_bytes)

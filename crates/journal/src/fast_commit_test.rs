@@ -539,3 +539,29 @@ fn a_volume_that_was_recovered_goes_on() {
         assert!(opened.next_tid().is_after(Tid(LAST.0.wrapping_add(2 * life as u32))));
     }
 }
+
+#[test]
+fn no_commit_counts_while_an_older_lifes_fast_commits_lie_behind_it() {
+    let mut log = empty_log();
+    log.superblock.features.incompat.insert(JournalIncompat::FAST_COMMIT);
+    log.fast(Tid(5), &[Record::Inode { ino: ino(3), raw: &[9; 128] }]);
+    let head = log.fast_block(0);
+    log.superblock.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+    let (before, device) = recorded(&log);
+    let journal = journal_on(&log, &device, fast());
+    sync(&journal, change(&journal, &[3], 1));
+    drop(journal);
+    let plan = device.crash_plan(&before).samples(8).torn(2);
+    let mut committed = 0;
+    for state in plan.states() {
+        let what = state.to_string();
+        let opened = log.open(&Arc::new(state.image)).unwrap();
+        if opened.scan().unwrap().transactions > 0 {
+            committed += 1;
+            let mut block = [1; SIZE];
+            opened.read(head, &mut block).unwrap();
+            assert!(block == [0; SIZE], "{what}");
+        }
+    }
+    assert!(committed > 0);
+}

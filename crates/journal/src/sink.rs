@@ -19,7 +19,8 @@ pub(crate) trait Sink: Send {
     fn put(&mut self, tid: Tid, records: &[u8]) -> Result<bool>;
 
     /// What was put is worth nothing any more: its transaction is committed. The next fast commit
-    /// is the first of the next one.
+    /// is the first of the next one. Also called once before the first commit of all: what lies
+    /// there is of an older life.
     fn new_epoch(&mut self) -> Result<()>;
 
     /// How it is called when there is no room.
