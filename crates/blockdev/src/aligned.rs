@@ -32,6 +32,19 @@ impl AlignedBuf {
         AlignedBuf { start, len }
     }
 
+    /// As [`AlignedBuf::zeroed`]; `None` when there is no memory.
+    pub fn try_zeroed(len: usize) -> Option<AlignedBuf> {
+        let layout = layout_of(len);
+        // SAFETY: `layout_of` never gives a size of zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        Some(AlignedBuf { start: NonNull::new(start)?, len })
+    }
+
+    /// Where the bytes are, without a reference to them.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
         let mut buf = AlignedBuf::zeroed(bytes.len());

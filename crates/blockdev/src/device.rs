@@ -15,6 +15,7 @@
 use crate::dax::Dax;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Zeros are written from here when a device has no better way.
@@ -107,6 +108,12 @@ pub trait BlockDevice: Send + Sync {
         1
     }
 
+    /// The system's own descriptor behind the device, for transfers that are handed to the kernel as they
+    /// are (see [`Queue`](crate::Queue)); `None` where somebody has to see each of them.
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        None
+    }
+
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
     /// What is stored there is seen by reads of the device, and the other way round; a flush of the
     /// device says nothing about it.
@@ -114,6 +121,17 @@ pub trait BlockDevice: Send + Sync {
         let _ = (at, len);
         None
     }
+}
+
+/// A device as the kernel knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'a> {
+    /// What is read and written.
+    pub file: BorrowedFd<'a>,
+    /// Where the device's first byte is in it.
+    pub start: u64,
+    /// What places, lengths and addresses of memory have to be multiples of; others take the device's own calls.
+    pub align: usize,
 }
 
 /// Writes zeros piece by piece. The range is checked already.
@@ -192,6 +210,9 @@ macro_rules! forward {
             }
             fn alignment(&self) -> usize {
                 (**self).alignment()
+            }
+            fn descriptor(&self) -> Option<Descriptor<'_>> {
+                (**self).descriptor()
             }
             fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
                 (**self).dax(at, len)

@@ -73,6 +73,11 @@ impl DirectFile {
         self.align
     }
 
+    /// The descriptor.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Reads whole `buf`, whose offset and length are aligned; its memory need not be.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         if self.is_aligned(buf) {

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::dax::{Dax, DaxMode, map_file};
-use crate::device::{BlockDevice, check_range, failed, total_len, write_zeros};
+use crate::device::{BlockDevice, Descriptor, check_range, failed, total_len, write_zeros};
 use crate::direct::{DirectFile, direct_part};
 use crate::open::FileOptions;
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -18,6 +18,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -338,6 +339,15 @@ impl BlockDevice for FileDevice {
             self.fallocate(FallocateFlags::KEEP_SIZE, at.0, len).ok()?;
         }
         map_file(&self.file, (at.0, len), self.dax, self.is_block_device)
+    }
+
+    /// The direct one where there is one. The page cache's knows no rules.
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        let (file, align) = match &self.direct {
+            Some(direct) => (direct.file(), direct.align()),
+            None => (&self.file, 1),
+        };
+        Some(Descriptor { file: file.as_fd(), start: 0, align })
     }
 
     fn alignment(&self) -> usize {

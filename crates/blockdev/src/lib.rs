@@ -10,12 +10,16 @@
 //!                                              Recorder   logs changes ──► CrashPlan ──► CrashState
 //!                                              Faulty     fails on demand
 //!                                              Fenced     refuses writes from some moment on
+//!
+//!   Queue     many transfers of one device at a time: io_uring, threads, or one after the other
+//!   caller    memory that is lent for a transfer
 //! ```
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod aligned;
+mod caller;
 mod crash;
 #[allow(unsafe_code)]
 mod dax;
@@ -28,14 +32,19 @@ mod memory;
 mod open;
 mod overlay;
 mod pool;
+#[allow(unsafe_code)]
+mod queue;
 mod read_only;
 mod recorder;
 mod slice;
 
 pub use aligned::AlignedBuf;
+pub use caller::{
+    Access, CallerMemory, Faults, OwnedMemory, SharedCursor, SharedMemory, Source, Span, Target,
+};
 pub use crash::{CrashPlan, CrashState, CrashStates};
 pub use dax::{Dax, DaxMode, LINE_BYTES, Promise, Way};
-pub use device::BlockDevice;
+pub use device::{BlockDevice, Descriptor};
 pub use faulty::Faulty;
 pub use fenced::{Fence, Fenced};
 pub use file::FileDevice;
@@ -43,6 +52,9 @@ pub use memory::MemoryDevice;
 pub use open::FileOptions;
 pub use overlay::Overlay;
 pub use pool::{BufPool, PooledBuf};
+pub use queue::{
+    Completion, DriveQueue, Memory, Queue, QueueScope, QueueWay, Request, scope, transfer,
+};
 pub use read_only::ReadOnly;
 pub use recorder::{Op, OpCounts, Recorder};
 pub use slice::Slice;

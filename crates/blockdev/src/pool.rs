@@ -46,6 +46,18 @@ impl BufPool {
         PooledBuf { buf: Some(buf), len, pool: self.clone() }
     }
 
+    /// As [`BufPool::take`]; `None` where the system has no memory for it.
+    pub fn try_take(&self, len: usize) -> Option<PooledBuf> {
+        let class = class_of(len);
+        let idle = class.and_then(|class| self.shared.idle[class].lock().pop());
+        let size = class.map_or(len, |class| 1 << (SMALLEST_LOG2 as usize + class));
+        let buf = match idle {
+            Some(buf) => buf,
+            None => AlignedBuf::try_zeroed(size)?,
+        };
+        Some(PooledBuf { buf: Some(buf), len, pool: self.clone() })
+    }
+
     /// Bytes that wait in the pool.
     pub fn idle_bytes(&self) -> usize {
         let bytes =
@@ -72,6 +84,19 @@ pub struct PooledBuf {
     buf: Option<AlignedBuf>,
     len: usize,
     pool: BufPool,
+}
+
+impl std::fmt::Debug for PooledBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PooledBuf({} bytes)", self.len)
+    }
+}
+
+impl PooledBuf {
+    /// Where the bytes are, without a reference to them.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.buf.as_ref().expect(PRESENT).start()
+    }
 }
 
 const PRESENT: &str = "only drop takes the buffer out";

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::dax::Dax;
-use crate::device::{BlockDevice, check_range};
+use crate::device::{BlockDevice, Descriptor, check_range};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -103,6 +103,12 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        let inner = self.inner.descriptor()?;
+        let start = inner.start.checked_add(self.start)?;
+        start.is_multiple_of(inner.align as u64).then_some(Descriptor { start, ..inner })
     }
 
     /// The device's, as far as the start of the slice keeps it.

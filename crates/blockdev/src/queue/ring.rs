@@ -1,0 +1,174 @@
+//! Transfers by io_uring.
+//!
+//! ```text
+//!   slot n   request + its vectors, boxed      user_data = n
+//!            submit ──► entry in the ring ──► kick: one system call for all ──► completion ──► slot free
+//! ```
+//!
+//! A slot keeps its request, so its memory, until the kernel has answered; a ring that is dropped waits for
+//! all answers.
+
+use super::now::{Target, by_device};
+use super::{Completion, Memory, Request};
+use crate::caller::Access;
+use crate::device::{BlockDevice, failed};
+use io_uring::{IoUring, opcode, types};
+use std::io;
+
+pub(super) struct Ring<'m> {
+    ring: IoUring,
+    slots: Vec<Option<Slot<'m>>>,
+    free: Vec<u32>,
+    /// Entries that the kernel was not told of.
+    unsent: usize,
+}
+
+struct Slot<'m> {
+    request: Request<'m>,
+    /// What the kernel reads the places from, for requests of several pieces.
+    vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: the vectors point into the request's memory, which may go to another thread.
+unsafe impl Send for Slot<'_> {}
+
+impl<'m> Ring<'m> {
+    /// A ring for `depth` transfers. Errors: what the system says where io_uring is forbidden.
+    pub(super) fn new(depth: usize) -> io::Result<Ring<'m>> {
+        let entries = u32::try_from(depth).unwrap_or(4096).next_power_of_two();
+        let ring = IoUring::builder().dontfork().build(entries)?;
+        let slots = (0..depth).map(|_| None).collect();
+        Ok(Ring { ring, slots, free: (0..depth as u32).rev().collect(), unsent: 0 })
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The caller keeps to the depth.
+    pub(super) fn submit(&mut self, target: Target, request: Request<'m>) {
+        let n = self.free.pop().expect("fewer than `depth` are under way");
+        let vectors = match &request.memory {
+            Memory::Lent(spans) if spans.len() != 1 => request.memory.vectors(),
+            _ => Vec::new(),
+        };
+        let slot = self.slots[n as usize].insert(Slot { request, vectors });
+        let file = types::Fd(target.file);
+        let Slot { request: Request { memory, .. }, vectors } = &*slot;
+        let single = match memory {
+            Memory::Owned(buf) => Some((buf.start(), buf.len())),
+            Memory::Lent(spans) => match spans.as_slice() {
+                [one] => Some((one.start(), one.len())),
+                _ => None,
+            },
+        };
+        let entry = match (single, slot.request.access) {
+            (Some((start, len)), Access::Read) if u32::try_from(len).is_ok() => {
+                opcode::Write::new(file, start, len as u32).offset(target.at).build()
+            }
+            (Some((start, len)), Access::Write) if u32::try_from(len).is_ok() => {
+                opcode::Read::new(file, start, len as u32).offset(target.at).build()
+            }
+            (_, Access::Read) => opcode::Writev::new(file, vectors.as_ptr(), vectors.len() as u32)
+                .offset(target.at)
+                .build(),
+            (_, Access::Write) => opcode::Readv::new(file, vectors.as_ptr(), vectors.len() as u32)
+                .offset(target.at)
+                .build(),
+        };
+        let entry = entry.user_data(n.into());
+        // SAFETY: what the entry points at is in the slot, which stays until the completion with its number; the
+        // descriptor is that of the device, which the queue holds longer than the ring.
+        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.kick();
+        }
+        self.unsent += 1;
+    }
+
+    /// Tells the kernel of all entries.
+    pub(super) fn kick(&mut self) {
+        let mut patience = 0;
+        while self.unsent > 0 {
+            match self.ring.submit() {
+                Ok(sent) => self.unsent -= sent.min(self.unsent),
+                Err(error) => pause_or_give_up(&error, &mut patience),
+            }
+        }
+    }
+
+    pub(super) fn poll(&mut self, device: &dyn BlockDevice) -> Option<Completion<'m>> {
+        let entry = self.ring.completion().next()?;
+        self.finish(device, entry.user_data() as usize, entry.result())
+    }
+
+    pub(super) fn wait(&mut self, device: &dyn BlockDevice) -> Option<Completion<'m>> {
+        let mut patience = 0;
+        while self.under_way() > 0 {
+            if let Some(done) = self.poll(device) {
+                return Some(done);
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(sent) => self.unsent -= sent.min(self.unsent),
+                Err(error) => pause_or_give_up(&error, &mut patience),
+            }
+        }
+        None
+    }
+
+    fn finish(
+        &mut self,
+        device: &dyn BlockDevice,
+        n: usize,
+        result: i32,
+    ) -> Option<Completion<'m>> {
+        let Slot { mut request, .. } = self.slots[n].take()?;
+        self.free.push(n as u32);
+        let len = request.memory.len();
+        let result = match usize::try_from(result) {
+            Ok(done) if done == len => Ok(()),
+            // Short, or refused for a rule that nobody told: the device's own call does it all.
+            Ok(_) => by_device(device, &mut request),
+            Err(_) if [libc::EINVAL, libc::EAGAIN, libc::EINTR].contains(&-result) => {
+                by_device(device, &mut request)
+            }
+            Err(_) => {
+                let error = io::Error::from_raw_os_error(-result);
+                Err(failed(request.op(), request.at, len as u64, error))
+            }
+        };
+        Some(Completion { request, result })
+    }
+}
+
+/// Until the kernel has answered, its memory cannot be let go of: a ring that will not work at all ends the process.
+fn pause_or_give_up(error: &io::Error, patience: &mut u32) {
+    if matches!(error.raw_os_error(), Some(libc::EINTR)) {
+        return;
+    }
+    *patience += 1;
+    if *patience > 10_000 {
+        eprintln!("extant: io_uring answers no more, and has memory of this process: {error}");
+        std::process::abort();
+    }
+    std::thread::sleep(std::time::Duration::from_micros(200));
+}
+
+impl Drop for Ring<'_> {
+    fn drop(&mut self) {
+        let mut patience = 0;
+        while self.under_way() > 0 {
+            let answered: Vec<u64> =
+                self.ring.completion().map(|entry| entry.user_data()).collect();
+            for n in answered {
+                if self.slots[n as usize].take().is_some() {
+                    self.free.push(n as u32);
+                }
+            }
+            if self.under_way() > 0
+                && let Err(error) = self.ring.submit_and_wait(1)
+            {
+                pause_or_give_up(&error, &mut patience);
+            }
+        }
+    }
+}
