@@ -171,9 +171,9 @@ pub(super) unsafe fn load_racing(start: *mut u8, to: &mut [u8]) {
         let value = unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.load(Relaxed);
         word.copy_from_slice(&value.to_ne_bytes());
     }
-    for n in head + 8 * words..to.len() {
+    for (n, byte) in to.iter_mut().enumerate().skip(head + 8 * words) {
         // SAFETY: `n` is in the range.
-        to[n] = unsafe { AtomicU8::from_ptr(start.add(n)) }.load(Relaxed);
+        *byte = unsafe { AtomicU8::from_ptr(start.add(n)) }.load(Relaxed);
     }
 }
 
@@ -193,8 +193,8 @@ pub(super) unsafe fn store_racing(start: *mut u8, from: &[u8]) {
         // SAFETY: `head + 8 n + 8` is at most the length, and the address a multiple of 8.
         unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.store(value, Relaxed);
     }
-    for n in head + 8 * words..from.len() {
+    for (n, byte) in from.iter().enumerate().skip(head + 8 * words) {
         // SAFETY: `n` is in the range.
-        unsafe { AtomicU8::from_ptr(start.add(n)) }.store(from[n], Relaxed);
+        unsafe { AtomicU8::from_ptr(start.add(n)) }.store(*byte, Relaxed);
     }
 }
