@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::path::Last;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
-use extant_journal::{Credits, Handle};
+use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::inode::{FileKind, INODE_SIZE_MIN, InodeFlags};
@@ -163,6 +163,9 @@ impl Volume {
             wish.projid.unwrap_or(body.projid),
         )?;
         let handle = self.journal.start(self.attribute_credits(inode.ino, body)?)?;
+        if body.file_kind() == FileKind::Directory {
+            self.note_untold(&handle, Ineligible::Flags);
+        }
         let done = self.apply(&handle, inode.ino, body, wish, flags);
         // Also after an error: where the attributes are now must not be forgotten.
         body.store(self, inode.ino, &handle)?;

@@ -18,7 +18,7 @@ use crate::inode::Body;
 use crate::map::{LOGICAL_END, Target};
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::{Handle, MetaBlock};
+use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::io::IoSlice;
 
@@ -81,7 +81,10 @@ impl Volume {
         handle: &'h Handle<'j>,
     ) -> DataPath<'h, 'j> {
         match self.journals_data(body) {
-            true => DataPath::Journal { handle, fresh: false },
+            true => {
+                self.note_untold(handle, Ineligible::JournaledData);
+                DataPath::Journal { handle, fresh: false }
+            }
             false => DataPath::Device,
         }
     }

@@ -22,7 +22,7 @@ use crate::volume::Volume;
 use crate::walk::Walk;
 use extant_base::{Error, Feature, Ino, Result};
 use extant_blockdev::BlockDevice;
-use extant_journal::Log;
+use extant_journal::{JournalStats, Log};
 use extant_ondisk::inode::FileKind;
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::Superblock;
@@ -53,6 +53,16 @@ const READ_WHOLE_STEP: usize = 16 << 20;
 #[derive(Clone)]
 pub struct Filesystem {
     opened: Arc<Opened>,
+}
+
+/// What an open volume did so far.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Commits; `None` without a journal, or open to read.
+    pub journal: Option<JournalStats>,
+    /// Folios; `None` where nothing is kept in memory.
+    pub cache: Option<CacheStats>,
 }
 
 /// The volume behind all clones; the last one closes it.
@@ -150,6 +160,15 @@ impl Filesystem {
     /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         self.volume().page_cache.as_ref().map(PageCache::stats)
+    }
+
+    /// What was committed since the volume was opened, and what is in memory of files' bytes.
+    pub fn stats(&self) -> Stats {
+        let journal = &self.volume().journal;
+        Stats {
+            journal: (!journal.is_off()).then(|| journal.stats()),
+            cache: self.cache_stats(),
+        }
     }
 
     /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is

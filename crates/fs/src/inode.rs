@@ -298,6 +298,7 @@ impl Body {
                 None => None,
             };
             self.synced.note(handle.step(), slot, &self.raw);
+            volume.note_stored(handle, ino, self, slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held
         };

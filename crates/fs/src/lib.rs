@@ -35,6 +35,7 @@ mod dir;
 mod environment;
 mod errors;
 mod exclusive;
+mod fast_commit;
 mod file;
 mod filesystem;
 mod group;
@@ -80,13 +81,14 @@ pub use extant_base::{
 pub use extant_blockdev::{
     BlockDevice, DaxMode, FileDevice, FileOptions, MemoryDevice, Promise, Way,
 };
+pub use extant_journal::{Ineligible, JournalStats};
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::time::Timestamp;
 pub use extant_pagecache::{CacheStats, DontCachePolicy, FolioMut, FolioRef, Use as CacheUse};
 pub use file::{FallocateMode, File, FileExtent};
-pub use filesystem::Filesystem;
+pub use filesystem::{Filesystem, Stats};
 pub use metadata::{Metadata, system_time};
 pub use names::NewFile;
 pub use names::rename::RenameFlags;

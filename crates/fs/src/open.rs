@@ -53,6 +53,7 @@ pub struct OpenOptions {
     commit_interval: Option<Duration>,
     byte_log: ByteLogMode,
     dax: DaxMode,
+    fast_commits: bool,
     enforce_quota: bool,
     data_mode: DataMode,
     on_error: Option<ErrorHook>,
@@ -111,6 +112,7 @@ impl OpenOptions {
             commit_interval: Some(Duration::from_secs(5)),
             byte_log: ByteLogMode::Off,
             dax: DaxMode::default(),
+            fast_commits: true,
             enforce_quota: false,
             data_mode: DataMode::Ordered,
             on_error: None,
@@ -250,6 +252,14 @@ impl OpenOptions {
         self
     }
 
+    /// Whether a sync of a file may take a fast commit (the default), on a volume with the feature
+    /// `fast_commit`: a record of what changed, in one small write, instead of all blocks that changed.
+    /// Linux from 5.10 on and extant recover it; e2fsck may not, see `docs/DURABILITY.md`.
+    pub fn fast_commits(&mut self, fast_commits: bool) -> &mut OpenOptions {
+        self.fast_commits = fast_commits;
+        self
+    }
+
     /// Whether limits in the volume's quota files hold: what would exceed one fails with
     /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
     pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
@@ -375,6 +385,7 @@ impl OpenOptions {
             quota,
             data_mode: self.data_mode,
             byte_log: self.byte_log != ByteLogMode::Off,
+            fast_commits: self.fast_commits && !self.one_transaction,
             ..self.volume_options(!self.write)
         };
         let mut volume = match self.log(&device, hold.as_ref())? {

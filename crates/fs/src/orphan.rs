@@ -19,7 +19,7 @@ use crate::map::LOGICAL_END;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank};
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::{Handle, MetaBlock};
+use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::inode::{FileKind, set_checksum};
 use extant_ondisk::orphan_file;
@@ -179,6 +179,7 @@ impl Volume {
         if !self.orphans.kept || body.orphan != OrphanPlace::None {
             return Ok(());
         }
+        self.note_untold(handle, Ineligible::Orphan);
         if let Some(place) = self.orphan_file_add(handle, ino)? {
             body.orphan = place;
             return Ok(());
@@ -199,6 +200,7 @@ impl Volume {
         ino: Ino,
         body: &mut Body,
     ) -> Result<()> {
+        self.note_untold(handle, Ineligible::Orphan);
         match body.orphan {
             OrphanPlace::None => return Ok(()),
             OrphanPlace::File { block, slot } => self.orphan_file_clear(handle, block, slot)?,

@@ -11,7 +11,7 @@
 use crate::volume::{Volume, raw_superblock};
 use extant_base::{ByteOffset, Result, Site};
 use extant_blockdev::BlockDevice;
-use extant_journal::{Credits, Handle};
+use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use std::sync::atomic::Ordering;
@@ -30,6 +30,7 @@ impl Volume {
         change: impl FnOnce(&mut Superblock),
     ) -> Result<()> {
         let (block, at) = self.superblock_block()?;
+        self.note_untold(handle, Ineligible::Superblock);
         let block = block.write(handle)?;
         let mut sb = self.superblock.write();
         change(&mut sb);

@@ -74,6 +74,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) data_mode: DataMode,
     /// Fast commits go to the byte log where that can be used.
     pub(crate) byte_log: bool,
+    /// Syncs of files may be fast commits where the volume has them.
+    pub(crate) fast_commits: bool,
 }
 
 impl Default for VolumeOptions {
@@ -91,6 +93,7 @@ impl Default for VolumeOptions {
             quota: None,
             data_mode: DataMode::Ordered,
             byte_log: false,
+            fast_commits: false,
         }
     }
 }
@@ -161,6 +164,8 @@ pub(crate) struct Volume {
     pub(crate) bulk: BulkCursor,
     /// Which files' bytes go through the journal.
     pub(crate) data_mode: DataMode,
+    /// What changes is noted, for fast commits.
+    pub(crate) fast_commits: bool,
     /// Folios of files; `None`: their bytes go straight to the device and come from there.
     pub(crate) page_cache: Option<PageCache>,
     /// Files are opened with their bytes leaving the cache once they are on the device.
@@ -210,6 +215,8 @@ impl Volume {
         (commit_interval, one_transaction): (Option<Duration>, bool),
     ) -> Result<Volume> {
         let mut volume = Volume::open_parts(device, options)?;
+        volume.fast_commits =
+            (options.fast_commits || options.byte_log) && volume.can_fast_commit();
         let environment = options.environment.clone();
         let clock = move || {
             let now = environment.now();
@@ -220,8 +227,8 @@ impl Volume {
             one_transaction,
             checksums: volume.csum.seed().is_some(),
             wide: volume.has_incompat(Incompat::IS_64BIT),
-            fast_commits: false,
-            byte_log: options.byte_log.then_some(BATCH_BYTES),
+            fast_commits: volume.fast_commits,
+            byte_log: (volume.fast_commits && options.byte_log).then_some(BATCH_BYTES),
             clock: Arc::new(clock),
         };
         let device = Arc::clone(&volume.device);
@@ -276,6 +283,7 @@ impl Volume {
             bulk: BulkCursor::default(),
             environment: options.environment.clone(),
             data_mode: options.data_mode,
+            fast_commits: false,
             page_cache: None,
             drop_behind: false,
             read_only: options.read_only,

@@ -52,6 +52,8 @@ ineligible! {
     Encrypted = "encrypted names",
     /// A directory was made or removed.
     Directory = "directory made or removed",
+    /// A directory got a block: Linux' recovery would not count it.
+    DirectoryGrew = "directory that got a block",
     /// An inode that is no file or directory was made, or changed names.
     Special = "link, device, pipe or socket",
     /// An inode lost its last name.

@@ -3,12 +3,13 @@
 //! ```text
 //!   names, in order      of a hidden inode the first one:  INODE, ADD_RANGE …, CREAT
 //!                        others:                           LINK, UNLINK
-//!   then each inode      hidden, now told:                 INODE again, with more than one name
+//!   then each inode      hidden, now told:                 INODE again
 //!   in order             told before:                      DEL_RANGE, ADD_RANGE …, INODE
 //! ```
 //!
-//! So an inode is there before a name leads to it, and what it is at the end comes last. Source:
-//! the order in which Linux and e2fsck can replay them.
+//! So an inode is there before a name leads to it, and what it is at the end comes last: Linux counts the
+//! blocks of a file when it comes to its INODE, and CREAT sets its change time and its number of names.
+//! Source: the order in which Linux and e2fsck can replay them.
 
 use crate::changes::{InodeTold, Piece, Snapshot};
 use crate::fold::{Fold, Touched};
@@ -48,13 +49,14 @@ impl<'a> Teller<'a> {
 
     /// Tells `fold`. Errors: why it takes a full commit.
     pub(crate) fn tell(mut self, fold: &Fold<'_>) -> Told {
-        let mut created = vec![None; fold.inodes.len()];
+        let mut created = vec![false; fold.inodes.len()];
         for op in fold.names.iter().filter(|op| !op.void) {
             let inode = &fold.inodes[op.inode];
             let change = NameChange { parent: op.parent, ino: inode.ino, name: op.name };
-            let record = match (op.adds, inode.hidden && created[op.inode].is_none()) {
+            let record = match (op.adds, inode.hidden && !created[op.inode]) {
                 (true, true) => {
-                    created[op.inode] = Some(self.create(inode)?);
+                    self.create(inode)?;
+                    created[op.inode] = true;
                     Record::Create(change)
                 }
                 (true, false) => Record::Link(change),
@@ -63,21 +65,18 @@ impl<'a> Teller<'a> {
             self.put(&record)?;
         }
         for (inode, created) in fold.inodes.iter().zip(created) {
-            match created {
-                // CREAT sets the number of names to 1.
-                Some(links) if links > 1 => {
-                    self.look(inode.ino)?;
-                    self.inode(inode.ino)?;
-                }
-                None if !inode.hidden => self.change(inode)?,
-                _ => {}
+            if created {
+                self.look(inode.ino)?;
+                self.inode(inode.ino)?;
+            } else if !inode.hidden {
+                self.change(inode)?;
             }
         }
         Ok(())
     }
 
-    /// An inode that nobody has heard of, with all it has; how many names lead to it.
-    fn create(&mut self, inode: &Touched) -> Told<u32> {
+    /// An inode that nobody has heard of, with all it has.
+    fn create(&mut self, inode: &Touched) -> Told {
         let told = self.look(inode.ino)?;
         if !told.regular {
             return Err(Ineligible::Special);
@@ -89,7 +88,7 @@ impl<'a> Teller<'a> {
         if told.mapped {
             self.pieces(inode.ino, 0, LAST_BLOCK, false)?;
         }
-        Ok(told.links)
+        Ok(())
     }
 
     /// An inode that is known, as it is now.

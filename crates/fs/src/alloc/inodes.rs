@@ -12,7 +12,7 @@ use crate::alloc::free_extents::Span;
 use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::volume::Volume;
 use extant_base::{Error, GroupNr, Ino, Result, Site, What};
-use extant_journal::Handle;
+use extant_journal::{Handle, Ineligible};
 use std::sync::atomic::Ordering;
 
 /// Where a new inode should be.
@@ -126,6 +126,7 @@ impl Volume {
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
+        self.note_made(handle, ino);
         edit.state.inode_hint = slot + 1;
         self.count_inode(&mut edit, slot, directory);
         let uninit = edit.desc.block_uninit(&self.csum);
@@ -169,6 +170,7 @@ impl Volume {
         self.discard_preallocation(ino);
         if self.group(nr).is_bad(Map::Inodes) {
             // A leak is safe; the damage was reported when it was found.
+            self.note_untold(handle, Ineligible::LastLink);
             return Ok(());
         }
         let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
@@ -176,9 +178,11 @@ impl Volume {
         let span = Span { start: place.slot, len: 1 };
         if !edit.all(span, true) {
             edit.set_bad();
+            self.note_untold(handle, Ineligible::LastLink);
             return Err(at.group(nr).corrupt(What::InodeAlreadyFree));
         }
         edit.flip(span, false, handle)?;
+        self.note_gone(handle, ino);
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
         let inodes = self.layout.inodes_per_group();
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);

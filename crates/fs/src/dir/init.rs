@@ -9,7 +9,7 @@ use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::{Handle, MetaBlock};
+use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::dirent::DirBlockMut;
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::Incompat;
@@ -35,6 +35,7 @@ impl Volume {
         body: &mut Body,
         parent: Ino,
     ) -> Result<()> {
+        self.note_untold(handle, Ineligible::Directory);
         let flags = body.disk.flags;
         if !flags.contains(InodeFlags::ENCRYPT) && self.inline_begin(ino, body)? {
             let format = self.dir_format(body);
@@ -66,6 +67,7 @@ impl Volume {
         let size = self.block_size();
         let at = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         self.check_dir_blocks(u64::from(at) + 1)?;
+        self.note_untold(handle, Ineligible::DirectoryGrew);
         let mut nr = None;
         self.fill(ino, body, handle, at..at + 1, ExtentState::Written, &mut |run| {
             if let Target::Written(first) = run.target {

@@ -21,7 +21,7 @@ use crate::map::Target;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
-use extant_journal::Handle;
+use extant_journal::{Handle, Ineligible};
 use extant_ondisk::casefold::CaseFold;
 use extant_ondisk::dirent::{DirBlockMut, DirFormat, DirPacker, EntryKind};
 use extant_ondisk::extent::ExtentState;
@@ -75,6 +75,7 @@ impl Volume {
         parent: Ino,
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
+        self.note_untold(handle, Ineligible::Directory);
         let dir = self.dir(ino, body)?;
         if dir.is_encrypted() {
             return Err(Error::Encrypted);

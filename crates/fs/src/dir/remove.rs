@@ -11,7 +11,7 @@ use super::{Form, Found, Place};
 use crate::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::Handle;
+use extant_journal::{Handle, Ineligible};
 use extant_ondisk::dirent::{DirBlockMut, EntryKind};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::htree::{IndexMut, levels_max};
@@ -119,6 +119,7 @@ impl Volume {
         body: &mut Body,
         parent: Ino,
     ) -> Result<()> {
+        self.note_untold(handle, Ineligible::RenameDir);
         let dir = self.dir(ino, body)?;
         if dir.form == Form::Inline {
             let format = dir.format;

@@ -11,7 +11,7 @@ use crate::inode::Body;
 use crate::map::{LOGICAL_END, Run, Target};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result};
-use extant_journal::Credits;
+use extant_journal::{Credits, Ineligible};
 use std::io::IoSlice;
 use std::ops::Range;
 
@@ -37,6 +37,7 @@ impl Volume {
         self.journal.flush()?;
         self.each_written(ino, body, |volume, _, run, block| {
             let handle = volume.journal.start(Credits { blocks: 0, revokes: run.len })?;
+            volume.note_untold(&handle, Ineligible::JournaledData);
             (0..u64::from(run.len)).for_each(|n| handle.forget(BlockNr(block.0 + n)));
             handle.stop()
         })?;

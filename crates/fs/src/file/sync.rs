@@ -58,7 +58,7 @@ impl File {
         let mut synced = self.inode.read().synced;
         match *which(&mut synced) {
             Some(step) if !volume.journal.is_off() => {
-                volume.noting_abort(volume.journal.commit_with_data(step, None))
+                volume.noting_abort(volume.journal.commit_with_data(step, Some(volume)))
             }
             _ => {
                 volume.noting_abort(volume.journal.sync())?;

@@ -41,6 +41,8 @@ impl Volume {
         extent: Extent,
     ) -> Result<()> {
         body.synced.map_changed = true;
+        let blocks = extent.logical.0..extent.logical.0 + extent.len;
+        self.note_mapped(handle, ino, body, blocks);
         if body.disk.has_extents() {
             extent::insert::insert(self, ino, body, handle, extent)
         } else {
@@ -183,6 +185,7 @@ impl Volume {
         let physical = BlockNr(got.start.0 + u64::from(skip));
         let extent = Extent { logical, len, physical, state };
         body.synced.map_changed = true;
+        self.note_mapped(handle, ino, body, logical.0..logical.0 + len);
         let recorded = match way {
             Some(way) => extent::insert::insert_at(way, self, ino, body, handle, extent),
             None => block_map::change::insert(self, ino, body, handle, extent),
@@ -259,6 +262,7 @@ impl Volume {
     ) -> Result<()> {
         self.discard_preallocation(ino);
         body.synced.map_changed = true;
+        self.note_mapped(handle, ino, body, range.clone());
         if body.disk.has_extents() {
             let mut free = |body: &mut Body, gone: Extent| self.free_data(ino, body, handle, gone);
             extent::truncate::remove(self, ino, body, handle, range, &mut free)
@@ -283,6 +287,7 @@ impl Volume {
             return Err(Error::NotSupported("unwritten blocks in a block map"));
         }
         body.synced.map_changed = true;
+        self.note_mapped(handle, ino, body, range.clone());
         extent::truncate::convert(self, ino, body, handle, range, state)
     }
 

@@ -14,7 +14,7 @@ use crate::map::extent::{insert, node, truncate};
 use crate::map::used::Used;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
-use extant_journal::Credits;
+use extant_journal::{Credits, Ineligible};
 use extant_ondisk::block_map::DIRECT;
 use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::features::Incompat;
@@ -48,6 +48,7 @@ impl Volume {
         let (runs, pointers) = self.read_pointers(ino, body)?;
         let credits = self.migrate_credits(runs.len() as u32, pointers.len() as u32);
         let handle = self.journal.start(credits)?;
+        self.note_untold(&handle, Ineligible::Migrate);
         let mut new = body.clone();
         self.init_map(&mut new.disk);
         let made =
@@ -125,6 +126,7 @@ impl Volume {
             return refused();
         }
         let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        self.note_untold(&handle, Ineligible::Migrate);
         new.synced.map_changed = true;
         *body = new;
         body.store(self, ino, &handle)?;

@@ -108,6 +108,7 @@ impl Volume {
         range: Range<u32>,
     ) -> Result<Option<u32>> {
         body.synced.map_changed = true;
+        self.note_mapped(handle, ino, body, range.clone());
         let known = self.content_is_metadata(body);
         let most = if known { STEP_REVOKES } else { u32::MAX };
         if body.disk.has_extents() {

@@ -10,10 +10,11 @@ use super::hold::Held;
 use super::{check_name, entry_kind};
 use crate::create::NewInode;
 use crate::dir::insert::Spot;
+use crate::fast_commit::Named;
 use crate::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
-use extant_journal::Handle;
+use extant_journal::{Handle, Ineligible};
 use extant_ondisk::inode::{DeviceNumber, FileKind};
 use extant_ondisk::time::Timestamp;
 use std::sync::Arc;
@@ -155,6 +156,8 @@ impl Volume {
             return Err(error);
         }
         body.names_changed(now);
+        let named = Named { parent: dir.ino, name, ino };
+        self.note_named(&handle, &body, content.kind(), true, named);
         if directory {
             body.add_subdirectory(self)?;
         }
@@ -241,6 +244,7 @@ impl Volume {
 
     /// Takes back an inode that never came to have a name.
     pub(super) fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
+        self.note_untold(handle, Ineligible::LastLink);
         let undone = self
             .orphan_remove(handle, ino, body)
             .and_then(|()| self.release_inode(handle, ino, body));

@@ -2,6 +2,7 @@
 
 use super::lock::lock_two;
 use super::{check_name, entry_kind};
+use crate::fast_commit::Named;
 use crate::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -54,6 +55,8 @@ impl Volume {
         let slot = self.inode_slot(target.ino)?;
         let kind = entry_kind(target_body.file_kind());
         self.dir_insert_at(&handle, dir.ino, &mut body, spot, name, target.ino, kind)?;
+        let named = Named { parent: dir.ino, name, ino: target.ino };
+        self.note_named(&handle, &body, target_body.file_kind(), false, named);
         body.names_changed(now);
         body.store(self, dir.ino, &handle)?;
         if unnamed {

@@ -15,13 +15,14 @@ use super::hold::Held;
 use super::{check_name, entry_kind};
 use crate::dir::Found;
 use crate::dir::insert::Spot;
+use crate::fast_commit::Named;
 use crate::inode::{Body, Inode};
 use crate::names::create::Content;
 use crate::names::inherit::Plan;
 use crate::volume::Volume;
 use extant_base::lock::WriteGuard;
 use extant_base::{Error, Ino, Result, Site, What};
-use extant_journal::Handle;
+use extant_journal::{Handle, Ineligible};
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use std::collections::HashSet;
@@ -315,11 +316,22 @@ impl Volume {
             old_body.drop_subdirectory();
         }
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
+        if let Some(victim) = &victim {
+            let named = Named { parent: new.dir.ino, name: new.name, ino: victim.inode.ino };
+            self.note_unnamed(&handle, in_new, victim.body.file_kind(), named);
+        }
+        let named = Named { parent: new.dir.ino, name: new.name, ino: source.ino };
+        self.note_named(&handle, in_new, source_body.file_kind(), false, named);
         if directory && moved && victim.is_none() {
             in_new.add_subdirectory(self)?;
         }
         if directory && !moved && victim.is_some() {
             in_new.drop_subdirectory();
+        }
+        let named = Named { parent: old.dir.ino, name: old.name, ino: source.ino };
+        self.note_unnamed(&handle, &old_body, source_body.file_kind(), named);
+        if directory {
+            self.note_untold(&handle, Ineligible::RenameDir);
         }
         source_body.disk.ctime = now;
         source_body.store_in(self, source.ino, &handle, &slots.0)?;
@@ -392,6 +404,7 @@ impl Volume {
         let now = self.environment.now();
         let slots = (self.inode_slot(source.ino)?, self.inode_slot(victim.inode.ino)?);
         let handle = self.journal.start(super::credits::EXCHANGE)?;
+        self.note_untold(&handle, Ineligible::CrossRename);
         let kind = entry_kind(victim.body.file_kind());
         let found = locked.source_found;
         self.dir_set_found(&handle, old.dir.ino, &mut old_body, found, victim.inode.ino, kind)?;

@@ -8,6 +8,7 @@
 
 use super::check_name;
 use super::lock::Entry;
+use crate::fast_commit::Named;
 use crate::inode::{Body, Inode, Slot};
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -33,7 +34,7 @@ impl Volume {
             if entry.target_body.file_kind() == FileKind::Directory {
                 return Err(Error::IsADirectory);
             }
-            self.remove_entry(entry)
+            self.remove_entry(entry, name)
         })
     }
 
@@ -60,16 +61,18 @@ impl Volume {
             if !self.dir(entry.target.ino, &entry.target_body)?.is_empty()? {
                 return Err(Error::NotEmpty);
             }
-            self.remove_entry(entry)
+            self.remove_entry(entry, name)
         })
     }
 
-    fn remove_entry(&self, entry: Entry<'_>) -> Result<()> {
+    fn remove_entry(&self, entry: Entry<'_>, name: &[u8]) -> Result<()> {
         let Entry { dir, mut dir_body, found, target, mut target_body } = entry;
         let now = self.environment.now();
         let slots = (self.inode_slot(dir.ino)?, self.inode_slot(target.ino)?);
         let handle = self.journal.start(self.unlink_credits(&target_body))?;
         self.dir_remove_found(&handle, dir.ino, &mut dir_body, found)?;
+        let named = Named { parent: dir.ino, name, ino: target.ino };
+        self.note_unnamed(&handle, &dir_body, target_body.file_kind(), named);
         if target_body.file_kind() == FileKind::Directory {
             dir_body.drop_subdirectory();
         }

@@ -18,7 +18,7 @@ use crate::inode::Body;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site};
-use extant_journal::{Handle, MetaBlock};
+use extant_journal::{Handle, Ineligible, MetaBlock, MetaMut};
 use extant_ondisk::features::Compat;
 use extant_ondisk::xattr::{BLOCK_HEADER_LEN, BlockHeader, REFCOUNT_MAX, encode_block};
 use hashbrown::HashMap;
@@ -151,7 +151,7 @@ impl Volume {
         if count >= REFCOUNT_MAX {
             return Ok(None);
         }
-        let block_mut = block.write(handle)?;
+        let block_mut = self.change_block(handle, &block)?;
         let mut bytes = block_mut.bytes_mut();
         // Somebody may have changed it in between.
         match share_count(&bytes, content) {
@@ -180,7 +180,7 @@ impl Volume {
         }
         self.known_xattrs.lock().drop_block(before.hash, nr);
         {
-            let block_mut = block.write(handle)?;
+            let block_mut = self.change_block(handle, &block)?;
             let mut bytes = block_mut.bytes_mut();
             if BlockHeader::read(&bytes, at)?.refcount > 1 {
                 return Ok(None);
@@ -202,7 +202,7 @@ impl Volume {
     ) -> Result<()> {
         let block = self.xattr_block(ino, nr)?;
         let before = {
-            let block_mut = block.write(handle)?;
+            let block_mut = self.change_block(handle, &block)?;
             let mut bytes = block_mut.bytes_mut();
             let before = BlockHeader::read(&bytes, Site::of_ino(ino).block(nr))?;
             if before.refcount > 1 {
@@ -226,8 +226,18 @@ impl Volume {
         self.free_metadata(ino, body, handle, nr)
     }
 
+    /// Permission to change a block of attributes, which no fast commit tells.
+    fn change_block<'m>(
+        &self,
+        handle: &'m Handle<'_>,
+        block: &'m MetaBlock,
+    ) -> Result<MetaMut<'m>> {
+        self.note_untold(handle, Ineligible::Xattr);
+        block.write(handle)
+    }
+
     fn write_block(&self, handle: &Handle<'_>, block: &MetaBlock, content: &[u8]) -> Result<()> {
-        let block_mut = block.write(handle)?;
+        let block_mut = self.change_block(handle, block)?;
         let mut bytes = block_mut.bytes_mut();
         bytes.copy_from_slice(content);
         self.sum_block(&mut bytes, block.nr());

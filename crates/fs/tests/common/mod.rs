@@ -3,6 +3,8 @@
 
 #![allow(dead_code)]
 
+pub mod seen;
+
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_blockdev::{OpCounts, Recorder};
 use extant_testkit::e2fsprogs;

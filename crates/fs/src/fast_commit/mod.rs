@@ -1,0 +1,39 @@
+//! Fast commits, the engine's side: what a change is said to be, and what is told of it.
+//!
+//! ```text
+//!   store an inode ──► stored.rs    fields of a file? follows from names? cannot be told?
+//!   map changes ─────┐                  │
+//!   names change ────┼─► notes.rs ──────┴─► Handle::note ──► the journal's running transaction
+//!   number taken,    │                                            │ fsync of a regular file
+//!   number free ─────┘                                            ▼
+//!                          snapshot.rs ◄── raw inode? mapped pieces? ── the journal folds and writes
+//! ```
+//!
+//! What is told is what recovery rebuilds the rest from: the fields of regular files, where their blocks
+//! are, and their names. Directory blocks, tree nodes, bitmaps, descriptors and counters follow from that.
+//! Everything else is a full commit: the hooks lie where such things are changed, at the lowest place that
+//! knows what it does, and a step that changed something and said nothing counts as one of those.
+//!
+//! Rule: what one step changed is told whole or not at all. A step that says a part of it would be replayed
+//! as half a change, so a hook is added where metadata is written, not where an operation begins.
+
+mod notes;
+mod snapshot;
+mod stored;
+
+pub(crate) use notes::Named;
+
+use crate::data::DataMode;
+use crate::volume::Volume;
+use extant_ondisk::features::{Compat, RoCompat};
+
+impl Volume {
+    /// Whether what happens on this volume can be told: usage in quota files, clusters that files share blocks
+    /// of and content in the log cannot.
+    pub(crate) fn can_fast_commit(&self) -> bool {
+        self.has_compat(Compat::FAST_COMMIT)
+            && !self.has_ro_compat(RoCompat::QUOTA)
+            && self.layout.cluster_ratio() == 1
+            && self.data_mode != DataMode::Journal
+    }
+}

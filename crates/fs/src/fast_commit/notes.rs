@@ -1,0 +1,134 @@
+//! The hooks: what is noted in a handle while it changes something.
+//!
+//! ```text
+//!   created      Create                      renamed     [Unlink the victim's]  Link  Unlink
+//!   linked       Link                        unlinked    Unlink
+//!   truncated, punched, written elsewhere    Range       stored   Inode, or nothing, or Full
+//!   number taken, number free                Made, Gone
+//! ```
+
+use super::stored::{self, Stored};
+use crate::inode::{Body, Counted};
+use crate::volume::Volume;
+use extant_base::Ino;
+use extant_journal::{Change, Handle, Ineligible};
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use std::ops::Range;
+
+/// A name, where it is and what it means.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) parent: Ino,
+    pub(crate) name: &'a [u8],
+    pub(crate) ino: Ino,
+}
+
+impl Volume {
+    /// The slot of an inode changes from `before` to `after`.
+    pub(crate) fn note_stored(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &Body,
+        before: &[u8],
+        after: &[u8],
+    ) {
+        // What is being released is told by its number, which is free afterwards.
+        if !self.fast_commits || matches!(body.counted, Counted::Gone | Counted::Never) {
+            return;
+        }
+        if self.is_hidden(ino) {
+            return handle.note(Change::Full(Ineligible::Feature));
+        }
+        match stored::meaning(before, after) {
+            Stored::Fields => handle.note(Change::Inode(ino)),
+            Stored::ByNames => {}
+            Stored::Untold(reason) => handle.note(Change::Full(reason)),
+        }
+    }
+
+    /// Blocks of a file were mapped, unmapped, or changed whether they read as zeros.
+    ///
+    /// Those of directories follow from names; other kinds cannot be told, as storing them says.
+    pub(crate) fn note_mapped(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &Body,
+        blocks: Range<u32>,
+    ) {
+        if self.fast_commits && body.file_kind() == FileKind::Regular && !blocks.is_empty() {
+            let (first, last) = (blocks.start, blocks.end - 1);
+            handle.note(Change::Range { ino, first, last });
+        }
+    }
+
+    /// A name came into the directory `parent`, and with `new` the file it means.
+    pub(crate) fn note_named(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Body,
+        kind: FileKind,
+        new: bool,
+        named: Named<'_>,
+    ) {
+        let Named { parent: dir, name, ino } = named;
+        self.note_name(handle, parent, kind, match new {
+            true => Change::Create { parent: dir, ino, name },
+            false => Change::Link { parent: dir, ino, name },
+        });
+    }
+
+    /// A name left the directory `parent`.
+    pub(crate) fn note_unnamed(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Body,
+        kind: FileKind,
+        named: Named<'_>,
+    ) {
+        let Named { parent: dir, name, ino } = named;
+        self.note_name(handle, parent, kind, Change::Unlink { parent: dir, ino, name });
+    }
+
+    fn note_name(&self, handle: &Handle<'_>, parent: &Body, kind: FileKind, change: Change<'_>) {
+        if !self.fast_commits {
+            return;
+        }
+        let flags = parent.disk.flags;
+        handle.note(match kind {
+            FileKind::Regular if flags.contains(InodeFlags::ENCRYPT) => {
+                Change::Full(Ineligible::Encrypted)
+            }
+            // Recovery would look for the name as it was said, not as it stands there.
+            FileKind::Regular if flags.contains(InodeFlags::CASEFOLD) => {
+                Change::Full(Ineligible::Feature)
+            }
+            FileKind::Regular => change,
+            FileKind::Directory => Change::Full(Ineligible::Directory),
+            _ => Change::Full(Ineligible::Special),
+        });
+    }
+
+    /// Something that no record tells is changed.
+    #[inline]
+    pub(crate) fn note_untold(&self, handle: &Handle<'_>, reason: Ineligible) {
+        if self.fast_commits {
+            handle.note(Change::Full(reason));
+        }
+    }
+
+    /// An inode number was taken.
+    pub(crate) fn note_made(&self, handle: &Handle<'_>, ino: Ino) {
+        if self.fast_commits {
+            handle.note(Change::Made(ino));
+        }
+    }
+
+    /// An inode number is free again.
+    pub(crate) fn note_gone(&self, handle: &Handle<'_>, ino: Ino) {
+        if self.fast_commits {
+            handle.note(Change::Gone(ino));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a change of an inode's slot is, from the slot before and after.
+//!
+//! ```text
+//!   regular file     fields                                      ─► told
+//!   directory        size, map, times, version: names did that   ─► follows from the names
+//!   anything else, and: flags, attributes, no extents, content
+//!   in the inode, no links, room for extra fields                ─► full commit
+//! ```
+//!
+//! A slot whose last inode left other bytes behind its fields than the new one has is no exception: an
+//! INODE record does not carry them, so they would come back. Source: ext4 documentation, "Fast Commits".
+
+use extant_journal::Ineligible;
+use extant_ondisk::inode::{FileKind, INODE_SIZE_MIN, InodeFlags};
+use std::ops::Range;
+
+const MODE: usize = 0x00;
+const LINKS: usize = 0x1A;
+const FLAGS: usize = 0x20;
+const EXTRA_ISIZE: usize = 0x80;
+const FILE_ACL: [Range<usize>; 2] = [0x68..0x6C, 0x76..0x78];
+
+/// Of a directory, what does not follow from its names: mode, owner, access time, links and dtime, generation,
+/// attributes; behind the fixed part room for fields, access time, birth time and project.
+const OF_DIRECTORY: [Range<usize>; 8] = [
+    0x00..0x04,
+    0x08..0x0C,
+    0x14..0x1C,
+    0x64..0x68,
+    0x78..0x7C,
+    0x80..0x82,
+    0x8C..0x98,
+    0x9C..0xA0,
+];
+
+/// Of a file, what stays as long as it lives: generation, room for extra fields.
+const OF_LIFE: [Range<usize>; 2] = [0x64..0x68, 0x80..0x82];
+
+/// Flags of files whose content or names depend on more than their blocks.
+const TRANSFORMED: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::VERITY);
+
+/// What storing an inode means for a fast commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// The fields of a file: an INODE record tells them.
+    Fields,
+    /// Names that came or went did it, and records of these do it again.
+    ByNames,
+    /// No record tells it.
+    Untold(Ineligible),
+}
+
+/// What it means that a slot with the bytes `before` gets `after`.
+pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
+    let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
+    let any = |ranges: &[Range<usize>]| ranges.iter().cloned().any(differs);
+    if differs(behind_fields(after)..after.len()) || any(&FILE_ACL) {
+        return Stored::Untold(Ineligible::Xattr);
+    }
+    let lived = half(before, LINKS) > 0;
+    let changed = flags(before) ^ flags(after);
+    if kind(after) == Some(FileKind::Directory) {
+        let inline = flags(after).contains(InodeFlags::INLINE_DATA);
+        let kept = lived && !inline && !any(&OF_DIRECTORY);
+        return match kept && changed.difference(InodeFlags::INDEX).is_empty() {
+            true => Stored::ByNames,
+            false if lived => Stored::Untold(Ineligible::Flags),
+            false => Stored::Untold(Ineligible::Directory),
+        };
+    }
+    match untold(after) {
+        Some(reason) => Stored::Untold(reason),
+        None if lived && (!changed.is_empty() || any(&OF_LIFE)) => {
+            Stored::Untold(Ineligible::Flags)
+        }
+        None => Stored::Fields,
+    }
+}
+
+/// Why no record can tell the inode in `slot`, if none can.
+pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
+    let flags = flags(slot);
+    match kind(slot) {
+        Some(FileKind::Regular) => {}
+        Some(FileKind::Directory) => return Some(Ineligible::Directory),
+        _ => return Some(Ineligible::Special),
+    }
+    let reasons = [
+        (half(slot, LINKS) == 0, Ineligible::Orphan),
+        (flags.contains(InodeFlags::JOURNAL_DATA), Ineligible::JournaledData),
+        (flags.intersects(TRANSFORMED), Ineligible::Encrypted),
+        (flags.contains(InodeFlags::INLINE_DATA), Ineligible::InlineData),
+        (flags.contains(InodeFlags::EA_INODE), Ineligible::Xattr),
+        (!flags.contains(InodeFlags::EXTENTS), Ineligible::Feature),
+    ];
+    reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
+}
+
+/// Where the bytes begin that an INODE record leaves out.
+pub(super) fn behind_fields(slot: &[u8]) -> usize {
+    match slot.len() > INODE_SIZE_MIN {
+        true => slot.len().min(INODE_SIZE_MIN + usize::from(half(slot, EXTRA_ISIZE))),
+        false => slot.len(),
+    }
+}
+
+/// Names that lead to the inode.
+pub(super) fn links(slot: &[u8]) -> u32 {
+    half(slot, LINKS).into()
+}
+
+fn kind(slot: &[u8]) -> Option<FileKind> {
+    FileKind::from_mode(half(slot, MODE))
+}
+
+fn flags(slot: &[u8]) -> InodeFlags {
+    InodeFlags::from_bits_retain(word(slot, FLAGS))
+}
+
+fn half(slot: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([slot[at], slot[at + 1]])
+}
+
+fn word(slot: &[u8], at: usize) -> u32 {
+    u32::from(half(slot, at)) | u32::from(half(slot, at + 2)) << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u16 = 0o100_644;
+    const DIRECTORY: u16 = 0o040_755;
+
+    /// A slot in use, 32 bytes of extra fields, with extents.
+    fn slot(mode: u16) -> Vec<u8> {
+        let mut slot = vec![0; 256];
+        slot[MODE..MODE + 2].copy_from_slice(&mode.to_le_bytes());
+        slot[LINKS] = 2;
+        slot[EXTRA_ISIZE] = 32;
+        set_flags(&mut slot, InodeFlags::EXTENTS);
+        slot
+    }
+
+    fn set_flags(slot: &mut [u8], flags: InodeFlags) {
+        slot[FLAGS..FLAGS + 4].copy_from_slice(&flags.bits().to_le_bytes());
+    }
+
+    fn changed(mode: u16, at: usize) -> Stored {
+        let before = slot(mode);
+        let mut after = before.clone();
+        after[at] ^= 1;
+        meaning(&before, &after)
+    }
+
+    #[test]
+    fn of_a_file_all_fields_are_told_but_what_is_behind_them() {
+        for at in 0..256 {
+            let want = match at {
+                0x20..0x24 => Stored::Untold(Ineligible::Flags),
+                0x64..0x68 | 0x80..0x82 => Stored::Untold(Ineligible::Flags),
+                0x68..0x6C | 0x76..0x78 | 160..256 => Stored::Untold(Ineligible::Xattr),
+                _ => Stored::Fields,
+            };
+            // Other kinds, and extents or none, are another test's.
+            if ![MODE + 1, FLAGS + 2].contains(&at) {
+                assert_eq!(changed(FILE, at), want, "byte {at:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_directory_only_what_names_change_is_left_out() {
+        // Size, change and modification time, space, version, map, unused, sums.
+        let by_names: [Range<usize>; 8] = [
+            0x04..0x08,
+            0x0C..0x14,
+            0x1C..0x20,
+            0x24..0x64,
+            0x6C..0x76,
+            0x7C..0x80,
+            0x82..0x8C,
+            0x98..0x9C,
+        ];
+        for at in (0..256).filter(|at| *at != MODE + 1) {
+            let expected = by_names.iter().any(|range| range.contains(&at));
+            let is_by_names = changed(DIRECTORY, at) == Stored::ByNames;
+            assert_eq!(is_by_names, expected, "byte {at:#x}");
+        }
+        let mut indexed = slot(DIRECTORY);
+        set_flags(&mut indexed, InodeFlags::EXTENTS | InodeFlags::INDEX);
+        assert_eq!(meaning(&slot(DIRECTORY), &indexed), Stored::ByNames);
+    }
+
+    #[test]
+    fn what_is_new_is_told_where_its_slot_holds_nothing_else() {
+        let empty = vec![0; 256];
+        assert_eq!(meaning(&empty, &slot(FILE)), Stored::Fields);
+        assert_eq!(meaning(&empty, &slot(DIRECTORY)), Stored::Untold(Ineligible::Directory));
+        let mut freed = slot(FILE);
+        (freed[LINKS], freed[0x64]) = (0, 9);
+        set_flags(&mut freed, InodeFlags::empty());
+        assert_eq!(meaning(&freed, &slot(FILE)), Stored::Fields, "another generation and flags");
+        freed[200] = 1;
+        assert_eq!(meaning(&freed, &slot(FILE)), Stored::Untold(Ineligible::Xattr));
+    }
+
+    #[test]
+    fn files_that_no_record_tells_are_named() {
+        let with = |flags| {
+            let mut slot = slot(FILE);
+            set_flags(&mut slot, flags);
+            untold(&slot)
+        };
+        let extents = InodeFlags::EXTENTS;
+        assert_eq!(with(extents | InodeFlags::NOATIME), None);
+        for (flags, reason) in [
+            (InodeFlags::empty(), Ineligible::Feature),
+            (extents | InodeFlags::INLINE_DATA, Ineligible::InlineData),
+            (extents | InodeFlags::JOURNAL_DATA, Ineligible::JournaledData),
+            (extents | InodeFlags::ENCRYPT, Ineligible::Encrypted),
+            (extents | InodeFlags::EA_INODE, Ineligible::Xattr),
+        ] {
+            assert_eq!(with(flags), Some(reason));
+        }
+        assert_eq!(untold(&slot(0o120_777)), Some(Ineligible::Special));
+        let mut unlinked = slot(FILE);
+        unlinked[LINKS] = 0;
+        assert_eq!(untold(&unlinked), Some(Ineligible::Orphan));
+    }
+
+    #[test]
+    fn small_inodes_have_nothing_behind_their_fields() {
+        let small = &slot(FILE)[..128];
+        assert_eq!(behind_fields(small), 128);
+        assert_eq!(meaning(&[0; 128], small), Stored::Fields);
+        assert_eq!(behind_fields(&slot(FILE)), 160);
+    }
+}

@@ -1,0 +1,75 @@
+//! All that can be seen of a volume, to compare two of them.
+
+use extant::{Filesystem, FileKind, Timestamp};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// One file of any kind. Of a directory size and times are left out: fast commits do not carry them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub ino: u32,
+    pub mode: u32,
+    pub owner: (u32, u32),
+    pub links: u32,
+    pub flags: u32,
+    pub generation: u32,
+    pub size: u64,
+    /// Access, modification, change, birth.
+    pub times: Vec<Timestamp>,
+    pub target: Option<PathBuf>,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub content: Vec<u8>,
+}
+
+pub type Tree = BTreeMap<PathBuf, Seen>;
+
+/// The whole volume.
+pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
+    let mut tree = Tree::new();
+    for entry in fs.walk("/").sorted(true) {
+        let entry = entry?;
+        let (path, meta) = (entry.path().to_path_buf(), entry.metadata()?);
+        let is_dir = meta.kind() == FileKind::Directory;
+        let times = [meta.accessed(), meta.modified(), meta.changed()];
+        let seen = Seen {
+            ino: meta.ino().get(),
+            mode: meta.mode(),
+            owner: (meta.uid(), meta.gid()),
+            links: meta.links(),
+            flags: meta.flags().bits() & !extant::InodeFlags::INDEX.bits(),
+            generation: meta.generation(),
+            size: if is_dir { 0 } else { meta.len() },
+            times: if is_dir { vec![] } else { times.into_iter().chain(meta.created()).collect() },
+            target: meta.is_symlink().then(|| entry.read_link()).transpose()?,
+            xattrs: fs.xattrs_of_ino(meta.ino())?,
+            content: if meta.is_file() { fs.read(&path)? } else { vec![] },
+        };
+        tree.insert(path, seen);
+    }
+    Ok(tree)
+}
+
+/// The first few differences, in words; nothing where there are none.
+pub fn differences(left: &Tree, right: &Tree) -> Vec<String> {
+    let mut told = Vec::new();
+    let paths: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
+    for path in paths {
+        let path_shown = path.display();
+        match (left.get(path), right.get(path)) {
+            (Some(_), None) => told.push(format!("{path_shown} is missing")),
+            (None, Some(_)) => told.push(format!("{path_shown} is too much")),
+            (Some(a), Some(b)) if a != b => {
+                let at = a.content.iter().zip(&b.content).position(|(a, b)| a != b);
+                let brief = |seen: &Seen| Seen { content: vec![], ..seen.clone() };
+                told.push(format!(
+                    "{path_shown}: {:?} became {:?}; content differs from {at:?} on",
+                    brief(a),
+                    brief(b)
+                ));
+            }
+            _ => {}
+        }
+    }
+    told.truncate(6);
+    told
+}
