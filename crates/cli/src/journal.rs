@@ -1,7 +1,8 @@
 //! What the journal of a volume is and whether it must be replayed.
 
 use extant::Filesystem;
-use extant_ondisk::features::Incompat;
+use extant_ondisk::features::{Compat, Incompat};
+use extant_ondisk::jbd2::JournalIncompat;
 use serde::Serialize;
 
 /// The journal as `info` tells of it.
@@ -15,6 +16,10 @@ pub(crate) struct JournalInfo {
     /// Blocks, the superblock and fast commits included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocks: Option<u32>,
+    /// `off`: the volume has none; `on`: it may; `live`: the log may end in some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fast_commits: Option<&'static str>,
+    /// Blocks kept for them, with [`JournalInfo::fast_commits`] other than `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fast_commit_blocks: Option<u32>,
     /// `live` while fsyncs may be in the byte log; nothing otherwise.
@@ -41,6 +46,7 @@ impl JournalInfo {
             place: "none",
             state: None,
             blocks: None,
+            fast_commits: None,
             fast_commit_blocks: None,
             byte_log: None,
             sequence: None,
@@ -54,6 +60,8 @@ impl JournalInfo {
         let byte_log = superblock.features.incompat.contains(Incompat::DAX_FC_BYTELOG);
         info.byte_log = byte_log.then_some("live");
         info.state = Some(if superblock.needs_recovery() { "needs recovery" } else { "clean" });
+        let has_feature = superblock.features.compat.contains(Compat::FAST_COMMIT);
+        info.fast_commits = Some(if has_feature { "on" } else { "off" });
         match superblock.journal_inum {
             0 => {
                 info.place = "external";
@@ -67,11 +75,14 @@ impl JournalInfo {
                         info.blocks = Some(log.maxlen);
                         info.sequence = Some(log.sequence.0);
                         let names = log.features.names();
-                        let names: Vec<String> = names.map(|(name, _)| name.to_owned()).collect();
-                        if names.iter().any(|name| name.contains("fast_commit")) {
+                        let is_live = log.features.incompat.contains(JournalIncompat::FAST_COMMIT);
+                        if is_live && log.start.is_some() {
+                            info.fast_commits = Some("live");
+                        }
+                        if is_live || has_feature {
                             info.fast_commit_blocks = Some(log.fast_commit_blocks);
                         }
-                        info.features = Some(names);
+                        info.features = Some(names.map(|(name, _)| name.to_owned()).collect());
                     }
                     Err(error) => info.error = Some(error.to_string()),
                 }

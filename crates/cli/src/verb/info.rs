@@ -246,8 +246,11 @@ impl Info {
         if let Some(sequence) = journal.sequence {
             text += &format!(", next transaction {sequence}");
         }
+        if let Some(state) = journal.fast_commits.filter(|state| *state != "off") {
+            text += &format!(", fast commits {state}");
+        }
         if let Some(blocks) = journal.fast_commit_blocks {
-            text += &format!(", {blocks} blocks for fast commits");
+            text += &format!(" in {blocks} blocks");
         }
         if let Some(state) = journal.byte_log {
             text += &format!(", byte log {state}");

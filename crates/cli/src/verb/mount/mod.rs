@@ -12,6 +12,7 @@ mod log;
 mod options;
 mod serve;
 pub(super) mod source;
+mod statistics;
 
 use crate::failure::Failure;
 use options::Options;
@@ -24,12 +25,14 @@ use std::path::PathBuf;
 /// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
 /// that user alone, who may do anything on it, unless default_permissions is given.
 ///
-/// End it with `extant unmount DIR`, which returns when the volume is clean.
+/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
+/// notes what goes wrong: commits, fast commits, and why others were none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Mount options (-o, separated by commas):
   ro                       change nothing; a volume in need of recovery is shown recovered
   sync                     every change is durable before it is answered
   commit=SECONDS           how long a change may wait for the journal (5)
+  fast_commit, nofast_commit   fsync of a file as one small record, on a volume with the feature (yes)
   data=ordered|journal|writeback
   dontcache                data leaves extant's cache once it is on the device
   cache=SIZE               memory for file data (a quarter of all)

@@ -12,6 +12,7 @@ pub(super) struct Options {
     pub(super) read_only: Option<bool>,
     pub(super) sync: Option<bool>,
     pub(super) commit: Option<Duration>,
+    pub(super) fast_commits: Option<bool>,
     pub(super) data: Option<DataMode>,
     pub(super) dont_cache: Option<bool>,
     pub(super) cache_bytes: Option<u64>,
@@ -65,6 +66,7 @@ impl Options {
         self.read_only = later.read_only.or(self.read_only);
         self.sync = later.sync.or(self.sync);
         self.commit = later.commit.or(self.commit);
+        self.fast_commits = later.fast_commits.or(self.fast_commits);
         self.data = later.data.or(self.data);
         self.dont_cache = later.dont_cache.or(self.dont_cache);
         self.cache_bytes = later.cache_bytes.or(self.cache_bytes);
@@ -90,6 +92,8 @@ impl Options {
             "rw" => (&mut self.read_only, false),
             "sync" => (&mut self.sync, true),
             "async" => (&mut self.sync, false),
+            "fast_commit" => (&mut self.fast_commits, true),
+            "nofast_commit" => (&mut self.fast_commits, false),
             "dontcache" => (&mut self.dont_cache, true),
             "allow_other" => (&mut self.allow_other, true),
             "noallow_other" => (&mut self.allow_other, false),

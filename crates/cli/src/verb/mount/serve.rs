@@ -5,6 +5,7 @@ use super::background;
 use super::log::Log;
 use super::options::Options;
 use super::source::Source;
+use super::statistics;
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
 use crate::shown::Shown;
@@ -12,7 +13,7 @@ use extant::{ByteLogMode, Filesystem, OpenOptions};
 use extant_fuse::{
     IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -34,9 +35,11 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
         // The terminal's signals are for who started us. It fails for a leader of a session, who needs none.
         let _ = rustix::process::setsid();
     }
-    let signals = listen()?;
+    let signals = listen(&[SIGTERM, SIGINT, SIGHUP])?;
+    let asked = listen(&[SIGUSR1])?;
     let name = Shown::path(&image.name).to_string();
     let fs = open(&image, &options, &log, &name)?;
+    statistics::note_on_signal(asked, fs.clone(), Arc::clone(&log), name.clone());
     let served = serve_volume(args, &options, &image, &dir, &fs, &log, signals);
     let closed = fs.close().map_err(|error| format!("{name}: {}", explained(&error)));
     served?;
@@ -68,6 +71,9 @@ fn open(
         .on_error(Arc::new(move |error| log.note(&format!("{hooked}: {}", explained(error)))));
     if let Some(commit) = options.commit {
         opening.commit_interval(commit);
+    }
+    if let Some(fast_commits) = options.fast_commits {
+        opening.fast_commits(fast_commits);
     }
     if let Some(data) = options.data {
         opening.data_mode(data);
@@ -170,13 +176,13 @@ fn mounted(
 /// Who is told of what goes wrong in the server.
 type Note = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Signals that end the mount come out of the stream.
-fn listen() -> Result<UnixStream, Failure> {
+/// Each of these signals comes out of the stream, as one byte.
+fn listen(signals: &[i32]) -> Result<UnixStream, Failure> {
     let failed = |error| Failure::new(format!("cannot listen for signals: {error}"));
     let (out, into) = UnixStream::pair().map_err(failed)?;
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
+    for signal in signals {
         let into = into.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, into).map_err(failed)?;
+        signal_hook::low_level::pipe::register(*signal, into).map_err(failed)?;
     }
     Ok(out)
 }
