@@ -1,0 +1,402 @@
+//! Fast commits that extant wrote: the power goes right after a sync of a file, and what Linux makes of it, what
+//! extant makes of it, and what the volume shows that went on, is one tree.
+//!
+//! ```text
+//!   mke2fs -O fast_commit ──► extant works, syncs files ─┬─ cut ──► Linux mounts     ┐
+//!                                                        ├─ cut ──► extant recovers  ├ the same, but for
+//!                                                        └─ closed                   ┘ times of directories
+//! ```
+//!
+//! e2fsck finds nothing after either. Each scene says how many of its syncs were fast, so that none is about
+//! full commits without anybody knowing.
+
+use extant::{
+    BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice, NewFile, OpenOptions, RenameFlags,
+    SetAttributes, Timestamp,
+};
+use extant_base::ByteOffset;
+use extant_compat_tests::{Verdict, linux_confirms};
+use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::extant::Extant;
+use extant_testkit::manifest::Look;
+use extant_testkit::report::{expect_none, try_cases};
+use extant_testkit::require;
+use extant_testkit::rng::bytes;
+use extant_testkit::scratch::{Scratch, copy_sparse};
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const BYTES: u64 = 48 << 20;
+
+/// Name, words for mke2fs, KiB of memory for content.
+const KINDS: [(&str, &str, u64); 4] = [
+    ("4k", "-b 4096 -O fast_commit", 0),
+    ("1k", "-b 1024 -O fast_commit", 0),
+    ("no-csum", "-b 1024 -I 128 -O fast_commit,^metadata_csum,^64bit", 0),
+    ("cached", "-b 4096 -O fast_commit", 4096),
+];
+
+/// A kind of volume: its name, KiB of memory for content, and what mke2fs makes.
+type Made = (&'static str, u64, MemoryDevice);
+
+type Scene = fn(&mut Stage) -> extant::Result<()>;
+
+/// Name, how many of its syncs are fast commits at the least, what happens.
+const SCENES: &[(&str, u64, Scene)] = &[
+    ("create", 2, create),
+    ("append", 12, append),
+    ("epochs", 6, epochs),
+    ("overwrite", 2, overwrite),
+    ("truncate", 4, truncate),
+    ("pieces", 2, pieces),
+    ("punch", 3, punch),
+    ("preallocate", 3, preallocate),
+    ("links", 3, links),
+    ("renames", 4, renames),
+    ("rename-over", 3, rename_over),
+    ("last-names", 1, last_names),
+    ("attributes", 3, attributes),
+    ("crowd", 5, crowd),
+    ("come-and-go", 2, come_and_go),
+    ("long-names", 1, long_names),
+    ("directories", 2, directories),
+    ("unnamed", 1, unnamed),
+];
+
+/// Each look at the clock is a second later than the last: every write leaves another time.
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp { sec: 1_800_000_000 + self.0.fetch_add(1, Ordering::Relaxed), nsec: 0 }
+    }
+}
+
+/// A volume that is worked on.
+struct Stage {
+    device: Arc<MemoryDevice>,
+    fs: Filesystem,
+}
+
+impl Stage {
+    fn file(&self, path: &str) -> extant::Result<File> {
+        match self.fs.exists(path)? {
+            true => self.fs.node(path)?.open(),
+            false => self.fs.create_file(path, &NewFile::default())?.open(),
+        }
+    }
+
+    fn write(&self, path: &str, at: u64, len: usize) -> extant::Result<File> {
+        let file = self.file(path)?;
+        file.write_all_at(at, &bytes(at + len as u64, len))?;
+        // What was written is compared, synced or not.
+        file.write_back(0, u64::MAX)?;
+        Ok(file)
+    }
+
+    /// Writes to a file and syncs it.
+    fn sync(&self, path: &str, at: u64, len: usize) -> extant::Result<()> {
+        self.write(path, at, len)?.sync_all()
+    }
+
+    /// Syncs a file that has nothing to do with the scene: one that a fast commit can tell.
+    fn sync_other(&self) -> extant::Result<()> {
+        let file = self.file("/other")?;
+        file.append(b"one line more")?;
+        file.sync_all()
+    }
+}
+
+fn create(stage: &mut Stage) -> extant::Result<()> {
+    stage.sync("/new", 0, 10_000)?;
+    stage.write("/dir/not synced itself", 0, 0)?;
+    stage.sync("/dir/second", 5, 1)
+}
+
+fn append(stage: &mut Stage) -> extant::Result<()> {
+    (0..12).try_for_each(|n| stage.sync("/old", 20_000 + n * 3000, 3000))
+}
+
+fn epochs(stage: &mut Stage) -> extant::Result<()> {
+    for n in 0..3 {
+        stage.sync("/old", n * 5000, 7000)?;
+        stage.sync(&format!("/dir/new{n}"), 0, 3000)?;
+        if n < 2 {
+            stage.fs.sync()?;
+        }
+    }
+    Ok(())
+}
+
+fn overwrite(stage: &mut Stage) -> extant::Result<()> {
+    stage.sync("/old", 100, 5000)?;
+    let file = stage.write("/old", 9000, 5000)?;
+    file.set_attributes(&SetAttributes { mtime: Some(LATER), ..SetAttributes::default() })?;
+    file.sync_all()
+}
+
+fn truncate(stage: &mut Stage) -> extant::Result<()> {
+    for (path, size) in [("/old", 5000), ("/dir/old", 0), ("/old", 30_000)] {
+        let file = stage.file(path)?;
+        file.set_len(size)?;
+        file.sync_all()?;
+    }
+    let file = stage.file("/pieces")?;
+    file.set_len(0)?;
+    file.write_all_at(0, b"and again")?;
+    file.sync_all()
+}
+
+fn pieces(stage: &mut Stage) -> extant::Result<()> {
+    // More extents than the inode holds, then more than a block of 1 KiB does.
+    (0..7).try_for_each(|n| stage.write("/holes", n * 16_384, 900).map(drop))?;
+    stage.sync("/holes", 0, 900)?;
+    (0..200).try_for_each(|n| stage.write("/many", n * 8192, 100).map(drop))?;
+    stage.sync("/many", 0, 100)
+}
+
+fn punch(stage: &mut Stage) -> extant::Result<()> {
+    for (path, at, len) in [("/old", 4096, 8192), ("/pieces", 0, 200_000), ("/dir/old", 100, 50)] {
+        let file = stage.file(path)?;
+        file.allocate(FallocateMode::PunchHole, at, len)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+fn preallocate(stage: &mut Stage) -> extant::Result<()> {
+    let file = stage.file("/room")?;
+    file.allocate(FallocateMode::KeepSize, 0, 400_000)?;
+    file.sync_all()?;
+    file.write_all_at(50_000, &bytes(3, 9000))?;
+    file.sync_all()?;
+    let file = stage.file("/old")?;
+    file.allocate(FallocateMode::ZeroRange, 3000, 9000)?;
+    file.allocate(FallocateMode::Allocate, 90_000, 5000)?;
+    file.sync_all()
+}
+
+fn links(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.hard_link("/old", "/dir/hard")?;
+    stage.sync("/old", 0, 10)?;
+    stage.fs.remove_file("/old")?;
+    stage.sync_other()?;
+    // A new file that is known by its second name only.
+    stage.write("/dir/first", 0, 5000)?;
+    stage.fs.hard_link("/dir/first", "/second")?;
+    stage.fs.remove_file("/dir/first")?;
+    stage.sync("/second", 5000, 10)
+}
+
+fn renames(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.rename("/old", "/renamed")?;
+    stage.sync("/renamed", 0, 10)?;
+    stage.fs.rename("/renamed", "/dir/moved")?;
+    stage.sync_other()?;
+    stage.fs.rename("/dir/moved", "/old")?;
+    stage.fs.rename("/old", "/dir/once more")?;
+    stage.sync("/dir/once more", 0, 10)?;
+    stage.write("/fresh", 0, 3000)?;
+    stage.fs.rename_with("/fresh", "/dir/fresh", RenameFlags::NOREPLACE)?;
+    stage.sync_other()
+}
+
+fn rename_over(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.hard_link("/dir/old", "/kept")?;
+    stage.sync_other()?;
+    stage.write("/new", 0, 9000)?;
+    stage.fs.rename("/new", "/dir/old")?;
+    stage.sync("/dir/old", 0, 10)?;
+    // Its last name: in full.
+    stage.fs.rename("/dir/old", "/old")?;
+    stage.sync("/old", 0, 10)?;
+    stage.sync_other()
+}
+
+fn last_names(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.remove_file("/old")?;
+    stage.sync_other()?;
+    stage.write("/dir/new", 0, 700)?;
+    stage.sync_other()
+}
+
+fn attributes(stage: &mut Stage) -> extant::Result<()> {
+    let wish = SetAttributes { mode: Some(0o4711), uid: Some(70_000), ..SetAttributes::default() };
+    stage.fs.set_attributes("/old", &wish)?;
+    stage.file("/old")?.sync_all()?;
+    let wish = SetAttributes { mtime: Some(LATER), atime: Some(LATER), ..SetAttributes::default() };
+    stage.fs.set_attributes("/dir/old", &wish)?;
+    stage.file("/dir/old")?.sync_all()?;
+    stage.fs.set_attributes("/pieces", &SetAttributes { gid: Some(9), ..SetAttributes::default() })?;
+    stage.sync_other()
+}
+
+fn crowd(stage: &mut Stage) -> extant::Result<()> {
+    for n in 0..150 {
+        stage.write(&format!("/dir/{n}-{}", "crowd".repeat(1 + n % 20)), 0, n % 7)?;
+    }
+    stage.sync_other()?;
+    // The directory has room for other names of the same lengths.
+    for n in (0..150).step_by(5) {
+        let rest = "crowd".repeat(1 + n % 20);
+        stage.fs.rename(format!("/dir/{n}-{rest}"), format!("/dir/{n}+{rest}"))?;
+        stage.sync_other()?;
+    }
+    Ok(())
+}
+
+fn come_and_go(stage: &mut Stage) -> extant::Result<()> {
+    for n in 0..9 {
+        stage.write("/short", 0, 2000 * n)?;
+        stage.fs.remove_file("/short")?;
+    }
+    stage.write("/long", 0, 3000)?;
+    stage.sync_other()?;
+    stage.write("/short", 0, 4000)?;
+    stage.fs.rename("/short", "/dir/kept")?;
+    stage.sync("/dir/kept", 4000, 1)
+}
+
+fn long_names(stage: &mut Stage) -> extant::Result<()> {
+    for n in 0..2 {
+        let name = format!("{n:02}{}", "x".repeat(253));
+        stage.write(&format!("/dir/{name}"), 0, 10)?;
+        stage.fs.hard_link(format!("/dir/{name}"), format!("/{name}"))?;
+    }
+    stage.sync_other()
+}
+
+fn directories(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.create_dir("/made", &NewFile::directory())?;
+    stage.sync("/made/file", 0, 5000)?;
+    stage.sync("/made/second", 0, 5000)?;
+    stage.fs.rename("/made", "/dir/made")?;
+    stage.sync_other()?;
+    stage.sync("/dir/made/third", 0, 5000)
+}
+
+fn unnamed(stage: &mut Stage) -> extant::Result<()> {
+    let file = stage.fs.root()?.tmpfile(&NewFile::default())?;
+    file.open()?.write_all_at(0, &bytes(4, 6000))?;
+    stage.fs.root()?.link("named", &file)?;
+    file.open()?.sync_all()?;
+    file.open()?.append(b"more")?;
+    file.open()?.sync_all()
+}
+
+const LATER: Timestamp = Timestamp { sec: 1_900_000_000, nsec: 987_654_321 };
+
+/// What every scene finds: durable, the log live.
+fn prepare(fs: &Filesystem) -> extant::Result<()> {
+    fs.create_dir("/dir", &NewFile::directory())?;
+    for (path, len) in [("/old", 20_000), ("/dir/old", 9000), ("/other", 300)] {
+        let file = fs.create_file(path, &NewFile::default())?.open()?;
+        file.write_all_at(0, &bytes(len, len as usize))?;
+    }
+    let file = fs.create_file("/pieces", &NewFile::default())?.open()?;
+    (0..12).try_for_each(|n| file.write_all_at(n * 20_000, &bytes(n, 3000)))?;
+    fs.sync()
+}
+
+fn save(device: &MemoryDevice, path: &Path) -> Result<(), String> {
+    let file = FileDevice::create(path, device.len()).map_err(|e| e.to_string())?;
+    let mut piece = vec![0; 64 << 10];
+    for at in (0..device.len()).step_by(piece.len()) {
+        device.read_at(ByteOffset(at), &mut piece).map_err(|e| e.to_string())?;
+        if piece.iter().any(|&byte| byte != 0) {
+            file.write_at(ByteOffset(at), &piece).map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// A scene on a kind of volume: the cut, and what the volume showed.
+fn play(
+    extant: &Extant,
+    (kind, cache_kib, made): &Made,
+    (scene, fast, act): &(&str, u64, Scene),
+    dir: &Path,
+) -> Result<Verdict, String> {
+    let failed = |error: extant::Error| error.to_string();
+    let name = format!("{kind}-{scene}");
+    let device = Arc::new(made.clone());
+    let mut options = OpenOptions::new();
+    let environment = Environment { clock: Arc::new(Ticking(0.into())), ..Environment::default() };
+    options.write(true).commit_interval(None).page_cache_bytes(cache_kib << 10);
+    options.environment(environment);
+    let fs = options.open_device(device.clone()).map_err(failed)?;
+    prepare(&fs).map_err(failed)?;
+    let mut stage = Stage { device, fs };
+    act(&mut stage).map_err(failed)?;
+    let img = dir.join(&name);
+    save(&stage.device, &img)?;
+    let stats = stage.fs.stats().journal.ok_or("no journal")?;
+    if stats.fast_commits < *fast {
+        return Err(format!("{fast} fast commits expected: {stats:?}"));
+    }
+    stage.fs.close().map_err(failed)?;
+    let closed = dir.join(format!("{name}.closed"));
+    save(&stage.device, &closed)?;
+    let expected = extant.manifest(&closed)?;
+    e2fsck(&closed, None).expect_clean().map_err(|e| format!("closed: {e}"))?;
+    std::fs::remove_file(&closed).map_err(|e| e.to_string())?;
+
+    let copy = dir.join(format!("{name}.copy"));
+    copy_sparse(&img, &copy)?;
+    let report = extant::recover(&copy).map_err(failed)?;
+    if report.fast_commits == 0 {
+        return Err(format!("no fast commits found: {report:?}"));
+    }
+    if !report.problems.is_empty() {
+        return Err(format!("{:?}", report.problems));
+    }
+    e2fsck(&copy, None).expect_clean().map_err(|e| format!("extant recovered: {e}"))?;
+    let recovered = extant.manifest(&copy)?;
+    expected.diff(&recovered, look()).expect_same("went on | extant recovered")?;
+    std::fs::remove_file(&copy).map_err(|e| e.to_string())?;
+    let look = look();
+    Ok(Verdict { name, img, journal: None, expected, look, recovered_by_linux: false })
+}
+
+/// Records tell nothing of directories but their names, and nothing of what a map takes.
+fn look() -> Look {
+    Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() }
+}
+
+fn load(path: &Path) -> Result<MemoryDevice, String> {
+    let file = FileDevice::open(path).map_err(|e| e.to_string())?;
+    MemoryDevice::copy_of(&file).map_err(|e| e.to_string())
+}
+
+#[test]
+fn linux_and_extant_recover_what_was_synced_alike() {
+    require!(Root, Loop, E2fsprogs, Uml);
+    let name = "fast_commits";
+    let extant = Extant::get().expect("the extant command");
+    let kept = Scratch::new();
+    let mut made = Vec::new();
+    for (kind, options, cache_kib) in KINDS {
+        let img = kept.file(kind);
+        mke2fs(&img, BYTES, options, None).expect("mke2fs");
+        made.push((kind, cache_kib, load(&img).expect("its image")));
+        std::fs::remove_file(img).expect("its image goes");
+    }
+    let cases: Vec<_> =
+        made.iter().flat_map(|made| SCENES.iter().map(move |scene| (made, scene))).collect();
+    let verdicts = Mutex::new(Vec::<Verdict>::new());
+    let mut failures = try_cases(
+        name,
+        &cases,
+        |((kind, ..), (scene, ..))| format!("{kind}-{scene}"),
+        |(made, scene)| {
+            let verdict = play(&extant, made, scene, kept.path())?;
+            verdicts.lock().expect("no case panics with it").push(verdict);
+            Ok("recovered by extant".to_owned())
+        },
+    );
+    let verdicts = verdicts.into_inner().expect("no case panics with it");
+    let guest = Scratch::new();
+    failures.extend(linux_confirms(name, &verdicts, guest.path()));
+    expect_none(name, &failures);
+}
