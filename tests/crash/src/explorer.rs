@@ -367,7 +367,8 @@ impl Case<'_> {
             let ends_alike = !(self.make.is_cached() && self.make.journals_data());
             if tally.linux < budget.linux && ends_alike && !self.make.has_external_journal() {
                 let name = format!("{} on {}, {state}", self.workload.name, self.make.name);
-                let candidate = judges::Candidate { name, image: state.image.clone() };
+                let (image, look) = (state.image.clone(), self.make.look());
+                let candidate = judges::Candidate { name, image, look };
                 self.explorer.linux.lock().unwrap_or_else(|e| e.into_inner()).push(candidate);
                 tally.linux += 1;
             }

@@ -31,6 +31,8 @@ pub struct Candidate {
     pub name: String,
     /// The state.
     pub image: MemoryDevice,
+    /// How closely Linux has to show the same.
+    pub look: Look,
 }
 
 /// Whether others can be asked about the state. They give up on a superblock that was torn between
@@ -129,7 +131,7 @@ pub fn linux_agrees(group: &str, candidates: &[Candidate]) -> Vec<String> {
                 img,
                 journal: None,
                 expected,
-                look: Look::all(),
+                look: candidate.look,
                 recovered_by_linux: true,
             }),
         }

@@ -11,6 +11,7 @@ use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::{BlockSize, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::manifest::Look;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -125,6 +126,31 @@ pub const MAKES: &[Make] = &[
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
+/// Kinds whose fsyncs are fast commits. e2fsck is no judge of recovery there, see `docs/TESTING.md`.
+pub const FAST: &[Make] = &[
+    Make { name: "fast_4k", features: "fast_commit", ..PLAIN },
+    Make { name: "fast_1k", features: "fast_commit", mib: 8, block_bytes: 1024, ..PLAIN },
+    Make {
+        name: "fast_orphan_file",
+        features: "fast_commit,orphan_file,^metadata_csum",
+        mib: 8,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+];
+
+/// The same, with files that go through the page cache.
+pub const FAST_CACHED: &[Make] = &[
+    Make { name: "fast_cache_4k", features: "fast_commit", page_cache: SMALL, ..ROOMY },
+    Make {
+        name: "fast_cache_1k",
+        features: "fast_commit",
+        page_cache: COMMITTED,
+        block_bytes: 1024,
+        ..ROOMY
+    },
+];
+
 /// A directory whose index has two full levels: the names that follow give it the third. Too large for
 /// every workload.
 pub const DEEP: Make = Make {
@@ -199,7 +225,7 @@ pub const CACHED: &[Make] = &[
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        MAKES.iter().chain(CACHED).chain([&DEEP]).find(|make| make.name == name).copied()
+        [MAKES, CACHED, FAST, FAST_CACHED, &[DEEP]].into_iter().flatten().find(|make| make.name == name).copied()
     }
 
     /// Whether files go through the page cache. The log of a run then differs from run to run: threads write
@@ -237,6 +263,15 @@ impl Make {
     /// Whether its journal is on a device of its own.
     pub fn has_external_journal(&self) -> bool {
         self.journal_mib > 0
+    }
+
+    /// How closely another recovery has to show the same: fast commits do not say when directories changed, how
+    /// large they are, nor how many blocks a map takes.
+    pub fn look(&self) -> Look {
+        match self.features.contains("fast_commit") {
+            true => Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() },
+            false => Look::all(),
+        }
     }
 
     /// A new volume. The same bytes every time; what is written to one is not seen in another.

@@ -11,6 +11,7 @@ use extant::{
     Timestamp,
 };
 use extant_base::ByteOffset;
+use extant_ondisk::features::Compat;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write;
@@ -57,6 +58,16 @@ impl Attributes {
             flags: metadata.flags(),
             project: metadata.project(),
             generation: metadata.generation(),
+        }
+    }
+
+    /// What records of fast commits do not say: how many blocks a map takes, and of directories all that
+    /// follows from names.
+    fn leave_out_untold(&mut self) {
+        self.sectors = 0;
+        if self.kind == FileKind::Directory {
+            (self.size, self.modified, self.changed) = Default::default();
+            self.flags.remove(InodeFlags::INDEX);
         }
     }
 }
@@ -186,7 +197,11 @@ fn look(fs: &Filesystem, ino: extant::Ino) -> Result<Node> {
     } else if metadata.is_symlink() {
         content = fs.read_link_ino(ino)?.as_os_str().as_bytes().to_vec();
     }
-    Ok(Node { attributes: Attributes::of(&metadata), xattrs, content, extents })
+    let mut attributes = Attributes::of(&metadata);
+    if fs.superblock().features.compat.contains(Compat::FAST_COMMIT) {
+        attributes.leave_out_untold();
+    }
+    Ok(Node { attributes, xattrs, content, extents })
 }
 
 /// What differs between two states of an inode, content left out.

@@ -1,0 +1,52 @@
+//! Volumes whose fsyncs are fast commits: what was synced is there, whole, wherever the power goes.
+
+use extant_crash_tests::alone::{workloads, workloads_on};
+use extant_crash_tests::explorer::{Budget, Depth, Explorer};
+use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::make::{FAST, FAST_CACHED};
+use extant_crash_tests::{buffered, random};
+use extant_testkit::require;
+
+/// e2fsck's own recovery loses what fast commits told: it is not asked.
+const BUDGET: Budget = Budget {
+    depth: Depth { exhaustive: 3, samples: 8, torn: 1 },
+    states: 60,
+    cut_recoveries: (1, 4),
+    e2fsck: 0,
+    linux: 0,
+};
+
+#[test]
+fn each_operation_is_there_after_the_fsync_that_told_it() {
+    require!(E2fsprogs);
+    let explorer = Explorer::new(seed(), BUDGET.with_effort()).past_setup();
+    let each = |make| {
+        let all = workloads().into_iter().chain(workloads_on(&make));
+        all.map(move |workload| (make, workload))
+    };
+    let cases: Vec<_> = FAST.iter().copied().flat_map(each).collect();
+    explore_all("fast alone", &explorer, &cases);
+}
+
+#[test]
+fn sequences_with_fast_commits_in_them_are_a_prefix_after_recovery() {
+    require!(E2fsprogs, Uml);
+    let budget = Budget { states: 200, linux: 2, ..BUDGET };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..6 * effort() as u64).map(|n| seed().wrapping_mul(2000).wrapping_add(n));
+    // A sync every few operations: most of them find an epoch that has begun.
+    let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 60, 3)));
+    let cases: Vec<_> = FAST.iter().copied().flat_map(on).collect();
+    explore_all("fast random", &explorer, &cases);
+}
+
+#[test]
+fn bytes_in_the_cache_are_there_when_a_fast_commit_says_so() {
+    require!(E2fsprogs, Uml);
+    let budget = Budget { linux: 1, ..BUDGET };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(3000).wrapping_add(n));
+    let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 50)));
+    let cases: Vec<_> = FAST_CACHED.iter().copied().flat_map(on).collect();
+    explore_all("fast cached", &explorer, &cases);
+}
