@@ -165,10 +165,7 @@ impl Filesystem {
     /// What was committed since the volume was opened, and what is in memory of files' bytes.
     pub fn stats(&self) -> Stats {
         let journal = &self.volume().journal;
-        Stats {
-            journal: (!journal.is_off()).then(|| journal.stats()),
-            cache: self.cache_stats(),
-        }
+        Stats { journal: (!journal.is_off()).then(|| journal.stats()), cache: self.cache_stats() }
     }
 
     /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is

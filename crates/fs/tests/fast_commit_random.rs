@@ -17,8 +17,8 @@ mod common;
 
 use common::seen::{Tree, differences, tree};
 use extant::{
-    Clock, Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions, RenameFlags,
-    SetAttributes, Timestamp, XattrMode,
+    Clock, Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions,
+    RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, bytes};
@@ -51,13 +51,13 @@ const KINDS: &[Kind] = &[
         cache_kib: 0,
         untold: 5,
     },
+    Kind { name: "inline", mke2fs: "-b 4096 -O fast_commit,inline_data", cache_kib: 0, untold: 5 },
     Kind {
-        name: "inline",
-        mke2fs: "-b 4096 -O fast_commit,inline_data",
+        name: "block-map",
+        mke2fs: "-b 1024 -O fast_commit,^extent,^64bit",
         cache_kib: 0,
         untold: 5,
     },
-    Kind { name: "block-map", mke2fs: "-b 1024 -O fast_commit,^extent,^64bit", cache_kib: 0, untold: 5 },
 ];
 
 /// Each look at the clock is a second later than the last: every change leaves another time.
@@ -179,7 +179,9 @@ impl Run {
             91..95 => file.allocate(FallocateMode::PunchHole, at / 2, len as u64 * 4),
             95..97 => file.allocate(FallocateMode::ZeroRange, at / 2, len as u64 * 4),
             // A file in many pieces.
-            _ => (0..40u64).try_for_each(|n| file.write_all_at(at + n * 8192, &fill[..100.min(len)])),
+            _ => {
+                (0..40u64).try_for_each(|n| file.write_all_at(at + n * 8192, &fill[..100.min(len)]))
+            }
         }
     }
 
@@ -252,7 +254,11 @@ impl Run {
             self.ignore_unsynced(&mut want, &mut found);
         }
         let told = differences(&want, &found);
-        assert!(told.is_empty(), "{told:#?} after {:#?}", &self.log[self.log.len().saturating_sub(80)..]);
+        assert!(
+            told.is_empty(),
+            "{told:#?} after {:#?}",
+            &self.log[self.log.len().saturating_sub(80)..]
+        );
         recovered.close().unwrap();
         if judged {
             common::judge(&*cut);

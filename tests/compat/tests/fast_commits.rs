@@ -11,8 +11,8 @@
 //! full commits without anybody knowing.
 
 use extant::{
-    BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice, NewFile, OpenOptions, RenameFlags,
-    SetAttributes, Timestamp,
+    BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice,
+    NewFile, OpenOptions, RenameFlags, SetAttributes, Timestamp,
 };
 use extant_base::ByteOffset;
 use extant_compat_tests::{Verdict, linux_confirms};
@@ -228,7 +228,9 @@ fn attributes(stage: &mut Stage) -> extant::Result<()> {
     let wish = SetAttributes { mtime: Some(LATER), atime: Some(LATER), ..SetAttributes::default() };
     stage.fs.set_attributes("/dir/old", &wish)?;
     stage.file("/dir/old")?.sync_all()?;
-    stage.fs.set_attributes("/pieces", &SetAttributes { gid: Some(9), ..SetAttributes::default() })?;
+    stage
+        .fs
+        .set_attributes("/pieces", &SetAttributes { gid: Some(9), ..SetAttributes::default() })?;
     stage.sync_other()
 }
 

@@ -225,7 +225,11 @@ pub const CACHED: &[Make] = &[
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        [MAKES, CACHED, FAST, FAST_CACHED, &[DEEP]].into_iter().flatten().find(|make| make.name == name).copied()
+        [MAKES, CACHED, FAST, FAST_CACHED, &[DEEP]]
+            .into_iter()
+            .flatten()
+            .find(|make| make.name == name)
+            .copied()
     }
 
     /// Whether files go through the page cache. The log of a run then differs from run to run: threads write

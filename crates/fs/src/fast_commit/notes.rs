@@ -73,10 +73,15 @@ impl Volume {
         named: Named<'_>,
     ) {
         let Named { parent: dir, name, ino } = named;
-        self.note_name(handle, parent, kind, match new {
-            true => Change::Create { parent: dir, ino, name },
-            false => Change::Link { parent: dir, ino, name },
-        });
+        self.note_name(
+            handle,
+            parent,
+            kind,
+            match new {
+                true => Change::Create { parent: dir, ino, name },
+                false => Change::Link { parent: dir, ino, name },
+            },
+        );
     }
 
     /// A name left the directory `parent`.

@@ -28,13 +28,7 @@ impl Snapshot for Volume {
         Ok(Some(InodeTold { links: stored::links(slot), regular: true, mapped: true }))
     }
 
-    fn pieces(
-        &self,
-        ino: Ino,
-        first: u32,
-        last: u32,
-        each: &mut dyn FnMut(Piece),
-    ) -> Result<()> {
+    fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {
         let body = self.stored_body(ino)?;
         for run in self.runs(ino, &body, first..last.saturating_add(1)) {
             let run = run?;

@@ -1,6 +1,6 @@
 //! All that can be seen of a volume, to compare two of them.
 
-use extant::{Filesystem, FileKind, Timestamp};
+use extant::{FileKind, Filesystem, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

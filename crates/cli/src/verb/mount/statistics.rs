@@ -37,7 +37,11 @@ fn words(stats: &Stats) -> String {
         }
     }
     if let Some(cache) = &stats.cache {
-        parts.push(format!("{} KiB of files in memory, {} KiB of them dirty", cache.cached >> 10, cache.dirty >> 10));
+        parts.push(format!(
+            "{} KiB of files in memory, {} KiB of them dirty",
+            cache.cached >> 10,
+            cache.dirty >> 10
+        ));
     }
     parts.join(", ")
 }
