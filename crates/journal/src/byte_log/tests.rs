@@ -509,3 +509,18 @@ fn a_new_epoch_starts_at_the_base_and_hides_the_old_one() {
     written.sync(T, &[link(b"new")]).unwrap();
     assert_eq!(found_records(&written.log), (1, vec![link(b"new")]));
 }
+
+#[test]
+fn an_epoch_of_an_older_life_is_wiped_before_the_first_commit() {
+    let mut older = open(log(16), BATCH_BYTES);
+    older.sync(T, &[link(b"of an older life")]).unwrap();
+    let mut image = older.image.clone();
+    older.device.read_at(ByteOffset(0), &mut image.image).unwrap();
+    let mut written = open(image, BATCH_BYTES);
+    assert!(found(&written.log).is_some());
+    written.ring.new_epoch().unwrap();
+    assert!(found(&written.log).is_none());
+    let before = written.device.position();
+    written.ring.new_epoch().unwrap();
+    assert_eq!(written.device.position(), before, "once");
+}

@@ -40,6 +40,8 @@ pub(crate) struct ByteLog {
     batch: usize,
     /// Where the epoch is; `None` before its first fast commit.
     epoch: Option<Cursor>,
+    /// Block 0 is as an older life left it.
+    is_stale: bool,
     /// Memory for the next fast commit's bytes.
     buffer: Vec<u8>,
     /// Block 0 of the area: where, and the memory for it.
@@ -75,6 +77,7 @@ impl ByteLog {
             ring,
             batch,
             epoch: None,
+            is_stale: true,
             buffer: Vec::new(),
             first_block: (at, AlignedBuf::zeroed(superblock.block_size.bytes())),
             state: Arc::new(state),
@@ -147,11 +150,12 @@ impl Sink for ByteLog {
     }
 
     fn new_epoch(&mut self) -> Result<()> {
-        if self.epoch.take().is_none() {
+        let was_open = self.epoch.take().is_some();
+        if !std::mem::take(&mut self.is_stale) && !was_open {
             return Ok(());
         }
-        // For e2fsck, as in the area of blocks: it may meet the volume after a clean close, and a
-        // HEAD of an older transaction then is one too many.
+        // An older life's ANCHOR may have the number of a transaction to come. An old HEAD does no
+        // harm here, but to e2fsck, which may meet the volume after a clean close.
         self.volume.write_at(self.first_block.0, &[0; SECTOR])
     }
 
