@@ -17,8 +17,8 @@ mod common;
 
 use common::seen::{Tree, differences, tree};
 use extant::{
-    Clock, Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions,
-    RenameFlags, SetAttributes, Timestamp, XattrMode,
+    ByteLogMode, Clock, Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile,
+    OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, bytes};
@@ -42,6 +42,8 @@ struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind { name: "4k", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 5 },
+    Kind { name: "byte-log", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 5 },
+    Kind { name: "byte-log-1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 512, untold: 20 },
     Kind { name: "1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 0, untold: 5 },
     Kind { name: "untold", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 150 },
     Kind { name: "cached", mke2fs: "-b 4096 -O fast_commit", cache_kib: 512, untold: 5 },
@@ -90,6 +92,10 @@ impl Run {
             .commit_interval(None)
             .environment(Environment { clock, ..Environment::default() })
             .page_cache_bytes(kind.cache_kib << 10)
+            .byte_log(match kind.name.starts_with("byte-log") {
+                true => ByteLogMode::Force,
+                false => ByteLogMode::Off,
+            })
             .open_device(device.clone())
             .unwrap();
         for dir in &DIRS[1..] {

@@ -8,7 +8,9 @@ use crate::external::{self, FlushPart, Part};
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
-use extant::{BlockSize, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp};
+use extant::{
+    BlockSize, ByteLogMode, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
+};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::manifest::Look;
@@ -36,6 +38,8 @@ pub struct Make {
     prepared: Prepared,
     /// How bytes go through the page cache; `None`: they do not.
     page_cache: Option<Through>,
+    /// Fsyncs go to the byte log.
+    byte_log: bool,
     /// Nothing is committed before a call that asks for it.
     pub one_transaction: bool,
 }
@@ -70,6 +74,7 @@ const PLAIN: Make = Make {
     data_mode: DataMode::Ordered,
     prepared: Prepared::Empty,
     page_cache: None,
+    byte_log: false,
     one_transaction: false,
 };
 
@@ -151,6 +156,27 @@ pub const FAST_CACHED: &[Make] = &[
     },
 ];
 
+/// Kinds whose fsyncs go to the byte log. Nobody else can read it.
+pub const BYTE_LOG: &[Make] = &[
+    Make { name: "byte_log_4k", features: "fast_commit", byte_log: true, ..PLAIN },
+    // A ring of 14 KiB: it overflows.
+    Make {
+        name: "byte_log_1k",
+        features: "fast_commit",
+        mib: 8,
+        block_bytes: 1024,
+        byte_log: true,
+        ..PLAIN
+    },
+    Make {
+        name: "byte_log_cache",
+        features: "fast_commit",
+        page_cache: SMALL,
+        byte_log: true,
+        ..ROOMY
+    },
+];
+
 /// A directory whose index has two full levels: the names that follow give it the third. Too large for
 /// every workload.
 pub const DEEP: Make = Make {
@@ -225,7 +251,7 @@ pub const CACHED: &[Make] = &[
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        [MAKES, CACHED, FAST, FAST_CACHED, &[DEEP]]
+        [MAKES, CACHED, FAST, FAST_CACHED, BYTE_LOG, &[DEEP]]
             .into_iter()
             .flatten()
             .find(|make| make.name == name)
@@ -331,6 +357,9 @@ impl Make {
         options.data_mode(self.data_mode);
         options.environment(Environment::fixed(run_time(0), 2)).cache_bytes(8 << 20);
         options.page_cache_bytes(0);
+        if self.byte_log {
+            options.byte_log(ByteLogMode::Force);
+        }
         if let Some(Through { kib, policy, drop_behind, .. }) = self.page_cache {
             options.page_cache_bytes(kib << 10).dont_cache_cap_bytes(kib << 8);
             options.dont_cache_policy(policy).dont_cache(drop_behind);

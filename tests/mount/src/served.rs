@@ -76,9 +76,15 @@ impl Served {
     /// A fresh ext4 of `mib` MiB made with `mkfs` (words for mke2fs), mounted.
     #[track_caller]
     pub fn new(mib: u64, mkfs: &str) -> Self {
+        Self::with_options(mib, mkfs, "")
+    }
+
+    /// The same, mounted with `options`.
+    #[track_caller]
+    pub fn with_options(mib: u64, mkfs: &str, options: &str) -> Self {
         let scratch = Scratch::new();
         ok(mke2fs(&scratch.file("volume.img"), mib << 20, mkfs, None));
-        let mut served = Self { mounted: None, scratch, options: String::new() };
+        let mut served = Self { mounted: None, scratch, options: options.to_owned() };
         served.mount();
         served
     }

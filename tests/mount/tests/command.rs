@@ -190,6 +190,51 @@ fn what_was_synced_survives_a_kill_and_a_read_only_mount_shows_it_without_writin
 }
 
 #[test]
+fn a_mount_with_a_byte_log_says_what_it_promises_and_a_kill_is_recovered() {
+    require!(Root, Fuse, E2fsprogs);
+    if !cfg!(target_arch = "x86_64") {
+        return println!("NOT RUN: cache lines cannot be written back");
+    }
+    let place = Place::new();
+    mke2fs(&place.image, 64 << 20, "-O fast_commit", None).unwrap();
+    let image = place.image.to_str().unwrap();
+    let done = place.mount("dax_fc_bytelog=on,dax=never");
+    assert!(done.err().contains("fsync writes a fast commit and flushes"), "{}", done.err());
+    place.unmount().success().unwrap();
+    let done = place.mount("dax_fc_bytelog=force,dax=never");
+    assert!(!done.ok() && done.err().contains("byte log needs"), "{}", done.err());
+    place.expect_clean();
+    let done = place.mount("dax=always");
+    assert_eq!((done.code(), done.err().as_str()), (Some(0), ""), "nobody asked");
+    place.unmount().success().unwrap();
+
+    let done = place.mount("dax_fc_bytelog=force,dax=always");
+    assert!(done.ok() && done.err().contains("fsync stores into the byte log"), "{}", done.err());
+    for n in 0..20 {
+        let file = fs::File::create(place.dir.join(format!("file {n}"))).unwrap();
+        (&file).write_all(b"synced").unwrap();
+        file.sync_all().unwrap();
+    }
+    let server = place.server().unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &server]).status().unwrap().success());
+    assert!(Command::new("umount").arg("-l").arg(&place.dir).status().unwrap().success());
+    while place.server().is_some() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let info = place.extant.run(&["info", image]).unwrap().out();
+    assert!(info.contains("byte log live") && info.contains("dax_fc_bytelog"), "{info}");
+    // To look is not to change.
+    let cat = place.extant.run(&["cat", image, "/file 19"]).unwrap();
+    assert_eq!(cat.out(), "synced");
+    let replay = place.extant.run(&["replay", image]).unwrap();
+    assert!(replay.ok() && replay.out().contains("fast commit"), "{replay}");
+    place.expect_clean();
+    let info = place.extant.run(&["info", image]).unwrap().out();
+    assert!(!info.contains("byte log") && !info.contains("dax_fc_bytelog"), "{info}");
+    assert_eq!(place.extant.run(&["cat", image, "/file 0"]).unwrap().out(), "synced");
+}
+
+#[test]
 fn what_was_closed_survives_a_kill_after_the_commit_timer() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();

@@ -418,12 +418,24 @@ fn what_was_synced_outlives_the_server() {
     let mut rng = moments(30);
     // A volume each: the files grow.
     for _ in 0..effort() {
-        kills_on_a_volume(&mut rng);
+        kills_on_a_volume(&mut rng, Served::new(256, ""));
     }
 }
 
-fn kills_on_a_volume(rng: &mut Rng) {
-    let mut served = Served::new(256, "");
+#[test]
+fn what_was_synced_to_the_byte_log_outlives_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() || !cfg!(target_arch = "x86_64") {
+        return println!("NOT RUN: there is no byte log");
+    }
+    let mut rng = moments(31);
+    for _ in 0..effort() {
+        let served = Served::with_options(256, "-O fast_commit", "dax_fc_bytelog=force,dax=always");
+        kills_on_a_volume(&mut rng, served);
+    }
+}
+
+fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
     fs::create_dir(served.dir().join("shared")).unwrap();
     for n in 0..WRITERS {
         fs::create_dir(served.dir().join(format!("w{n}"))).unwrap();

@@ -45,10 +45,11 @@ use std::path::PathBuf;
                            late, holes not at all, and a crash can lose 30 seconds
   plain                    no loop device: `sync` and `umount` do not reach the volume then
   uring, nouring           FUSE over io_uring, where the kernel has it (yes)
-  dax_fc_bytelog=off|on|force   fsync stores what changed into mapped memory (off); needs fast_commit;
-                           on: where that can be; force: or do not mount
-  dax=never|auto|always    map the image for that: auto where it survives a power cut (persistent
-                           memory); always: else it survives the end of this process, no more
+  dax_fc_bytelog=off|on|force
+                           fsync stores what changed into mapped memory (off); needs fast_commit.
+                           on: where that can be; force: there, or there is no mount
+  dax=never|auto|always    map the image for that. auto: where it survives a power cut, as on
+                           persistent memory; always: else it survives the server's end only
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
 
 Examples:
