@@ -14,6 +14,7 @@ mod build;
 mod crc;
 mod dontcache;
 mod fallocate;
+mod fsync;
 mod fuse;
 mod metadata;
 mod overwrite;
@@ -64,6 +65,8 @@ enum Verb {
     Overwrite(overwrite::Plan),
     /// Writes whose bytes do not stay in the cache, by policy: against buffered ones and the kernel's own
     Dontcache(dontcache::Plan),
+    /// Small changes made durable: by full commits, fast commits and the byte log, against the kernel
+    Fsync(fsync::Plan),
     /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
     Fuse(fuse::Plan),
     #[command(hide = true)]
@@ -87,6 +90,8 @@ impl Verb {
             Verb::Overwrite(plan) => vec![overwrite::measure(plan)?],
             Verb::Dontcache(plan) if quick => vec![dontcache::measure(&plan.clone().quick())?],
             Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
+            Verb::Fsync(plan) if quick => vec![fsync::measure(&plan.clone().quick())?],
+            Verb::Fsync(plan) => vec![fsync::measure(plan)?],
             Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
             Verb::Fuse(plan) => vec![fuse::measure(plan)?],
             Verb::Serve(serve) => {
@@ -100,6 +105,7 @@ impl Verb {
                 reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Fsync(fsync::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
                 reports
             }

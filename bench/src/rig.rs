@@ -89,6 +89,12 @@ impl Mount {
         self.dir.join(name)
     }
 
+    /// Where the system counts what the volume's device did, if it has one.
+    pub(crate) fn block_stat(&self) -> Option<PathBuf> {
+        let LoopDevice(device) = self.device.as_ref()?;
+        Some(Path::new("/sys/block").join(device.file_name()?).join("stat"))
+    }
+
     /// Lets as many dirty bytes wait as `bytes`, if the system knows limits of a device; whether it does.
     pub(crate) fn limit_dirty(&self, bytes: u64) -> bool {
         let Some(LoopDevice(device)) = &self.device else { return false };
