@@ -64,7 +64,15 @@ impl Plan {
     /// The plan of `extant-bench all`.
     pub(crate) fn standard() -> Plan {
         let (threads, case, only) = Default::default();
-        Plan { scratch: "/dev/shm".into(), rounds: 3, millis: 700, store: None, threads, case, only }
+        Plan {
+            scratch: "/dev/shm".into(),
+            rounds: 3,
+            millis: 700,
+            store: None,
+            threads,
+            case,
+            only,
+        }
     }
 
     fn wants_threads(&self, threads: usize) -> bool {
@@ -180,7 +188,12 @@ mod tests {
             rounds: 1,
             millis: 20,
             threads: vec![1],
-            case: names(&["create_unlink_fsync2", "randwrite_fsync16", "sqlite_txn", "chmod_fsync"]),
+            case: names(&[
+                "create_unlink_fsync2",
+                "randwrite_fsync16",
+                "sqlite_txn",
+                "chmod_fsync",
+            ]),
             only: names(&["extant-full-commit", "extant-fast-commit", "extant-byte-log"]),
             ..Plan::standard()
         };
@@ -190,7 +203,10 @@ mod tests {
                 for price in plan.prices().unwrap() {
                     for metric in ["ops_per_s", "p50_us", "p99_us", "bytes_per_fsync"] {
                         let figure = report.median(&key(case, subject, metric, price, 1));
-                        assert!(figure.is_some_and(|figure| figure > 0.0), "{case:?} {subject:?} {metric}");
+                        assert!(
+                            figure.is_some_and(|figure| figure > 0.0),
+                            "{case:?} {subject:?} {metric}"
+                        );
                     }
                 }
             }

@@ -190,7 +190,8 @@ impl Volume for Mounted {
     fn counts(&self) -> Option<Counts> {
         // Fields of /sys/block/NAME/stat: 7 sectors written, 16 flushes; see the kernel's Documentation/block/stat.
         let stat = fs::read_to_string(self.mount.block_stat()?).ok()?;
-        let fields: Vec<u64> = stat.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let fields: Vec<u64> =
+            stat.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         Some(Counts { bytes: fields.get(6)? * 512, flushes: *fields.get(15)? })
     }
 }

@@ -15,7 +15,9 @@ pub(crate) enum Case {
     /// Made and removed, synced every so many.
     CreateUnlink(usize),
     /// 4 KiB written anywhere, synced every 16: all of it, or only the data.
-    RandWrite { data_only: bool },
+    RandWrite {
+        data_only: bool,
+    },
     Sqlite,
     Chmod,
 }
@@ -140,7 +142,7 @@ impl Worker {
     }
 
     fn chmod(&mut self) -> Result<()> {
-        self.file.chmod(if self.ops % 2 == 0 { 0o600 } else { 0o644 })?;
+        self.file.chmod(if self.ops.is_multiple_of(2) { 0o600 } else { 0o644 })?;
         self.sync(|own| own.file.sync())?;
         self.ops += 1;
         Ok(())
