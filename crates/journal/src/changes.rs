@@ -60,7 +60,8 @@ pub enum Change<'a> {
         /// 1..=255 bytes.
         name: &'a [u8],
     },
-    /// A name goes. Of an inode's last one [`Change::Gone`] follows when the inode goes.
+    /// A name goes. Where it is an inode's last one and the inode goes at once, [`Change::Gone`]
+    /// follows before the next sync; an inode that is still in use takes a full commit.
     Unlink {
         /// The directory.
         parent: Ino,

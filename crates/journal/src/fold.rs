@@ -12,7 +12,8 @@
 //! An inode is *hidden* from its making until a fast commit or a full one tells it: whoever
 //! recovers the volume knows nothing of it. Names that such an inode lost again are left out, and
 //! without a name it stays hidden, because a crash would take it away anyhow. Of an inode that was
-//! told, names are repeated as they came, so that it is never without one.
+//! told, names are repeated as they came, so that it is never without one unless it goes: then its
+//! last UNLINK says all, because whoever recovers frees what has no name.
 //!
 //! Rule: what does not fit together is not explained but answered with a full commit.
 
@@ -28,15 +29,22 @@ pub(crate) struct Touched {
     pub(crate) ino: Ino,
     /// It is hidden so far.
     pub(crate) hidden: bool,
-    /// It was hidden to the end: whoever recovers need not hear of it.
+    /// It is no more. If it was hidden to the end, whoever recovers need not hear of it.
     pub(crate) gone: bool,
     pub(crate) ranges: Ranges,
     /// Names it got, less those it lost.
     pub(crate) names: i32,
     /// The least that number ever was, at most 0.
     pub(crate) names_least: i32,
-    /// Its names changed.
-    pub(crate) renamed: bool,
+    /// Its names changed; the last of these changes, in [`Fold::names`].
+    pub(crate) renamed: Option<usize>,
+}
+
+impl Touched {
+    /// Whether the last thing that is known of it is that it lost a name.
+    fn goes_with_its_name(&self) -> bool {
+        !self.gone && self.names < 0 && self.names == self.names_least
+    }
 }
 
 /// A name that comes or goes.
@@ -49,13 +57,15 @@ pub(crate) struct NameOp<'n> {
     pub(crate) adds: bool,
     /// It went again before anybody heard of it.
     pub(crate) void: bool,
+    /// The change of the same inode's names before this one.
+    before: Option<usize>,
 }
 
 /// Changes folded so far.
 pub(crate) struct Fold<'n> {
-    /// Hidden inodes of before.
+    /// Inodes that were made since the last full commit and not told: none had a name.
     hidden: &'n HashSet<Ino>,
-    /// In the order in which they were first changed.
+    /// In the order in which they were first changed. A number that was used again has several.
     pub(crate) inodes: Vec<Touched>,
     index: HashMap<Ino, usize>,
     pub(crate) names: Vec<NameOp<'n>>,
@@ -101,6 +111,7 @@ impl<'n> Fold<'n> {
                 match inode.hidden {
                     true if inode.names == 0 && !inode.gone => inode.gone = true,
                     true => return Err(Ineligible::Unclear),
+                    false if inode.goes_with_its_name() => inode.gone = true,
                     false => return Err(Ineligible::LastLink),
                 }
             }
@@ -108,34 +119,37 @@ impl<'n> Fold<'n> {
         Ok(())
     }
 
+    /// The inode that has the number now.
     fn touch(&mut self, ino: Ino) -> usize {
-        *self.index.entry(ino).or_insert_with(|| {
-            self.inodes.push(Touched {
-                ino,
-                hidden: self.hidden.contains(&ino),
-                gone: false,
-                ranges: Ranges::default(),
-                names: 0,
-                names_least: 0,
-                renamed: false,
-            });
-            self.inodes.len() - 1
-        })
+        match self.index.get(&ino) {
+            Some(at) => *at,
+            None => self.begin(ino, self.hidden.contains(&ino)),
+        }
+    }
+
+    fn begin(&mut self, ino: Ino, hidden: bool) -> usize {
+        self.inodes.push(Touched {
+            ino,
+            hidden,
+            gone: false,
+            ranges: Ranges::default(),
+            names: 0,
+            names_least: 0,
+            renamed: None,
+        });
+        self.index.insert(ino, self.inodes.len() - 1);
+        self.inodes.len() - 1
     }
 
     fn made(&mut self, ino: Ino) -> Result<(), Ineligible> {
-        let known = self.index.contains_key(&ino);
-        let at = self.touch(ino);
-        let inode = &mut self.inodes[at];
-        match (known, inode.hidden) {
-            (false, false) => inode.hidden = true,
-            // The number was free again, and nobody had heard of what had it.
-            (true, true) if inode.gone => {
-                inode.gone = false;
-                inode.ranges = Ranges::default();
-            }
-            _ => return Err(Ineligible::InodeReused),
+        let is_free = match self.index.get(&ino) {
+            Some(at) => self.inodes[*at].gone,
+            None => !self.hidden.contains(&ino),
+        };
+        if !is_free {
+            return Err(Ineligible::InodeReused);
         }
+        self.begin(ino, true);
         Ok(())
     }
 
@@ -150,19 +164,22 @@ impl<'n> Fold<'n> {
         if inode.gone || !name_is_legal(name) {
             return Err(Ineligible::Unclear);
         }
-        inode.renamed = true;
         inode.names += if adds { 1 } else { -1 };
         inode.names_least = inode.names_least.min(inode.names);
-        if inode.hidden && !adds {
-            let same = |op: &&mut NameOp<'_>| {
-                op.inode == at && !op.void && op.parent == parent && op.name == name
-            };
-            let added = self.names.iter_mut().rev().find(same).ok_or(Ineligible::Unclear)?;
-            added.void = true;
-        } else {
-            self.names.push(NameOp { parent, inode: at, name, adds, void: false });
+        if !inode.hidden || adds {
+            let before = inode.renamed.replace(self.names.len());
+            self.names.push(NameOp { parent, inode: at, name, adds, void: false, before });
+            return Ok(());
         }
-        Ok(())
+        let mut next = inode.renamed;
+        while let Some(op) = next.map(|nr| &mut self.names[nr]) {
+            if !op.void && op.parent == parent && op.name == name {
+                op.void = true;
+                return Ok(());
+            }
+            next = op.before;
+        }
+        Err(Ineligible::Unclear)
     }
 
     /// Brings `hidden`, what [`Fold::new`] was given, up to date: a fast commit told the changes.

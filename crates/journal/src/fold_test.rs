@@ -24,6 +24,8 @@ struct File {
 struct Tree {
     files: BTreeMap<u32, File>,
     names: BTreeMap<(u32, Vec<u8>), u32>,
+    /// What replay took away since the last full commit.
+    taken: BTreeSet<u32>,
 }
 
 /// Numbers from here on are no regular files.
@@ -73,6 +75,7 @@ impl Tree {
         };
         match record {
             Record::Inode { ino, raw } => {
+                self.taken.remove(&ino.get());
                 let file = self.files.entry(ino.get()).or_default();
                 file.fields = u64::from_le_bytes(raw[..8].try_into().unwrap());
                 file.links = u32::from_le_bytes(raw[8..12].try_into().unwrap());
@@ -84,6 +87,9 @@ impl Tree {
                 let old = self.names.insert(slot(change), change.ino.get());
                 assert_eq!(old, None, "the name is taken");
             }
+            // Who recovers skips names of what is not there.
+            Record::Link(change) | Record::Unlink(change)
+                if self.taken.contains(&change.ino.get()) => {}
             Record::Link(change) => {
                 self.files.get_mut(&change.ino.get()).expect("it exists").links += 1;
                 let old = self.names.insert(slot(change), change.ino.get());
@@ -92,7 +98,10 @@ impl Tree {
             Record::Unlink(change) => {
                 let file = self.files.get_mut(&change.ino.get()).expect("it exists");
                 file.links -= 1;
-                assert!(file.links > 0, "replay would take the inode away");
+                if file.links == 0 {
+                    self.files.remove(&change.ino.get());
+                    self.taken.insert(change.ino.get());
+                }
                 let old = self.names.remove(&slot(change));
                 assert_eq!(old, Some(change.ino.get()), "another name");
             }
@@ -158,7 +167,7 @@ fn name_of(name: &[u8]) -> &str {
 }
 
 /// A file: its number, its names, the ranges that are mapped (first block, one past the last).
-type Known<'a> = (u32, u32, &'a [(u32, u32)]);
+type Given<'a> = (u32, u32, &'a [(u32, u32)]);
 
 /// Changes against a volume that has some files.
 struct Case {
@@ -167,7 +176,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(files: &[Known<'_>]) -> Case {
+    fn new(files: &[Given<'_>]) -> Case {
         let mut live = Tree::default();
         for (number, links, ranges) in files {
             let blocks = ranges.iter().flat_map(|(first, end)| *first..*end);
@@ -286,6 +295,23 @@ fn a_known_file_is_told_by_what_changed() {
 }
 
 #[test]
+fn a_file_that_goes_with_its_last_name_is_told_by_that() {
+    let mut case = Case::new(&[(13, 1, &[])]);
+    let changes = [range(12, 0, 9), unlink(12, b"b"), Change::Inode(ino(12)), unlink(12, b"a")];
+    let changes = [&changes[..], &[gone(12), range(12, 0, 9)]].concat();
+    assert_eq!(case.tell(&changes).unwrap(), "X12b X12a");
+    let over = [unlink(12, b"a"), gone(12), link(13, b"a"), unlink(13, b"tmp")];
+    assert_eq!(case.tell(&over).unwrap(), "X12a L13a X13tmp I13");
+    // The number has another life then, and whoever recovers frees the old one first.
+    case.live.files.insert(12, File { links: 1, ..File::default() });
+    let anew = [unlink(12, b"a"), gone(12), made(12), create(12, b"b"), Change::Inode(ino(12))];
+    assert_eq!(case.tell(&anew).unwrap(), "X12a I12 C12b I12");
+    let hidden = [unlink(12, b"b"), gone(12), made(12), create(12, b"c"), unlink(12, b"c")];
+    assert_eq!(case.tell(&hidden).unwrap(), "X12b");
+    assert!(case.hidden.contains(&ino(12)));
+}
+
+#[test]
 fn a_rename_is_told_as_it_came() {
     let mut case = Case::new(&[(12, 1, &[]), (13, 1, &[])]);
     let changes = [unlink(13, b"b"), link(12, b"b"), unlink(12, b"a")];
@@ -302,7 +328,14 @@ fn what_records_cannot_say_takes_a_full_commit() {
         (&[Change::Full(No::Xattr)], No::Xattr),
         (&[unlink(12, b"a")], No::LastLink),
         (&[Change::Inode(ino(12))], No::LastLink),
-        (&[unlink(12, b"a"), gone(12)], No::LastLink),
+        (&[gone(12)], No::LastLink),
+        (&[link(12, b"a"), unlink(12, b"a"), gone(12)], No::LastLink),
+        (&[unlink(12, b"a"), gone(12), link(12, b"b")], No::Unclear),
+        (&[unlink(12, b"a"), gone(12), gone(12)], No::LastLink),
+        (&[unlink(12, b"a"), made(12)], No::InodeReused),
+        // Who made it anew started its handle first.
+        (&[made(13), create(13, b"b"), unlink(13, b"a"), gone(13)], No::Unclear),
+        (&[made(13), unlink(13, b"a"), gone(13)], No::Unclear),
         (&[create(13, b"a")], No::Unclear),
         (&[made(14), create(14, b"a")], No::Unclear),
         (&[made(13), create(13, b"a/b")], No::Unclear),
@@ -318,7 +351,7 @@ fn what_records_cannot_say_takes_a_full_commit() {
     ];
     for (changes, why) in rows {
         assert_eq!(case.tell(changes), Err(*why), "{changes:?}");
-        case.hidden.clear();
+        case.hidden = HashSet::new();
     }
     // Fields of what is no regular file are left to the next full commit.
     assert_eq!(case.tell(&[Change::Inode(ino(1001)), Change::Inode(ino(13))]).unwrap(), "I13");
@@ -576,13 +609,15 @@ impl Life {
             Ok(records) => {
                 each(records).for_each(|record| self.disk.replay(&record));
                 let mut want = self.live.clone();
+                want.taken = self.disk.taken.clone();
                 want.files.retain(|number, _| !self.hidden.contains(&ino(*number)));
                 assert_eq!(self.disk, want);
                 assert!(self.hidden.iter().all(|ino| self.live.files[&ino.get()].links == 0));
             }
             Err(_) => {
                 self.disk = self.live.clone();
-                self.hidden.clear();
+                self.hidden = HashSet::new();
+                self.disk.taken.clear();
                 self.kept_back.clear();
             }
         }
@@ -609,5 +644,6 @@ fn what_is_told_replays_to_what_was_done() {
     assert!(fast > slow, "{fast} fast, {full:?}");
     assert!(full[Ineligible::LastLink.words()] > 100, "{full:?}");
     // A file that a full commit left without a name, and that gets one: how it was is not known.
-    assert!(full.len() == 2 && full.contains_key(Ineligible::Unclear.words()), "{full:?}");
+    assert!(full[Ineligible::Unclear.words()] > 100, "{full:?}");
+    assert!(full.len() == 2, "{full:?}");
 }

@@ -4,7 +4,7 @@
 //!   names, in order      of a hidden inode the first one:  INODE, ADD_RANGE …, CREAT
 //!                        others:                           LINK, UNLINK
 //!   then each inode      hidden, now told:                 INODE again
-//!   in order             told before:                      DEL_RANGE, ADD_RANGE …, INODE
+//!   in order             told before, and still there:     DEL_RANGE, ADD_RANGE …, INODE
 //! ```
 //!
 //! So an inode is there before a name leads to it, and what it is at the end comes last: Linux counts the
@@ -68,7 +68,7 @@ impl<'a> Teller<'a> {
             if created {
                 self.look(inode.ino)?;
                 self.inode(inode.ino)?;
-            } else if !inode.hidden {
+            } else if !inode.hidden && !inode.gone {
                 self.change(inode)?;
             }
         }
@@ -95,7 +95,7 @@ impl<'a> Teller<'a> {
     fn change(&mut self, inode: &Touched) -> Told {
         let told = self.look(inode.ino)?;
         if !told.regular {
-            return if inode.renamed { Err(Ineligible::Special) } else { Ok(()) };
+            return if inode.renamed.is_some() { Err(Ineligible::Special) } else { Ok(()) };
         }
         // Replay takes an inode away with its last name, and so must not meet that on the way.
         let before = i64::from(told.links) - i64::from(inode.names);

@@ -56,6 +56,7 @@ const SCENES: &[(&str, u64, Scene)] = &[
     ("renames", 4, renames),
     ("rename-over", 3, rename_over),
     ("last-names", 1, last_names),
+    ("removed", 14, removed),
     ("attributes", 3, attributes),
     ("crowd", 5, crowd),
     ("come-and-go", 2, come_and_go),
@@ -208,7 +209,6 @@ fn rename_over(stage: &mut Stage) -> extant::Result<()> {
     stage.write("/new", 0, 9000)?;
     stage.fs.rename("/new", "/dir/old")?;
     stage.sync("/dir/old", 0, 10)?;
-    // Its last name: in full.
     stage.fs.rename("/dir/old", "/old")?;
     stage.sync("/old", 0, 10)?;
     stage.sync_other()
@@ -219,6 +219,28 @@ fn last_names(stage: &mut Stage) -> extant::Result<()> {
     stage.sync_other()?;
     stage.write("/dir/new", 0, 700)?;
     stage.sync_other()
+}
+
+/// Files that the log knows, and files that only fast commits told, lose their only name.
+fn removed(stage: &mut Stage) -> extant::Result<()> {
+    stage.fs.remove_file("/old")?;
+    stage.sync_other()?;
+    for n in 0..6 {
+        let path = format!("/dir/short{n}");
+        stage.sync(&path, n * 3000, 7000)?;
+        if n % 2 == 0 {
+            stage.fs.hard_link(&path, "/for a moment")?;
+            stage.fs.remove_file("/for a moment")?;
+        }
+        stage.fs.remove_file(&path)?;
+    }
+    for n in 0..3 {
+        stage.write("/next", 0, 2000)?;
+        stage.fs.rename("/next", "/dir/old")?;
+        stage.sync("/dir/old", 100, 10 * n + 1)?;
+        stage.sync_other()?;
+    }
+    stage.sync("/dir/last", 0, 3000)
 }
 
 fn attributes(stage: &mut Stage) -> extant::Result<()> {
