@@ -81,7 +81,7 @@ pub use extant_base::{
 pub use extant_blockdev::{
     BlockDevice, DaxMode, FileDevice, FileOptions, MemoryDevice, Promise, Way,
 };
-pub use extant_journal::{Ineligible, JournalStats};
+pub use extant_journal::{ByteLogStats, Ineligible, JournalStats};
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;

@@ -32,6 +32,10 @@ fn words(stats: &Stats) -> String {
             }
             false => "fast commits off".to_owned(),
         });
+        if let Some(byte_log) = journal.byte_log {
+            let kib = byte_log.bytes.div_ceil(1024);
+            parts.push(format!("{} records in the byte log ({kib} KiB)", byte_log.records));
+        }
         for (why, count) in &journal.full_because {
             parts.push(format!("{count} in full: {}", why.words()));
         }
