@@ -6,9 +6,10 @@ use crate::stats::Ineligible;
 use crate::test_journal::{home, journal_on, stamp};
 use crate::test_log::SIZE;
 use extant_base::{ByteOffset, Error, IoOp};
-use extant_blockdev::{BlockDevice, Faulty, MemoryDevice, OpCounts, ReadOnly};
+use extant_blockdev::{BlockDevice, Dax, Faulty, MemoryDevice, OpCounts, Promise, ReadOnly, Way};
 use extant_ondisk::byte_log::BATCH_BYTES;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 fn to_ring(batch: usize) -> JournalOptions {
@@ -135,4 +136,103 @@ fn a_cut_while_threads_sync_leaves_what_was_acknowledged() {
         let commit_interval = Some(Duration::from_millis(2));
         check_cuts(seed, 3, 30, JournalOptions { commit_interval, ..to_ring(BATCH_BYTES) });
     }
+}
+
+type Action = Box<dyn FnOnce() + Send>;
+/// What is called, in a thread of its own, at the next fence.
+type AtFence = Arc<Mutex<Option<Action>>>;
+
+/// A device whose windows let something else happen at a fence.
+struct Held {
+    memory: MemoryDevice,
+    at_fence: AtFence,
+}
+
+struct HeldDax(Arc<dyn Dax>, AtFence);
+
+impl BlockDevice for Held {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant_base::Result<()> {
+        self.memory.read_at(at, buf)
+    }
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant_base::Result<()> {
+        self.memory.write_at(at, buf)
+    }
+    fn flush(&self) -> extant_base::Result<()> {
+        Ok(())
+    }
+    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
+        let inner = self.memory.dax(at, len)?;
+        Some(Arc::new(HeldDax(inner, Arc::clone(&self.at_fence))))
+    }
+}
+
+impl Dax for HeldDax {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn store(&self, at: u64, bytes: &[u8]) -> extant_base::Result<()> {
+        self.0.store(at, bytes)
+    }
+    fn load(&self, at: u64, buf: &mut [u8]) -> extant_base::Result<()> {
+        self.0.load(at, buf)
+    }
+    fn write_back(&self, at: u64, len: u64) -> extant_base::Result<()> {
+        self.0.write_back(at, len)
+    }
+    fn fence(&self) -> extant_base::Result<()> {
+        let action = self.1.lock().take();
+        if let Some(action) = action {
+            std::thread::spawn(action).join().expect("the test's action succeeds");
+        }
+        self.0.fence()
+    }
+    fn promise(&self) -> Promise {
+        self.0.promise()
+    }
+    fn way(&self) -> Way {
+        self.0.way()
+    }
+}
+
+#[test]
+fn threads_that_sync_together_share_a_record_and_a_fence() {
+    let log = empty_log();
+    let at_fence = AtFence::default();
+    let memory = MemoryDevice::from_bytes(&log.image);
+    let device = Arc::new(Held { memory, at_fence: Arc::clone(&at_fence) });
+    let journal = Arc::new(journal_on(&log, &device, to_ring(BATCH_BYTES)));
+    for value in 0..2 {
+        sync(&journal, change(&journal, &[3], value));
+    }
+    let (send, threads) = mpsc::channel();
+    let inner = Arc::clone(&journal);
+    // While one is stored others change something, and then all ask.
+    *at_fence.lock() = Some(Box::new(move || {
+        let (changed, done) = (Arc::new(Barrier::new(6)), Arc::new(Barrier::new(6)));
+        for thread in 0..5 {
+            let (journal, changed, done) =
+                (Arc::clone(&inner), Arc::clone(&changed), Arc::clone(&done));
+            let fsync = std::thread::spawn(move || {
+                let step = change(&journal, &[4 + thread], 2);
+                changed.wait();
+                done.wait();
+                sync(&journal, step);
+            });
+            send.send(fsync).unwrap();
+        }
+        changed.wait();
+        done.wait();
+    }));
+    sync(&journal, change(&journal, &[3], 2));
+    threads.into_iter().for_each(|fsync| fsync.join().unwrap());
+    let stats = journal.stats();
+    assert_eq!((stats.commits, stats.fast_commits), (1, 3));
+    assert_eq!(stats.byte_log.unwrap().records, 3);
+    drop(journal);
+    let crashed = Arc::new(device.memory.clone());
+    assert_eq!(recover(&log, &crashed), 3);
+    assert!((3..9).all(|nr| home(&*crashed, nr) == stamp(2)));
 }
