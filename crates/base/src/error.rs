@@ -187,6 +187,9 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A member of a layout cannot be what it is named for.
+    #[cfg(feature = "std")]
+    Member(Box<crate::MemberError>),
     /// A change is larger than the log takes as one step.
     TransactionTooLarge {
         /// Log blocks that it needs.
@@ -241,6 +244,8 @@ impl Error {
                 };
                 Error::Device { op: *op, at: *at, len: *len, source }
             }
+            #[cfg(feature = "std")]
+            Error::Member(error) => Error::Member(error.clone()),
             Error::TransactionTooLarge { needed, limit } => {
                 Error::TransactionTooLarge { needed: *needed, limit: *limit }
             }
@@ -281,6 +286,8 @@ impl Error {
             Error::Unsupported { .. } => 95, // EOPNOTSUPP
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
+            #[cfg(feature = "std")]
+            Error::Member(_) => 22, // EINVAL
             Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small
             Error::Aborted { .. } => 30,  // EROFS
         }
@@ -331,6 +338,8 @@ impl fmt::Display for Error {
             Error::Device { op, at, len, source } => {
                 write!(f, "device: {op} of {len} bytes at byte {at} failed: {source}")
             }
+            #[cfg(feature = "std")]
+            Error::Member(error) => error.fmt(f),
             Error::TransactionTooLarge { needed, limit } => write!(
                 f,
                 "the change needs {needed} blocks of the journal at once and can have {limit}: make \

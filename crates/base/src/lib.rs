@@ -10,6 +10,8 @@ mod apart;
 mod error;
 #[cfg(feature = "std")]
 pub mod lock;
+#[cfg(feature = "std")]
+mod member;
 mod site;
 mod what;
 mod words;
@@ -18,6 +20,8 @@ pub use apart::Apart;
 pub use error::{Error, Feature, FeatureSet, Result};
 #[cfg(feature = "std")]
 pub use error::{Holder, IoOp};
+#[cfg(feature = "std")]
+pub use member::{MemberError, MemberProblem};
 pub use site::Site;
 pub use what::What;
 pub use words::{BlockNr, BlockSize, ByteOffset, GroupNr, Ino, LogicalBlock, Tid};

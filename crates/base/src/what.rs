@@ -69,6 +69,8 @@ what! {
     QuotaFile => "quota file is malformed",
     MmpBlock => "multi-mount protection block is malformed",
     MmpChecksum => "multi-mount protection block checksum does not match",
+    MemberRecord => "member record is malformed",
+    MemberChecksum => "member record checksum does not match",
     InodeTime => "inode time is out of range",
     InodeReserved => "reserved inode is not as it must be",
     InodeEncryption => "encrypted inode has no encryption context",

@@ -114,6 +114,28 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
+    /// Whether the bytes of a write must not change before it returns. A device that keeps several
+    /// copies reads the caller's memory once for each: memory that changes meanwhile makes copies
+    /// that differ. Who writes from memory of others asks first, and copies.
+    fn needs_stable_buffers(&self) -> bool {
+        false
+    }
+
+    /// Fills `buf` like [`read_at`](BlockDevice::read_at) with bytes for which `verify` says yes, if
+    /// some copy of them does; whether one did. A device with several copies puts the good one in
+    /// place of the bad ones. On `false`, `buf` holds bytes for which `verify` says no.
+    ///
+    /// Errors: `Device` when no copy could be read.
+    fn read_verified(
+        &self,
+        at: ByteOffset,
+        buf: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        self.read_at(at, buf)?;
+        Ok(verify(buf))
+    }
+
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
     /// What is stored there is seen by reads of the device, and the other way round; a flush of the
     /// device says nothing about it.
@@ -213,6 +235,17 @@ macro_rules! forward {
             }
             fn descriptor(&self) -> Option<Descriptor<'_>> {
                 (**self).descriptor()
+            }
+            fn needs_stable_buffers(&self) -> bool {
+                (**self).needs_stable_buffers()
+            }
+            fn read_verified(
+                &self,
+                at: ByteOffset,
+                buf: &mut [u8],
+                verify: &dyn Fn(&[u8]) -> bool,
+            ) -> Result<bool> {
+                (**self).read_verified(at, buf, verify)
             }
             fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
                 (**self).dax(at, len)

@@ -162,6 +162,20 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.zero(at, len)
     }
 
+    fn needs_stable_buffers(&self) -> bool {
+        self.inner.needs_stable_buffers()
+    }
+
+    fn read_verified(
+        &self,
+        at: ByteOffset,
+        buf: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        self.pass(IoOp::Read, at, buf.len() as u64)?;
+        self.inner.read_verified(at, buf, verify)
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

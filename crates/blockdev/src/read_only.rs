@@ -68,6 +68,19 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         Err(Error::ReadOnly)
     }
 
+    fn needs_stable_buffers(&self) -> bool {
+        self.inner.needs_stable_buffers()
+    }
+
+    fn read_verified(
+        &self,
+        at: ByteOffset,
+        buf: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        self.inner.read_verified(at, buf, verify)
+    }
+
     fn is_read_only(&self) -> bool {
         true
     }

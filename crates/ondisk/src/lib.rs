@@ -26,6 +26,7 @@ pub mod features;
 pub mod group_desc;
 pub mod inode;
 pub mod layout;
+pub mod member;
 pub mod mmp;
 pub mod orphan_file;
 pub mod quota;

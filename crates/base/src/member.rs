@@ -1,0 +1,86 @@
+//! Why a device cannot be a part of the device that it is named for.
+
+use core::fmt;
+
+/// A device of a layout, by the name it was given, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MemberError {
+    /// As the caller named it.
+    pub member: String,
+    /// What is wrong.
+    pub problem: MemberProblem,
+}
+
+/// What can be wrong with a member of a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemberProblem {
+    /// It has no member record.
+    NoRecord,
+    /// Its member record is damaged, or says what cannot be.
+    Damaged,
+    /// It belongs to another volume.
+    Foreign,
+    /// Another device says that it is the same member.
+    Duplicate {
+        /// Which member, from 0.
+        index: u16,
+    },
+    /// It is shorter than the volume needs.
+    TooShort {
+        /// Bytes it must have.
+        needed: u64,
+    },
+    /// The volume was changed without it.
+    Stale,
+    /// It was changed by itself, past the layout.
+    ChangedOutside,
+    /// It is being rebuilt and does not hold everything yet.
+    Unfinished,
+    /// It and another one were each changed without the other.
+    Split,
+    /// A member that is needed was not named with it.
+    Missing {
+        /// Which member, from 0.
+        index: u16,
+        /// Members of the volume.
+        count: u16,
+    },
+    /// A transfer to it failed, and the volume goes on without it.
+    Failed,
+}
+
+impl fmt::Display for MemberError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let member = &self.member;
+        match self.problem {
+            MemberProblem::NoRecord => write!(f, "{member}: is no member of a layout"),
+            MemberProblem::Damaged => write!(f, "{member}: its member record is damaged"),
+            MemberProblem::Foreign => write!(f, "{member}: is a member of another volume"),
+            MemberProblem::Duplicate { index } => {
+                write!(f, "{member}: is member {index} a second time")
+            }
+            MemberProblem::TooShort { needed } => {
+                write!(f, "{member}: is too short, {needed} bytes are needed")
+            }
+            MemberProblem::Stale => {
+                write!(f, "{member}: is out of date, the volume was changed without it")
+            }
+            MemberProblem::ChangedOutside => {
+                write!(f, "{member}: was changed by itself, without the other members")
+            }
+            MemberProblem::Unfinished => {
+                write!(f, "{member}: is being rebuilt and does not hold everything yet")
+            }
+            MemberProblem::Split => {
+                write!(f, "{member}: it and another member were each changed without the other")
+            }
+            MemberProblem::Missing { index, count } => {
+                write!(f, "{member}: is one of {count} members, and member {index} is missing")
+            }
+            MemberProblem::Failed => {
+                write!(f, "{member}: failed, the volume goes on without this member")
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The same thing done on several devices at once.
+
+use extant_base::Result;
+use std::thread;
+
+/// Does `work` for each of `targets`, side by side if `together`; the answers in order. The first
+/// is done by the caller's thread.
+pub(crate) fn on_all<T: Sync>(
+    targets: &[T],
+    together: bool,
+    work: impl Fn(usize, &T) -> Result<()> + Sync,
+) -> Vec<Result<()>> {
+    if !together || targets.len() < 2 {
+        return targets.iter().enumerate().map(|(n, target)| work(n, target)).collect();
+    }
+    let work = &work;
+    thread::scope(|scope| {
+        let mut others = Vec::with_capacity(targets.len() - 1);
+        for (n, target) in targets.iter().enumerate().skip(1) {
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || work(n, target));
+            others.push((n, spawned));
+        }
+        let mut done = vec![work(0, &targets[0])];
+        for (n, spawned) in others {
+            done.push(match spawned {
+                Ok(thread) => match thread.join() {
+                    Ok(answer) => answer,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                // No thread to be had: then one after the other.
+                Err(_) => work(n, &targets[n]),
+            });
+        }
+        done
+    })
+}

@@ -1,0 +1,190 @@
+//! The members' records while the mirror is open.
+//!
+//! ```text
+//!   a member fails    ─┐                 ┌─► all active members say so ─► settled ─► acknowledged
+//!   first change       ├─► generation+1 ─┤
+//!   member added      ─┘                 └─ one fails, too: it is out, generation+1, again
+//!
+//!   a region's bit set: same generation, durable on all before the write
+//! ```
+//!
+//! A cut between two members' records leaves generations that differ by one, the newer not settled:
+//! both are taken by the next opening, for nothing was written that one of them lacks. Once one
+//! record of a generation is settled, all active members have that generation.
+
+use super::state::State;
+use super::{Mirror, PRINTED};
+use crate::crew::on_all;
+use extant_base::{ByteOffset, Error, IoOp, Result};
+use extant_ondisk::member::{MEMBER_OFFSET, Prints, print_of};
+use parking_lot::MutexGuard;
+use std::io;
+use std::ops::Range;
+
+/// Flushes that a region rests before its bit is cleared.
+const REST_FLUSHES: u64 = 16;
+
+impl Mirror {
+    /// Sees that the bits of `regions` and this opening's generation are on record; `anew` if
+    /// something else has to be, too.
+    pub(crate) fn intend(&self, regions: Range<usize>, anew: bool) -> Result<()> {
+        let records = self.records.lock();
+        {
+            let mut state = self.state.lock();
+            if !anew && state.started && regions.clone().all(|n| state.durable.get(n)) {
+                return Ok(());
+            }
+            if !state.started {
+                state.generation += 1;
+                state.settled = false;
+            }
+            regions.for_each(|region| state.intent.set(region, true));
+        }
+        self.record(&records)?;
+        self.state.lock().started = true;
+        Ok(())
+    }
+
+    /// Goes on without the members in `failed`.
+    ///
+    /// Errors: none is left that holds everything.
+    pub(crate) fn lose(&self, failed: &[usize]) -> Result<()> {
+        let records = self.records.lock();
+        {
+            let mut state = self.state.lock();
+            let news = failed.iter().any(|n| state.places[*n].active);
+            if !news {
+                return Ok(());
+            }
+            lose(&mut state, failed)?;
+        }
+        self.record(&records)
+    }
+
+    /// Writes the records of all active members durably, and settles their generation.
+    pub(crate) fn record(&self, records: &MutexGuard<'_, ()>) -> Result<()> {
+        self.record_once(records)?;
+        let settle = {
+            let mut state = self.state.lock();
+            !std::mem::replace(&mut state.settled, true)
+        };
+        if settle { self.record(records) } else { Ok(()) }
+    }
+
+    fn record_once(&self, _: &MutexGuard<'_, ()>) -> Result<()> {
+        loop {
+            let (targets, bytes, intent) = {
+                let mut state = self.state.lock();
+                state.stats.record_writes += 1;
+                let targets = state.targets();
+                let record = |n: usize| state.record(&state.places[n], self).to_bytes();
+                let bytes: Vec<_> = targets.iter().map(|(n, _)| record(*n)).collect();
+                (targets, bytes, state.intent.clone())
+            };
+            let done = on_all(&targets, self.together, |n, (_, slot)| {
+                slot.device.write_fua(ByteOffset(MEMBER_OFFSET), &bytes[n])
+            });
+            let mut failed = Vec::new();
+            let mut first = None;
+            for ((n, _), done) in targets.iter().zip(done) {
+                if let Err(error) = done {
+                    failed.push(*n);
+                    first.get_or_insert(error);
+                }
+            }
+            let mut state = self.state.lock();
+            let Some(error) = first else {
+                state.durable = intent;
+                return Ok(());
+            };
+            lose(&mut state, &failed).map_err(|_| error)?;
+        }
+    }
+
+    /// Clears bits of regions that rest, lazily: the records are durable with a later flush.
+    pub(crate) fn clear_rested(&self) {
+        let Some(_records) = self.records.try_lock() else { return };
+        let (targets, bytes) = {
+            let mut state = self.state.lock();
+            if !state.started || state.flushed % REST_FLUSHES != 0 || !state.rest(REST_FLUSHES) {
+                return;
+            }
+            let targets = state.targets();
+            let record = |n: usize| state.record(&state.places[n], self).to_bytes();
+            let bytes: Vec<_> = targets.iter().map(|(n, _)| record(*n)).collect();
+            (targets, bytes)
+        };
+        for ((_, slot), bytes) in targets.iter().zip(bytes) {
+            // A bit that stays set costs a copy after a crash. A member that takes no record is
+            // found out by the next one that matters.
+            let _ = slot.device.write_at(ByteOffset(MEMBER_OFFSET), &bytes);
+        }
+    }
+
+    /// Sees that the superblock's next fingerprint is on record before it is written.
+    pub(crate) fn expect_print(&self, old: u32, new: u32) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            if state.started && state.prints.has(new) {
+                return Ok(());
+            }
+            if state.prints.add(new) {
+                drop(state);
+                return self.intend(0..0, true);
+            }
+        }
+        // No room: what was written before `old` is gone once `old` is durable.
+        self.flush_all()?;
+        {
+            let mut state = self.state.lock();
+            if state.print_unknown {
+                return Err(Error::Device {
+                    op: IoOp::Write,
+                    at: ByteOffset(PRINTED.start),
+                    len: 512,
+                    source: io::Error::from_raw_os_error(5),
+                });
+            }
+            state.prints = Prints::one(old);
+            state.prints.add(new);
+        }
+        self.intend(0..0, true)
+    }
+
+    /// The end of an opening: nothing is under way any more.
+    pub(crate) fn settle(&self) {
+        if !self.write || !self.state.lock().started || self.flush_all().is_err() {
+            return;
+        }
+        let records = self.records.lock();
+        {
+            let mut state = self.state.lock();
+            state.rest(1);
+            if !state.print_unknown {
+                state.prints = Prints::one(print_of(&*self.superblock.lock()));
+            }
+        }
+        // Without it the next opening copies more than it had to.
+        let _ = self.record(&records);
+    }
+}
+
+/// Marks members as lost.
+fn lose(state: &mut State, failed: &[usize]) -> Result<()> {
+    if !state.can_lose(failed) {
+        return Err(Error::Device {
+            op: IoOp::Write,
+            at: ByteOffset(0),
+            len: 0,
+            source: io::Error::from_raw_os_error(5),
+        });
+    }
+    for n in failed {
+        if std::mem::replace(&mut state.places[*n].active, false) {
+            state.stats.failed_members += 1;
+        }
+    }
+    state.generation += 1;
+    state.settled = false;
+    Ok(())
+}

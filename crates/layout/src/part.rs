@@ -1,0 +1,49 @@
+//! A device that is to be a member, and its name.
+
+use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE, Member};
+use std::sync::Arc;
+
+/// A device and what the caller calls it.
+#[derive(Clone)]
+pub struct Part {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Its name, for messages.
+    pub name: String,
+}
+
+impl Part {
+    /// `device`, called `name`.
+    pub fn new(device: Arc<dyn BlockDevice>, name: impl Into<String>) -> Part {
+        Part { device, name: name.into() }
+    }
+
+    /// The member record; `None` where there is none.
+    ///
+    /// Errors: `Corrupt`, `Unsupported` from the record; `Device`.
+    pub fn record(&self) -> Result<Option<Member>> {
+        record_of(&*self.device)
+    }
+
+    pub(crate) fn refuse(&self, problem: MemberProblem) -> Error {
+        refusal(&self.name, problem)
+    }
+}
+
+pub(crate) fn refusal(name: &str, problem: MemberProblem) -> Error {
+    Error::Member(Box::new(MemberError { member: name.to_owned(), problem }))
+}
+
+/// The member record of `device`; `None` where there is none.
+///
+/// Errors: `Corrupt`, `Unsupported` from the record; `Device`.
+pub fn record_of(device: &dyn BlockDevice) -> Result<Option<Member>> {
+    let mut bytes = [0; MEMBER_SIZE];
+    if device.len() < MEMBER_OFFSET + MEMBER_SIZE as u64 {
+        return Ok(None);
+    }
+    device.read_fresh_at(ByteOffset(MEMBER_OFFSET), &mut bytes)?;
+    Member::check(&bytes)
+}

@@ -1,0 +1,334 @@
+//! raid1: what it promises while it is open, and which members it takes.
+
+use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
+use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
+use extant_layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LEN: u64 = 4 << 20;
+
+fn devices(count: usize) -> Vec<Arc<MemoryDevice>> {
+    let devices: Vec<_> = (0..count).map(|_| Arc::new(MemoryDevice::new(LEN))).collect();
+    let wanted = Wanted::Mirrored { alike: true };
+    create(&parts(&devices), wanted, *b"the mirror's id.", LEN).unwrap();
+    devices
+}
+
+fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
+    let part = |(n, device): (usize, &Arc<D>)| Part::new(Arc::clone(device) as _, format!("m{n}"));
+    devices.iter().enumerate().map(part).collect()
+}
+
+fn open_parts(parts: Vec<Part>, opening: Opening) -> Result<Arc<Mirror>> {
+    match assemble(parts, opening)? {
+        Assembled::Mirrored(mirror) => Ok(mirror),
+        _ => panic!("no mirror"),
+    }
+}
+
+fn open<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Result<Arc<Mirror>> {
+    open_parts(parts(devices), Opening::write())
+}
+
+fn degraded<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Result<Arc<Mirror>> {
+    open_parts(parts(devices), Opening { degraded: true, ..Opening::write() })
+}
+
+fn problem(result: Result<Arc<Mirror>>) -> (String, MemberProblem) {
+    match result.map(|_| ()) {
+        Err(Error::Member(error)) => (error.member, error.problem),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes(device: &dyn BlockDevice, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    device.read_at(ByteOffset(at), &mut bytes).unwrap();
+    bytes
+}
+
+/// A copy of a device as it is now.
+fn copy(device: &Arc<MemoryDevice>) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::clone(device))
+}
+
+#[test]
+fn members_hold_the_same_but_for_the_record() {
+    let devices = devices(3);
+    let mirror = open(&devices).unwrap();
+    mirror.write_at(ByteOffset(0), &vec![7; 8192]).unwrap();
+    mirror.write_at(ByteOffset(1 << 20), &vec![8; 300_000]).unwrap();
+    mirror.zero(ByteOffset(4096), 100).unwrap();
+    mirror.write_fua(ByteOffset(LEN - 5), b"fives").unwrap();
+    mirror.flush().unwrap();
+    let mut want = vec![7; 8192];
+    want[512..1024].fill(0);
+    want[4096..4196].fill(0);
+    assert_eq!(bytes(&mirror, 0, 8192), want);
+    for device in &devices {
+        assert_eq!(bytes(device, 1024, 7168), want[1024..]);
+        assert_eq!(bytes(device, 0, 512), want[..512]);
+        assert_eq!(bytes(device, LEN - 5, 5), b"fives");
+    }
+    drop(mirror);
+    for (index, device) in devices.iter().enumerate() {
+        let record = record_of(&**device).unwrap().unwrap();
+        assert_eq!((record.index as usize, record.generation, record.settled), (index, 2, true));
+        assert!(record.intent.is_empty(), "a clean end leaves no bits");
+    }
+}
+
+#[test]
+fn an_opening_without_a_change_writes_nothing() {
+    let devices = devices(2);
+    let before = record_of(&*devices[0]).unwrap();
+    let mirror = open(&devices).unwrap();
+    mirror.flush().unwrap();
+    drop(mirror);
+    assert_eq!(record_of(&*devices[0]).unwrap(), before);
+}
+
+#[test]
+fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
+    for op in [IoOp::Write, IoOp::Flush] {
+        for nth in 1..7 {
+            let plain = devices(3);
+            let faulty: Vec<_> =
+                plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
+            let mirror = open(&faulty).unwrap();
+            faulty[1].fail_from(op, nth);
+            for n in 0..6u8 {
+                mirror.write_at(ByteOffset(8192 * (1 + u64::from(n))), &[n; 5000]).unwrap();
+                mirror.flush().unwrap();
+            }
+            let failed = mirror.stats().failed_members == 1;
+            drop(mirror);
+            let copies: Vec<_> =
+                faulty.iter().map(|device| Arc::new(device.inner().clone())).collect();
+            let again = open(&copies).unwrap();
+            assert_eq!(again.left_out().len(), usize::from(failed), "{op} {nth}");
+            for n in 0..6u8 {
+                assert_eq!(bytes(&again, 8192 * (1 + u64::from(n)), 5000), [n; 5000]);
+            }
+        }
+    }
+}
+
+#[test]
+fn when_all_members_fail_the_caller_is_told_and_sees_one_content() {
+    let plain = devices(2);
+    let faulty: Vec<_> =
+        plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
+    let mirror = open(&faulty).unwrap();
+    mirror.write_at(ByteOffset(8192), &[1; 4096]).unwrap();
+    faulty[0].fail(IoOp::Write, 1);
+    faulty[1].fail(IoOp::Write, 1);
+    assert!(mirror.write_at(ByteOffset(8192), &[2; 4096]).is_err());
+    // As if it had come to one of them.
+    faulty[1].inner().write_at(ByteOffset(8192), &[2; 4096]).unwrap();
+    for _ in 0..10 {
+        assert_eq!(bytes(&mirror, 8192, 4096), [1; 4096]);
+    }
+    assert!(mirror.behind_bytes() > 0);
+    assert!(mirror.resync(&mut |_, _| true).unwrap());
+    assert_eq!(bytes(faulty[1].inner(), 8192, 4096), [1; 4096]);
+}
+
+#[test]
+fn a_read_error_is_answered_by_the_other_member_and_mended() {
+    let plain = devices(2);
+    let faulty: Vec<_> =
+        plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
+    let mirror = open(&faulty).unwrap();
+    mirror.write_at(ByteOffset(0), &vec![9; 1 << 20]).unwrap();
+    for sick in [0, 1] {
+        faulty[sick].inner().write_at(ByteOffset(300_000), &[0; 100]).unwrap();
+        faulty[sick].fail_range(IoOp::Read, 299_500..301_000);
+        for _ in 0..4 {
+            assert_eq!(bytes(&mirror, 299_900, 200), [9; 200]);
+        }
+        faulty[sick].heal();
+        assert_eq!(bytes(faulty[sick].inner(), 300_000, 100), [9; 100], "mended");
+    }
+    assert_eq!(mirror.stats().failed_members, 0);
+}
+
+#[test]
+fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
+    let devices = devices(3);
+    let mirror = open(&devices).unwrap();
+    mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
+    let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
+    for sick in 0..3 {
+        devices[sick].write_at(ByteOffset(8200), &[6]).unwrap();
+        for _ in 0..6 {
+            let mut buf = [0; 4096];
+            assert!(mirror.read_verified(ByteOffset(8192), &mut buf, verify).unwrap());
+            assert!(verify(&buf));
+        }
+        assert_eq!(bytes(&devices[sick], 8200, 1), [5]);
+    }
+    devices.iter().for_each(|device| device.write_at(ByteOffset(8200), &[6]).unwrap());
+    let mut buf = [0; 4096];
+    assert!(!mirror.read_verified(ByteOffset(8192), &mut buf, verify).unwrap());
+    assert_eq!(buf[8], 6);
+}
+
+#[test]
+fn members_that_do_not_belong_are_named() {
+    let (ours, theirs) = (devices(2), devices(2));
+    // Another volume's, with an id of its own.
+    create(&parts(&theirs), Wanted::Mirrored { alike: true }, [9; 16], LEN).unwrap();
+    let blank = Arc::new(MemoryDevice::new(LEN));
+    let twin = copy(&ours[0]);
+    let with = |other: &Arc<MemoryDevice>| open(&[Arc::clone(&ours[0]), Arc::clone(other)]);
+    assert_eq!(problem(with(&theirs[1])), ("m1".into(), MemberProblem::Foreign));
+    assert_eq!(problem(with(&blank)), ("m1".into(), MemberProblem::NoRecord));
+    assert!(matches!(problem(with(&twin)).1, MemberProblem::Duplicate { index: 0 }));
+    let missing = MemberProblem::Missing { index: 1, count: 2 };
+    assert_eq!(problem(open(&ours[..1])), ("m0".into(), missing));
+    let short = Arc::new(MemoryDevice::new(LEN - 4096));
+    short.write_at(ByteOffset(0), &bytes(&ours[1], 0, 4096)).unwrap();
+    assert!(matches!(problem(with(&short)).1, MemberProblem::TooShort { needed: LEN }));
+    ours[1].write_at(ByteOffset(600), b"flip").unwrap();
+    assert_eq!(problem(with(&ours[1])), ("m1".into(), MemberProblem::Damaged));
+    // Read alone, with the damaged one, and in any order.
+    assert!(open_parts(parts(&ours[..1]), Opening::read()).is_ok());
+    assert!(open_parts(parts(&ours), Opening::read()).is_ok());
+    let fresh = devices(2);
+    let swapped = [Arc::clone(&fresh[1]), Arc::clone(&fresh[0])];
+    open(&swapped).unwrap().write_at(ByteOffset(4096), b"in any order").unwrap();
+}
+
+#[test]
+fn a_copy_that_was_put_back_is_out_of_date() {
+    let mut devices = devices(2);
+    let backup = copy(&devices[1]);
+    open(&devices).unwrap().write_at(ByteOffset(8192), b"newer").unwrap();
+    devices[1] = backup;
+    assert_eq!(problem(open(&devices)), ("m1".into(), MemberProblem::Stale));
+    let reader = open_parts(parts(&devices), Opening::read()).unwrap();
+    assert_eq!(bytes(&reader, 8192, 5), b"newer");
+    let mirror = degraded(&devices).unwrap();
+    assert_eq!(mirror.left_out()[0].problem, MemberProblem::Stale);
+    mirror.write_at(ByteOffset(8192), b"newest").unwrap();
+    drop(mirror);
+    // From now on nobody counts on it.
+    assert_eq!(bytes(&open(&devices).unwrap(), 8192, 6), b"newest");
+}
+
+#[test]
+fn members_that_went_their_own_ways_are_not_mixed() {
+    let devices = devices(2);
+    for device in &devices {
+        degraded(std::slice::from_ref(device)).unwrap().write_at(ByteOffset(8192), b"x").unwrap();
+    }
+    assert_eq!(problem(open(&devices)), ("m1".into(), MemberProblem::Split));
+    assert_eq!(problem(degraded(&devices)), ("m1".into(), MemberProblem::Split));
+    assert!(open(&devices[..1]).is_ok(), "alone it is whole");
+}
+
+#[test]
+fn a_member_whose_superblock_somebody_else_wrote_is_refused() {
+    let devices = devices(2);
+    open(&devices).unwrap().write_at(ByteOffset(1024), &[3; 1024]).unwrap();
+    let mut sector = bytes(&devices[1], 1024, 1024);
+    sector[0x34] ^= 1;
+    sector[0x38..0x3A].copy_from_slice(&[0x53, 0xEF]);
+    devices[1].write_at(ByteOffset(1024), &sector).unwrap();
+    // No superblock that could be believed: taken for damage, and the other one counts.
+    assert!(open(&devices).is_ok());
+}
+
+#[test]
+fn a_new_member_gets_everything_while_others_write() {
+    let mut devices = devices(3);
+    devices[2] = Arc::new(MemoryDevice::new(LEN + 4096));
+    let mirror = degraded(&devices[..2]).unwrap();
+    mirror.write_at(ByteOffset(8192), &vec![1; 3 << 20]).unwrap();
+    assert_eq!(mirror.add(Part::new(Arc::clone(&devices[2]) as _, "new")).unwrap(), 2);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (mirror, stop) = (&mirror, &stop);
+            scope.spawn(move || {
+                let mut n = thread;
+                while !stop.load(Ordering::Relaxed) {
+                    let at = 8192 + (n * 77_777) % (LEN - 20_000);
+                    let at = at / 12288 * 12288 + thread * 4096 + 8192;
+                    if at + 4096 > LEN {
+                        n += 1;
+                        continue;
+                    }
+                    let data = vec![n as u8; 4096];
+                    mirror.write_at(ByteOffset(at), &data).unwrap();
+                    assert_eq!(bytes(mirror, at, 4096), data);
+                    if n % 7 == 0 {
+                        mirror.flush().unwrap();
+                    }
+                    n += 3;
+                }
+            });
+        }
+        let mut told = 0;
+        assert!(mirror.resync(&mut |done, _| { told = done; true }).unwrap());
+        assert!(told > 0);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(mirror.places().iter().all(|place| !place.rebuilding && place.behind_bytes == 0));
+    assert!(mirror.compare(4096, &mut |_, _| true).unwrap().is_empty());
+    drop(mirror);
+    assert_eq!(open(&devices).unwrap().left_out().len(), 0);
+    assert_eq!(bytes(&devices[2], 8192, 1 << 20), bytes(&devices[0], 8192, 1 << 20));
+}
+
+#[test]
+fn a_stopped_rebuild_goes_on_and_is_never_read_before() {
+    let devices = devices(2);
+    let blank = Arc::new(MemoryDevice::new(LEN));
+    let mirror = degraded(&devices[..1]).unwrap();
+    mirror.write_at(ByteOffset(8192), &vec![4; 2 << 20]).unwrap();
+    mirror.add(Part::new(Arc::clone(&blank) as _, "new")).unwrap();
+    let mut steps = 0;
+    assert!(!mirror.resync(&mut |_, _| { steps += 1; steps < 5 }).unwrap());
+    drop(mirror);
+    assert_eq!(problem(open(&[Arc::clone(&blank)])).1, MemberProblem::Unfinished);
+    let mirror = open(&[Arc::clone(&devices[0]), Arc::clone(&blank)]).unwrap();
+    assert!(mirror.behind_bytes() > 0);
+    for at in (8192..2 << 20).step_by(65536) {
+        assert_eq!(bytes(&mirror, at, 4096), [4; 4096]);
+    }
+    Mirror::resync_in_background(&mirror).unwrap();
+    while mirror.places()[1].rebuilding {
+        std::thread::yield_now();
+    }
+    drop(mirror);
+    assert_eq!(bytes(&blank, 8192, 2 << 20), vec![4; 2 << 20]);
+}
+
+#[test]
+fn what_differs_is_told_apart() {
+    let devices = devices(3);
+    let mirror = open(&devices).unwrap();
+    devices[1].write_at(ByteOffset(1 << 20), b"x").unwrap();
+    let found = mirror.compare(4096, &mut |_, _| true).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].range, 1 << 20..(1 << 20) + 4096);
+    assert_eq!(found[0].contents, [Some(0), Some(1), Some(0)]);
+    mirror.copy_from(0, found[0].range.clone()).unwrap();
+    assert!(mirror.compare(4096, &mut |_, _| true).unwrap().is_empty());
+    assert!(mirror.needs_stable_buffers());
+}
+
+#[test]
+fn members_that_were_different_from_the_start_are_brought_in_line() {
+    let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(LEN))).collect();
+    devices[1].write_at(ByteOffset(2 << 20), &[1; 4096]).unwrap();
+    create(&parts(&devices), Wanted::Mirrored { alike: false }, [1; 16], LEN).unwrap();
+    let mirror = open(&devices).unwrap();
+    assert_eq!(mirror.behind_bytes(), LEN);
+    assert_eq!(bytes(&mirror, 2 << 20, 4096), [0; 4096]);
+    assert!(mirror.resync(&mut |_, _| true).unwrap());
+    assert_eq!(bytes(&devices[1], 2 << 20, 4096), [0; 4096]);
+}
