@@ -99,9 +99,10 @@ pub fn assemble(parts: Vec<Part>, opening: Opening) -> Result<Assembled> {
         if !same {
             return Err(part.refuse(MemberProblem::Foreign));
         }
-        if known.iter().any(|(other, known)| {
-            known.index == record.index && !std::ptr::eq(other, part)
-        }) {
+        if known
+            .iter()
+            .any(|(other, known)| known.index == record.index && !std::ptr::eq(other, part))
+        {
             return Err(part.refuse(MemberProblem::Duplicate { index: record.index }));
         }
         let needed = record.needed_bytes();
@@ -131,8 +132,7 @@ fn stripes(
         }
     }
     let newest = known.iter().map(|(_, record)| record.generation).max().unwrap_or(0);
-    let settled =
-        known.iter().any(|(_, record)| record.generation == newest && record.settled);
+    let settled = known.iter().any(|(_, record)| record.generation == newest && record.settled);
     for (part, record) in &known {
         let between = !settled && record.generation.checked_add(1) == Some(newest);
         if record.generation != newest && !between {
@@ -151,8 +151,7 @@ fn verdict(
     let (leader, record) = (&leader.1, &other.1);
     let counts = |a: &Member, b: &Member| a.active & (1 << b.index) != 0;
     let same = record.generation == leader.generation;
-    let between =
-        !newest_settled && record.generation.checked_add(1) == Some(leader.generation);
+    let between = !newest_settled && record.generation.checked_add(1) == Some(leader.generation);
     if same && !counts(leader, record) {
         return Ok(Some(MemberProblem::Split));
     }
@@ -202,7 +201,8 @@ fn mirror(
     };
     let is_newest = |(_, record): &&(Part, Member)| record.generation == newest;
     let newest_settled = known.iter().filter(is_newest).any(|(_, record)| record.settled);
-    let can_lead = |member: &&(Part, Member)| is_newest(member) && face(member).ok() == Some(Face::Own);
+    let can_lead =
+        |member: &&(Part, Member)| is_newest(member) && face(member).ok() == Some(Face::Own);
     let leader = whole.clone().find(can_lead).or_else(|| whole.clone().find(is_newest));
     let leader = leader.expect("its generation was found there").clone();
     if known.len() > 1 && face(&leader)? == Face::Foreign {
@@ -242,5 +242,6 @@ fn mirror(
         .into_iter()
         .map(|(part, problem)| MemberError { member: part.name, problem })
         .collect();
-    Mirror::new(taken, leader.1, left_out, opening).map(|mirror| Assembled::Mirrored(Arc::new(mirror)))
+    Mirror::new(taken, leader.1, left_out, opening)
+        .map(|mirror| Assembled::Mirrored(Arc::new(mirror)))
 }

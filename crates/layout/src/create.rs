@@ -28,7 +28,8 @@ impl Wanted {
         match self {
             Wanted::Mirrored { .. } => member_bytes,
             Wanted::Striped { stripe_bytes } => {
-                let stripes = member_bytes.saturating_sub(STRIPED_DATA_OFFSET) / u64::from(stripe_bytes);
+                let stripes =
+                    member_bytes.saturating_sub(STRIPED_DATA_OFFSET) / u64::from(stripe_bytes);
                 stripes.saturating_mul(u64::from(stripe_bytes)).saturating_mul(members as u64)
             }
         }

@@ -94,8 +94,10 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
     for op in [IoOp::Write, IoOp::Flush] {
         for nth in 1..7 {
             let plain = devices(3);
-            let faulty: Vec<_> =
-                plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
+            let faulty: Vec<_> = plain
+                .iter()
+                .map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device))))
+                .collect();
             let mirror = open(&faulty).unwrap();
             faulty[1].fail_from(op, nth);
             for n in 0..6u8 {
@@ -272,7 +274,14 @@ fn a_new_member_gets_everything_while_others_write() {
             });
         }
         let mut told = 0;
-        assert!(mirror.resync(&mut |done, _| { told = done; true }).unwrap());
+        assert!(
+            mirror
+                .resync(&mut |done, _| {
+                    told = done;
+                    true
+                })
+                .unwrap()
+        );
         assert!(told > 0);
         stop.store(true, Ordering::Relaxed);
     });
@@ -291,7 +300,14 @@ fn a_stopped_rebuild_goes_on_and_is_never_read_before() {
     mirror.write_at(ByteOffset(8192), &vec![4; 2 << 20]).unwrap();
     mirror.add(Part::new(Arc::clone(&blank) as _, "new")).unwrap();
     let mut steps = 0;
-    assert!(!mirror.resync(&mut |_, _| { steps += 1; steps < 5 }).unwrap());
+    assert!(
+        !mirror
+            .resync(&mut |_, _| {
+                steps += 1;
+                steps < 5
+            })
+            .unwrap()
+    );
     drop(mirror);
     assert_eq!(problem(open(&[Arc::clone(&blank)])).1, MemberProblem::Unfinished);
     let mirror = open(&[Arc::clone(&devices[0]), Arc::clone(&blank)]).unwrap();

@@ -35,8 +35,7 @@ impl Mirror {
         assert!(unit.is_power_of_two() && (1024..=PIECE).contains(&unit), "{unit} is no unit");
         let targets = self.state.lock().targets();
         let mut found = Vec::new();
-        let buffers: Vec<_> =
-            targets.iter().map(|_| Mutex::new(vec![0; PIECE as usize])).collect();
+        let buffers: Vec<_> = targets.iter().map(|_| Mutex::new(vec![0; PIECE as usize])).collect();
         let mut at = 0;
         while at < self.len && progress(at, self.len) {
             let piece = at..self.len.min(at + PIECE);
@@ -48,7 +47,10 @@ impl Mirror {
                 });
                 let buffers: Vec<_> = buffers.iter().map(Mutex::lock).collect();
                 let all_read = read.iter().all(Result::is_ok);
-                if all_read && piece.start > 0 && buffers.iter().all(|b| b[..len] == buffers[0][..len]) {
+                if all_read
+                    && piece.start > 0
+                    && buffers.iter().all(|b| b[..len] == buffers[0][..len])
+                {
                     return;
                 }
                 drop(buffers);
@@ -71,10 +73,12 @@ impl Mirror {
                 let mut bytes = vec![0; (range.end - range.start) as usize];
                 contents.push(match self.read_of(place, range.start, &mut bytes) {
                     Err(_) => None,
-                    Ok(()) => Some(known.iter().position(|held| *held == bytes).unwrap_or_else(|| {
-                        known.push(bytes);
-                        known.len() - 1
-                    })),
+                    Ok(()) => {
+                        Some(known.iter().position(|held| *held == bytes).unwrap_or_else(|| {
+                            known.push(bytes);
+                            known.len() - 1
+                        }))
+                    }
                 });
             }
             if contents.iter().any(|content| *content != Some(0)) {

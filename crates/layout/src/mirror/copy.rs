@@ -34,7 +34,10 @@ impl Mirror {
         let state = self.state.lock();
         let behind = |behind: &Intent| -> u64 {
             let regions = (0..state.regions.len()).filter(|region| behind.get(*region));
-            regions.map(|region| self.region_bytes(region)).map(|range| range.end - range.start).sum()
+            regions
+                .map(|region| self.region_bytes(region))
+                .map(|range| range.end - range.start)
+                .sum()
         };
         let places = state.places.iter().map(|place| PlaceState {
             name: place.slot.name.clone(),
@@ -107,7 +110,9 @@ impl Mirror {
             (index, state.record(place, self))
         };
         // The new member's record first: before the others count on it, it is known to be no leader.
-        let done = part.device.write_fua(ByteOffset(extant_ondisk::member::MEMBER_OFFSET), &first.to_bytes());
+        let done = part
+            .device
+            .write_fua(ByteOffset(extant_ondisk::member::MEMBER_OFFSET), &first.to_bytes());
         if let Err(error) = done {
             let mut state = self.state.lock();
             let at = state.places.len() - 1;
@@ -201,8 +206,9 @@ impl Mirror {
                 let state = self.state.lock();
                 let behind = state.places.iter().enumerate();
                 let behind = behind.filter(|(_, place)| place.active && place.behind.get(region));
-                let targets: Vec<_> =
-                    behind.map(|(n, place)| (n, Arc::clone(&place.slot), place.rebuilding)).collect();
+                let targets: Vec<_> = behind
+                    .map(|(n, place)| (n, Arc::clone(&place.slot), place.rebuilding))
+                    .collect();
                 (targets, state.setbacks)
             };
             if targets.is_empty() {
@@ -283,7 +289,8 @@ impl Mirror {
     fn note_rebuilt(&self) -> Result<()> {
         let news: Vec<_> = {
             let state = self.state.lock();
-            let behind = |behind: &Intent| (0..state.regions.len()).find(|region| behind.get(*region));
+            let behind =
+                |behind: &Intent| (0..state.regions.len()).find(|region| behind.get(*region));
             let new = state.places.iter().enumerate();
             new.filter(|(_, place)| place.active && place.rebuilding)
                 .map(|(n, place)| (n, Arc::clone(&place.slot), behind(&place.behind)))

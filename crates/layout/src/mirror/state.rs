@@ -209,8 +209,7 @@ impl State {
         let mut any = false;
         for (n, region) in self.regions.iter().enumerate() {
             let rests = region.writes == 0 && region.last.saturating_add(age) <= self.flushed;
-            let in_line =
-                || !self.places.iter().any(|place| place.active && place.behind.get(n));
+            let in_line = || !self.places.iter().any(|place| place.active && place.behind.get(n));
             if self.intent.get(n) && rests && in_line() {
                 self.intent.set(n, false);
                 self.durable.set(n, false);
