@@ -106,7 +106,10 @@ impl Mirror {
         let Some(_records) = self.records.try_lock() else { return };
         let (targets, bytes) = {
             let mut state = self.state.lock();
-            if !state.started || !state.flushed.is_multiple_of(REST_FLUSHES) || !state.rest(REST_FLUSHES) {
+            if !state.started
+                || !state.flushed.is_multiple_of(REST_FLUSHES)
+                || !state.rest(REST_FLUSHES)
+            {
                 return;
             }
             let targets = state.targets();
