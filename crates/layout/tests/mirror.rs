@@ -162,14 +162,14 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
     let mirror = open(&devices).unwrap();
     mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
     let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
-    for sick in 0..3 {
-        devices[sick].write_at(ByteOffset(8200), &[6]).unwrap();
+    for sick in &devices {
+        sick.write_at(ByteOffset(8200), &[6]).unwrap();
         for _ in 0..6 {
             let mut buf = [0; 4096];
             assert!(mirror.read_verified(ByteOffset(8192), &mut buf, verify).unwrap());
             assert!(verify(&buf));
         }
-        assert_eq!(bytes(&devices[sick], 8200, 1), [5]);
+        assert_eq!(bytes(sick, 8200, 1), [5]);
     }
     devices.iter().for_each(|device| device.write_at(ByteOffset(8200), &[6]).unwrap());
     let mut buf = [0; 4096];
