@@ -126,7 +126,8 @@ impl Transactions {
         match state.running.untold.as_mut() {
             Some(untold) if untold.full.is_none() => {
                 let untold = std::mem::take(untold);
-                let mark = ToldMark { seq: state.running.seq, nr: state.running.steps };
+                let nr = self.numbers.load(Ordering::Acquire);
+                let mark = ToldMark { seq: state.running.seq, nr };
                 state.gathering.close();
                 Ok((mark, untold))
             }

@@ -565,3 +565,43 @@ fn no_commit_counts_while_an_older_lifes_fast_commits_lie_behind_it() {
     }
     assert!(committed > 0);
 }
+
+#[test]
+fn a_number_that_is_taken_again_is_told_in_the_order_of_its_lives() {
+    let log = empty_log();
+    let device = log.device();
+    let journal = journal_on(&log, &device, fast());
+    sync(&journal, change(&journal, &[3, 4], 1));
+    let (started, freed) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Starts first, and takes the number that the other one frees.
+            let handle = journal.start(Credits::blocks(1)).unwrap();
+            started.wait();
+            freed.wait();
+            put(&handle, 3, 2);
+            handle.note(Change::Made(ino(3)));
+            handle.note(Change::Create { parent: Ino::ROOT, ino: ino(3), name: b"new" });
+            handle.stop().unwrap();
+        });
+        started.wait();
+        let handle = journal.start(Credits::blocks(1)).unwrap();
+        put(&handle, 4, 2);
+        handle.note(Change::Unlink { parent: Ino::ROOT, ino: ino(3), name: b"old" });
+        handle.note(Change::Gone(ino(3)));
+        freed.wait();
+        handle.stop().unwrap();
+    });
+    sync(&journal, change(&journal, &[4], 3));
+    assert_eq!(journal.stats().commits, 1, "{:?}", journal.stats());
+    drop(journal);
+    let opened = log.open(&device).unwrap();
+    let found = opened.recover(&*device, log.limits()).unwrap().fast_commit.unwrap();
+    let names = found.records().map(|record| match record {
+        Record::Unlink(change) => (b'-', change.name.to_vec()),
+        Record::Create(change) => (b'+', change.name.to_vec()),
+        _ => (b' ', Vec::new()),
+    });
+    let names: Vec<_> = names.filter(|(kind, _)| *kind != b' ').collect();
+    assert_eq!(names, [(b'-', b"old".to_vec()), (b'+', b"new".to_vec())]);
+}

@@ -76,6 +76,8 @@ pub(crate) struct Place {
     pub(crate) seq: Seq,
     /// Its number there.
     pub(crate) nr: u64,
+    /// Where its notes come among those of others.
+    pub(crate) order: u64,
     /// Its notes are of use.
     pub(crate) keeps_notes: bool,
 }
@@ -220,8 +222,19 @@ impl<'j> Handle<'j> {
     #[inline]
     pub fn note(&self, change: Change<'_>) {
         if self.place.get().keeps_notes {
-            self.done.borrow_mut().notes.push(change);
+            self.note_down(change);
         }
+    }
+
+    fn note_down(&self, change: Change<'_>) {
+        if matches!(change, Change::Made(_) | Change::Gone(_))
+            && let Some(transactions) = self.journal.transactions()
+        {
+            // Another handle may take the number that this one frees, whichever started first.
+            let order = transactions.next_nr();
+            self.place.set(Place { order, ..self.place.get() });
+        }
+        self.done.borrow_mut().notes.push(change);
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! ```text
 //!   a handle's     tag u8 │ ino u32 │ Range: first u32, last u32
 //!                                   │ names: parent u32, len u8, name
-//!   a transaction's     nr u64 │ bytes u32 │ a handle's notes │ nr … │ …
+//!   a transaction's     order u64 │ bytes u32 │ a handle's notes │ order … │ …
 //! ```
 //!
 //! The memory of a handle's notes stays with its thread: a note costs no allocation.
@@ -113,12 +113,12 @@ impl Notes {
         true
     }
 
-    /// Moves the notes of handle `nr` behind those of others.
-    pub(crate) fn hand_over(&mut self, nr: u64, to: &mut Vec<u8>) {
+    /// Moves the notes behind those of other handles; `order` says where among them they come.
+    pub(crate) fn hand_over(&mut self, order: u64, to: &mut Vec<u8>) {
         let Ok(len) = u32::try_from(self.bytes.len()) else { return };
         if len > 0 {
             to.reserve(12 + self.bytes.len());
-            to.extend_from_slice(&nr.to_le_bytes());
+            to.extend_from_slice(&order.to_le_bytes());
             to.extend_from_slice(&len.to_le_bytes());
             to.extend_from_slice(&self.bytes);
         }
@@ -136,9 +136,10 @@ impl Notes {
     }
 }
 
-/// The notes of all handles of a transaction, in the order in which the handles started: so two
-/// changes of the same name or file come in the order in which they happened, because who changes
-/// them locked them before it started its handle.
+/// The notes of all handles of a transaction, in the order in which the handles started, or last
+/// took or freed an inode's number. Either moment lies between a handle's start and its end, so two
+/// changes of the same name or file come in the order in which they happened: who changes them
+/// locks them before it starts its handle, and lets go of them later than that.
 pub(crate) fn in_order(bytes: &[u8]) -> Vec<&[u8]> {
     let mut rest = bytes;
     let mut handles = Vec::new();
@@ -148,7 +149,6 @@ pub(crate) fn in_order(bytes: &[u8]) -> Vec<&[u8]> {
         handles.push((u64::from_le_bytes(*nr), notes));
         rest = after;
     }
-    // A handle that restarted has several numbers; one number has one place.
     handles.sort_by_key(|(nr, _)| *nr);
     handles.into_iter().map(|(_, notes)| notes).collect()
 }

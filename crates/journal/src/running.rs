@@ -23,7 +23,7 @@ pub(crate) struct Untold {
 }
 
 impl Untold {
-    fn take_in(&mut self, nr: u64, done: &mut Done) {
+    fn take_in(&mut self, order: u64, done: &mut Done) {
         if self.full.is_some() {
             return done.notes.clear();
         }
@@ -36,7 +36,7 @@ impl Untold {
                 done.notes.clear();
                 self.give_up(why);
             }
-            None => done.notes.hand_over(nr, &mut self.notes),
+            None => done.notes.hand_over(order, &mut self.notes),
         }
         if self.notes.len() > self.limit {
             self.give_up(Ineligible::LogFull);
@@ -56,8 +56,6 @@ pub(crate) struct Running {
     pub(crate) seq: Seq,
     /// Handles that have not stopped.
     pub(crate) handles: u32,
-    /// Handles that have started.
-    pub(crate) steps: u64,
     /// What those may do at most: blocks and revokes.
     promised: (u64, u64),
     pub(crate) blocks: Vec<Arc<Block>>,
@@ -80,7 +78,6 @@ impl Running {
         Running {
             seq,
             handles: 0,
-            steps: 0,
             promised: (0, 0),
             blocks: Vec::new(),
             revoked: Vec::new(),
@@ -114,21 +111,20 @@ impl Running {
         self.promised.1 += u64::from(credits.revokes);
     }
 
-    /// Lets a handle in.
-    pub(crate) fn enter(&mut self, credits: Credits) -> Place {
+    /// Lets a handle in, as number `nr`.
+    pub(crate) fn enter(&mut self, credits: Credits, nr: u64) -> Place {
         self.promise(credits);
         self.handles += 1;
-        self.steps += 1;
         let keeps_notes = self.untold.as_ref().is_some_and(|untold| untold.full.is_none());
-        Place { seq: self.seq, nr: self.steps, keeps_notes }
+        Place { seq: self.seq, nr, order: nr, keeps_notes }
     }
 
-    /// Takes in what handle `nr` did with its `credits`.
-    pub(crate) fn take_in(&mut self, credits: Credits, nr: u64, done: &mut Done) {
+    /// Takes in what the handle at `place` did with its `credits`.
+    pub(crate) fn take_in(&mut self, credits: Credits, place: Place, done: &mut Done) {
         self.promised.0 -= u64::from(credits.blocks);
         self.promised.1 -= u64::from(credits.revokes);
         if let Some(untold) = &mut self.untold {
-            untold.take_in(nr, done);
+            untold.take_in(place.order, done);
         }
         self.blocks.append(&mut done.joined);
         self.revoked.append(&mut done.revoked);

@@ -111,6 +111,8 @@ pub(crate) struct Transactions {
     pub(crate) byte_log: Option<Arc<ByteLogState>>,
     /// Bytes of notes that a transaction keeps for them.
     notes_limit: Option<usize>,
+    /// Numbers given out in the running transaction.
+    pub(crate) numbers: Apart<AtomicU64>,
     /// The last durable transaction.
     pub(crate) durable: AtomicU64,
     /// The number of transaction 0, which the log's last life ended with.
@@ -172,6 +174,7 @@ impl Transactions {
             fast: fast.map(|fast| Mutex::new(Rank::JournalState, fast)),
             byte_log,
             notes_limit,
+            numbers: Apart::default(),
             durable: AtomicU64::new(0),
             limits,
             one: options.one_transaction,
@@ -198,6 +201,11 @@ impl Transactions {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// The next number of the running transaction: of a handle, or of its place among others.
+    pub(crate) fn next_nr(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
     /// Lets a handle into the running transaction; its place there. Waits while it is full or
     /// about to be written, and works on that.
     ///
@@ -214,7 +222,7 @@ impl Transactions {
                 continue;
             }
             match self.admit(&state, credits)? {
-                Admission::Granted => return Ok(state.running.enter(credits)),
+                Admission::Granted => return Ok(state.running.enter(credits, self.next_nr())),
                 Admission::Commit(seq) => {
                     drop(state);
                     self.commit_seq(seq, Handles::Await)?;
@@ -297,7 +305,7 @@ impl Transactions {
 
     fn take_in(&self, state: &mut State, credits: Credits, place: Place, done: &mut Done) {
         let running = &mut state.running;
-        running.take_in(credits, place.nr, done);
+        running.take_in(credits, place, done);
         let large = running.blocks.len() as u64 > self.limits.soft;
         if large && !std::mem::replace(&mut running.told, true) {
             self.signal.ask_for_commit();
@@ -312,6 +320,7 @@ impl Transactions {
         let closed = (!state.running.is_empty()).then(|| {
             let next = Running::new(state.running.seq + 1, self.notes_limit);
             let closed = std::mem::replace(&mut state.running, next);
+            self.numbers.store(0, Ordering::Release);
             state.space.reserve(closed.needed(&self.area, Credits::default()));
             self.cache.running.store(state.running.seq, Ordering::Release);
             closed
