@@ -71,6 +71,17 @@ impl Volume {
         self.noting_abort(self.sync_all())
     }
 
+    /// The names in all directories, as before the call, are durable after it: in full, unless a fast commit
+    /// told them and nothing was changed since. A directory's times are then those that recovery gives it.
+    ///
+    /// Errors and locks as [`Volume::sync`].
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        match self.fast_commits && self.journal.is_all_told() {
+            true => Ok(()),
+            false => self.sync(),
+        }
+    }
+
     fn sync_all(&self) -> Result<()> {
         if self.mode.is_open_to_write() {
             self.announce()?;

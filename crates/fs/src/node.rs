@@ -219,6 +219,7 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_all(),
+            FileKind::Directory => self.volume().sync_names(),
             _ => self.volume().sync(),
         }
     }
@@ -230,6 +231,7 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_data(),
+            FileKind::Directory => self.volume().sync_names(),
             _ => self.volume().sync(),
         }
     }

@@ -211,6 +211,15 @@ impl Journal {
         }
     }
 
+    /// Whether fast commits told all that handles did since the last full commit: a full one would make
+    /// nothing durable but what records leave out. Without a log never.
+    pub fn is_all_told(&self) -> bool {
+        self.transactions().is_some_and(|transactions| {
+            let state = transactions.state.lock();
+            state.told.covers(state.running.seq, state.running.steps)
+        })
+    }
+
     /// Makes the file data durable that was written before the call; metadata is not touched.
     ///
     /// Errors: `Device`, `Aborted`; the journal is aborted then.

@@ -32,6 +32,7 @@ pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
         ("no orphan file", features("^orphan_file").journal(JournalSize::Blocks(1024))),
         ("no journal", features("^has_journal")),
         ("quota", features("quota,project,inline_data")),
+        ("fast commits", features("fast_commit")),
     ]
 }
 

@@ -3,7 +3,7 @@
 use crate::external::FlushPart;
 use crate::make::Make;
 use crate::view::View;
-use extant::check;
+use extant::{RecoveryReport, check};
 use extant_blockdev::MemoryDevice;
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ pub struct Recovered {
     pub view: View,
     /// Inodes without a name that the recovery freed.
     pub orphans_freed: u64,
+    /// Fast commits that it applied.
+    pub fast_commits: u32,
 }
 
 /// Recovers `image` for good, reads all of it and checks it.
@@ -24,23 +26,27 @@ pub struct Recovered {
 /// checker finds damage, or when a file ends in a block that was taken as it was found.
 pub fn recover(make: &Make, image: MemoryDevice) -> Result<Recovered, String> {
     let device = Arc::new(image);
-    let orphans_freed = recover_on(make, &device)?;
+    let report = recover_on(make, &device)?;
     let view = look(make, &device)?;
     if let Some(ino) = view.stale_tail(&*device, make.block_bytes()).map_err(|e| e.to_string())? {
         return Err(format!("inode {ino}: stale bytes behind its end"));
     }
-    Ok(Recovered { device, view, orphans_freed })
+    let (orphans_freed, fast_commits) = (report.orphans_freed, report.fast_commits);
+    Ok(Recovered { device, view, orphans_freed, fast_commits })
 }
 
-/// Recovers the volume on a device. Returns how many inodes without a name it freed.
-pub fn recover_on<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<u64, String> {
+/// Recovers the volume on a device.
+pub fn recover_on<D: FlushPart + 'static>(
+    make: &Make,
+    device: &Arc<D>,
+) -> Result<RecoveryReport, String> {
     let parts = make.parts(device);
     let mut options = make.open_options(&parts);
     let report = options.write(true).recover_device_in_place(parts.volume);
     let report = report.map_err(|e| format!("recovery: {e}"))?;
     match report.problems.first() {
         Some(problem) => Err(format!("recovery passed over: {problem}")),
-        None => Ok(report.orphans_freed),
+        None => Ok(report),
     }
 }
 

@@ -25,7 +25,8 @@ fn each_operation_is_there_after_the_fsync_that_told_it() {
         all.map(move |workload| (make, workload))
     };
     let cases: Vec<_> = FAST.iter().copied().flat_map(each).collect();
-    explore_all("fast alone", &explorer, &cases);
+    let tally = explore_all("fast alone", &explorer, &cases);
+    assert!(tally.fast * 6 > tally.distinct, "few fast commits: {tally}");
 }
 
 #[test]
@@ -37,7 +38,8 @@ fn sequences_with_fast_commits_in_them_are_a_prefix_after_recovery() {
     // A sync every few operations: most of them find an epoch that has begun.
     let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 60, 3)));
     let cases: Vec<_> = FAST.iter().copied().flat_map(on).collect();
-    explore_all("fast random", &explorer, &cases);
+    let tally = explore_all("fast random", &explorer, &cases);
+    assert!(tally.fast * 6 > tally.distinct, "few fast commits: {tally}");
 }
 
 #[test]
@@ -48,5 +50,6 @@ fn bytes_in_the_cache_are_there_when_a_fast_commit_says_so() {
     let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(3000).wrapping_add(n));
     let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 50)));
     let cases: Vec<_> = FAST_CACHED.iter().copied().flat_map(on).collect();
-    explore_all("fast cached", &explorer, &cases);
+    let tally = explore_all("fast cached", &explorer, &cases);
+    assert!(tally.fast * 6 > tally.distinct, "few fast commits: {tally}");
 }

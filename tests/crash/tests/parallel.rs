@@ -5,7 +5,7 @@ use std::io::Write;
 
 use extant_crash_tests::explorer::{Budget, Depth, Explorer, Tally};
 use extant_crash_tests::group::{effort, seed};
-use extant_crash_tests::make::MAKES;
+use extant_crash_tests::make::{FAST, MAKES};
 use extant_crash_tests::random::workload;
 use extant_crash_tests::record::record_parallel;
 use extant_crash_tests::workload::Workload;
@@ -27,7 +27,7 @@ fn every_thread_finds_a_prefix_of_its_own_work() {
     let budget = Budget { depth, states: 200, cut_recoveries: (1, 4), e2fsck: 1, linux: 0 };
     let explorer = Explorer::new(seed(), budget.with_effort());
     let mut tally = Tally::default();
-    for make in MAKES.iter().filter(|make| !make.one_transaction) {
+    for make in MAKES.iter().chain(FAST).filter(|make| !make.one_transaction) {
         for round in 0..effort() as u64 {
             let of_thread = |n| below(n, seed().wrapping_mul(31) + round * THREADS + n);
             let workloads: Vec<_> = (0..THREADS).map(of_thread).collect();

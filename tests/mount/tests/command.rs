@@ -102,6 +102,40 @@ fn the_commands_return_when_mount_and_volume_are_ready() {
 }
 
 #[test]
+fn a_signal_asks_for_statistics() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    mke2fs(&place.image, 64 << 20, "-t ext4 -O fast_commit", None).unwrap();
+    for (options, wanted) in [("", " fast commits ("), ("nofast_commit", "fast commits off")] {
+        let log = place.scratch.file("log");
+        let mut command = place.command(&["mount", "-o", options, "--log"]);
+        let done = run(command.arg(&log).arg(&place.image).arg(&place.dir), LIMIT).unwrap();
+        done.success().unwrap();
+        let mut file = fs::File::create(place.dir.join("file")).unwrap();
+        for _ in 0..3 {
+            file.write_all(b"content").unwrap();
+            file.sync_all().unwrap();
+        }
+        let server = place.server().unwrap().to_string();
+        let sent = Command::new("kill").args(["-USR1", &server]).status().unwrap();
+        assert!(sent.success());
+        let start = Instant::now();
+        let noted = loop {
+            let text = fs::read_to_string(&log).unwrap();
+            if text.contains(" commits") || start.elapsed() > LIMIT {
+                break text;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(noted.contains(wanted), "{noted}");
+        drop(file);
+        place.unmount().success().unwrap();
+        fs::remove_file(log).unwrap();
+    }
+    place.expect_clean();
+}
+
+#[test]
 fn umount_of_a_block_device_returns_when_the_volume_is_clean() {
     require!(Root, Fuse, Loop);
     let place = Place::new();
