@@ -30,5 +30,6 @@ pub mod prepare;
 pub mod random;
 pub mod record;
 pub mod recovered;
+pub mod told;
 pub mod view;
 pub mod workload;
