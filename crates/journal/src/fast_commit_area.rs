@@ -50,7 +50,10 @@ pub(crate) struct BlockArea {
 impl BlockArea {
     /// The area of `log`; `None` when it has none. File data goes to `volume`.
     pub(crate) fn of(log: &Log, volume: &Arc<Watched>) -> Option<BlockArea> {
-        let area = log.superblock().fast_commit_area();
+        let mut area = log.superblock().fast_commit_area();
+        // Linux reads on until a block is not a part of the epoch, and refuses a volume whose log ends before
+        // there is one: the last block is never written.
+        area.end = area.end.saturating_sub(1).max(area.start);
         (!area.is_empty()).then(|| BlockArea {
             volume: Arc::clone(volume),
             device: Arc::clone(log.device()),
