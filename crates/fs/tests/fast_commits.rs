@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Device, counted, costs, new_file};
+use common::{Device, costs, counted, new_file};
 use extant::{Filesystem, NewFile, OpenOptions};
 use extant_testkit::require;
 use std::sync::Arc;
