@@ -216,7 +216,7 @@ impl Journal {
     pub fn is_all_told(&self) -> bool {
         self.transactions().is_some_and(|transactions| {
             let state = transactions.state.lock();
-            state.told.covers(state.running.seq, state.running.steps)
+            state.told.covers(state.running.seq, transactions.numbers.load(Ordering::Acquire))
         })
     }
 
