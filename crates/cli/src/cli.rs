@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 /// Make, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a mount.
 ///
 /// IMG is an image file or a block device; IMG?offset=BYTES names a volume inside one, such as a
-/// partition (sizes may be written 1M, 2G). PATH is a path inside the volume, counted from its root.
+/// partition (sizes may be written 1M, 2G), and IMG?member=IMG2 one that lies on several devices. PATH is a path inside the volume, counted from its root.
 ///
 /// A volume that was not unmounted is shown as it will be after its journal has been replayed;
 /// reading never writes to IMG. A change is one transaction of the volume's journal: interrupted at any
@@ -48,6 +48,8 @@ enum Verb {
     Info(verb::info::Args),
     Check(verb::check::Args),
     Replay(verb::replay::Args),
+    Scrub(verb::scrub::Args),
+    Rebuild(verb::rebuild::Args),
     Mount(verb::mount::Args),
     Unmount(verb::unmount::Args),
 }
@@ -77,6 +79,8 @@ impl Cli {
             Verb::Info(args) => args.run(),
             Verb::Check(args) => args.run(),
             Verb::Replay(args) => args.run(),
+            Verb::Scrub(args) => args.run(),
+            Verb::Rebuild(args) => args.run(),
             Verb::Mount(args) => args.run(),
             Verb::Unmount(args) => args.run(),
         }

@@ -8,7 +8,7 @@
 use crate::moment;
 use crate::shown::Shown;
 use extant::{Error, What};
-use extant_base::FeatureSet;
+use extant_base::{FeatureSet, MemberProblem};
 use extant_ondisk::features::Incompat;
 use std::fmt::Display;
 use std::io;
@@ -132,6 +132,7 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Device { op, at, len, source } => {
             format!("{op} of {len} bytes at byte {at} failed: {}", plain(source))
         }
+        Error::Member(member) => format!("{member}: {}", next_step(member.problem)),
         Error::TransactionTooLarge { .. } => {
             "the change is larger than the volume's journal: nothing was changed; use --in-steps, or \
              a larger journal"
@@ -140,6 +141,22 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::NoSpace => format!("{error}: `extant resize` makes it larger"),
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
+    }
+}
+
+/// What can be done about a member that is wrong.
+fn next_step(problem: MemberProblem) -> &'static str {
+    match problem {
+        MemberProblem::Missing { .. } => {
+            "name the others, as IMG?member=IMG2; of a mirror, IMG?degraded goes on without them"
+        }
+        MemberProblem::NoRecord | MemberProblem::Foreign => "name the right one",
+        MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
+        MemberProblem::TooShort { .. } => "it was cut off, or is another device",
+        MemberProblem::Split | MemberProblem::ChangedOutside => {
+            "name only the member whose content you want, as IMG?degraded, then `extant rebuild` the other"
+        }
+        _ => "`extant rebuild IMG --member IT` makes it whole",
     }
 }
 

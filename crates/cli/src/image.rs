@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!   disk.img?offset=1048576&backup=3      also: &journal=DEVICE, where the journal is a device
+//!                                               &member=IMG2, for each other device of its layout
+//!                                               &degraded, to change a mirror without the others
 //!   │        │              └ superblock and descriptors from the copies in group 3
 //!   │        └─────────────── where the volume starts, in bytes
 //!   └──────────────────────── a file or block device
 //! ```
 
 use crate::amount;
-use crate::failure::Failure;
+use crate::failure::{Failure, explained, tell};
+use crate::shown::Shown;
 use extant::{Filesystem, OpenOptions};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An image by name.
 #[derive(Clone, Debug)]
@@ -26,17 +30,28 @@ pub(crate) struct Image {
     backup: Option<u32>,
     /// The device of an external journal.
     pub(crate) journal: Option<PathBuf>,
+    /// The other devices that the volume lies on.
+    pub(crate) members: Vec<PathBuf>,
+    degraded: bool,
 }
 
 impl Image {
     /// Reads what the user wrote. A file whose name holds `?offset=` is named as it is.
     pub(crate) fn parse(text: &OsStr) -> Result<Image, Failure> {
         let name = PathBuf::from(text);
-        let mut image = Image { path: name.clone(), name, offset: 0, backup: None, journal: None };
+        let mut image = Image {
+            path: name.clone(),
+            name,
+            offset: 0,
+            backup: None,
+            journal: None,
+            members: Vec::new(),
+            degraded: false,
+        };
         let bytes = text.as_bytes();
         let Some(at) = bytes.iter().rposition(|&byte| byte == b'?') else { return Ok(image) };
         let Ok(options) = std::str::from_utf8(&bytes[at + 1..]) else { return Ok(image) };
-        let known = ["offset=", "backup=", "journal="];
+        let known = ["offset=", "backup=", "journal=", "member=", "degraded"];
         if !known.iter().any(|name| options.starts_with(name)) || image.path.exists() {
             return Ok(image);
         }
@@ -51,9 +66,14 @@ impl Image {
                 image.backup = Some(group.map_err(|_| wrong(why()))?);
             } else if let Some(value) = option.strip_prefix("journal=") {
                 image.journal = Some(value.into());
+            } else if let Some(value) = option.strip_prefix("member=") {
+                image.members.push(value.into());
+            } else if option == "degraded" {
+                image.degraded = true;
             } else {
                 return Err(wrong(format!(
-                    "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE"
+                    "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE, \
+                     member=DEVICE, degraded"
                 )));
             }
         }
@@ -76,6 +96,18 @@ impl Image {
         }
         if let Some(journal) = &self.journal {
             options.journal_device(journal);
+        }
+        options.degraded(self.degraded);
+        if !self.members.is_empty() {
+            for member in &self.members {
+                options.member(member);
+            }
+            let name = self.name.clone();
+            options.on_error(Arc::new(move |error| {
+                if let extant::Error::Member(_) = error {
+                    tell(format_args!("{}: {}", Shown::path(&name), explained(error)));
+                }
+            }));
         }
         options
     }

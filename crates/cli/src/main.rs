@@ -20,6 +20,7 @@ mod cli;
 mod failure;
 mod image;
 mod journal;
+mod members;
 mod moment;
 mod out;
 mod record;

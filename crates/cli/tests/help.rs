@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 25] = [
     "mkfs",
     "build",
     "ls",
@@ -27,6 +27,8 @@ const VERBS: [&str; 23] = [
     "info",
     "check",
     "replay",
+    "scrub",
+    "rebuild",
     "mount",
     "unmount",
 ];

@@ -82,6 +82,8 @@ pub use extant_blockdev::{
     BlockDevice, DaxMode, FileDevice, FileOptions, MemoryDevice, Promise, Way,
 };
 pub use extant_journal::{ByteLogStats, Ineligible, JournalStats};
+/// Volumes on several devices.
+pub use extant_layout as layout;
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;

@@ -21,6 +21,7 @@ use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{BlockSize, ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, DaxMode, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
+use extant_layout::{Assembled, Mirror, Opening, Part};
 use extant_ondisk::superblock::Superblock;
 use extant_pagecache::{CacheConfig, DontCachePolicy, Owner, PageCache};
 use std::fmt;
@@ -49,6 +50,8 @@ pub struct OpenOptions {
     cache_bytes: usize,
     page_cache: PageCacheOptions,
     journal_device: Option<JournalDevice>,
+    members: Vec<PathBuf>,
+    degraded: bool,
     one_transaction: bool,
     commit_interval: Option<Duration>,
     byte_log: ByteLogMode,
@@ -108,6 +111,8 @@ impl OpenOptions {
             cache_bytes: 64 << 20,
             page_cache: PageCacheOptions::default(),
             journal_device: None,
+            members: Vec::new(),
+            degraded: false,
             one_transaction: false,
             commit_interval: Some(Duration::from_secs(5)),
             byte_log: ByteLogMode::Off,
@@ -219,6 +224,29 @@ impl OpenOptions {
     pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
         self.journal_device = Some(JournalDevice::Open(device));
         self
+    }
+
+    /// Another device that the volume lies on, besides the one that is opened: a member of its layout.
+    /// [`OpenOptions::offset`] holds for each.
+    pub fn member(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
+        self.members.push(path.into());
+        self
+    }
+
+    /// Whether a mirrored volume may be changed without members that it counts on. What is missing
+    /// is out of date from then on and has to be rebuilt.
+    pub fn degraded(&mut self, degraded: bool) -> &mut OpenOptions {
+        self.degraded = degraded;
+        self
+    }
+
+    /// The device that the volume lies on, its members put together, as long as it may be used.
+    ///
+    /// Errors: `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
+    /// missing.
+    pub fn assemble(&self, path: impl AsRef<Path>) -> Result<Assembled> {
+        let path = path.as_ref();
+        self.assembled(self.open_file(path)?, &path.to_string_lossy())
     }
 
     /// Whether everything that is changed until [`Filesystem::close`] is one transaction: whole, or
@@ -348,7 +376,7 @@ impl OpenOptions {
         name: &[u8],
         read_only_reason: Option<Feature>,
     ) -> Result<Filesystem> {
-        let mut device = self.volume_part(device)?;
+        let mut device = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let may_recover = self.recover && self.backup.is_none();
         let mut is_overlay = false;
@@ -476,7 +504,7 @@ impl OpenOptions {
         device: Arc<dyn BlockDevice>,
         name: &[u8],
     ) -> Result<(Arc<dyn BlockDevice>, Option<Hold>, RecoveryReport)> {
-        let mut device = self.volume_part(device)?;
+        let mut device = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
             Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
@@ -519,8 +547,13 @@ impl OpenOptions {
     /// Marks the volume in the file `path` as held by nobody.
     pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
         let to_write = OpenOptions { write: true, ..self.clone() };
-        let device = to_write.volume_part(to_write.open_file(path)?)?;
+        let device = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
         crate::mmp::clear(&device, &self.environment)
+    }
+
+    /// Whether the volume lies on several devices, as far as the options say.
+    pub(crate) fn has_members(&self) -> bool {
+        !self.members.is_empty() || self.degraded
     }
 
     /// Where on the device the volume starts, in bytes.
@@ -534,11 +567,49 @@ impl OpenOptions {
     }
 
     /// The part of the device that the volume may take.
-    fn volume_part(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+    fn slice(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self.offset {
             0 => device,
             start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
         })
+    }
+
+    /// The same, with the other members of its layout. A mirror that is opened to be changed is
+    /// brought in line, by a thread of its own where that takes long.
+    fn volume_part(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
+        if let Assembled::Mirrored(mirror) = &assembled {
+            for error in mirror.left_out() {
+                if let Some(ErrorHook(tell)) = &self.on_error {
+                    tell(&Error::Member(Box::new(error.clone())));
+                }
+            }
+            match mirror.behind_bytes() {
+                0 => {}
+                _ if !self.write => {}
+                bytes if bytes <= RESYNC_AT_ONCE => {
+                    mirror.resync(&mut |_, _| true)?;
+                }
+                _ => Mirror::resync_in_background(mirror)?,
+            }
+        }
+        Ok(assembled.device())
+    }
+
+    fn assembled(&self, device: Arc<dyn BlockDevice>, name: &str) -> Result<Assembled> {
+        let mut parts = vec![Part::new(self.slice(device)?, name)];
+        if self.members.is_empty() && !self.write && !matches!(parts[0].record(), Ok(Some(_))) {
+            return Ok(Assembled::Single(parts.remove(0).device));
+        }
+        for path in &self.members {
+            parts.push(Part::new(self.slice(self.open_file(path)?)?, path.to_string_lossy()));
+        }
+        let opening = Opening { write: self.write, degraded: self.degraded, together: true };
+        extant_layout::assemble(parts, opening)
     }
 
     /// Holds the volume against other hosts, if it is opened to write and asks for that. `device`
@@ -614,6 +685,9 @@ impl OpenOptions {
         }
     }
 }
+
+/// What is brought in line before a mirror is opened; more takes a thread meanwhile.
+const RESYNC_AT_ONCE: u64 = 256 << 20;
 
 /// What a file is called on this machine.
 fn name_of(path: &Path) -> &[u8] {

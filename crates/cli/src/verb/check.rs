@@ -7,9 +7,7 @@ use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
-use extant::{BlockDevice, Error, FileOptions, Site};
-use extant_base::ByteOffset;
-use extant_blockdev::Slice;
+use extant::{Error, FileOptions, Site};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -122,11 +120,7 @@ impl Args {
     }
 
     fn check(&self, image: &Image) -> Result<Report, Error> {
-        let device = FileOptions::new().open(&image.path)?;
-        let mut device: Arc<dyn BlockDevice> = Arc::new(device);
-        if image.offset > 0 {
-            device = Arc::new(Slice::from_offset(device, ByteOffset(image.offset))?);
-        }
+        let device = image.options().assemble(&image.path)?.device();
         let mut options = Options {
             findings_limit: self.max_findings,
             recover: !self.no_replay,

@@ -3,12 +3,13 @@
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
 use crate::journal::JournalInfo;
+use crate::members::LayoutInfo;
 use crate::out::Out;
 use crate::shown::{Shown, encoded, uuid};
 use crate::{amount, moment};
 use extant::Superblock;
 use extant_base::{ByteOffset, Site};
-use extant_blockdev::{BlockDevice, FileDevice};
+use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{
     ErrorPolicy, ErrorRecord, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
@@ -72,6 +73,8 @@ struct Info {
     last_error: Option<LastError>,
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<JournalInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<LayoutInfo>,
 }
 
 #[derive(Serialize)]
@@ -111,10 +114,9 @@ impl Args {
 
 /// What the superblock says, of a volume that cannot be opened.
 fn bare_superblock(image: &Image) -> Option<Superblock> {
-    let device = FileDevice::open(&image.path).ok()?;
+    let device = image.options().assemble(&image.path).ok()?.device();
     let mut bytes = [0; SUPERBLOCK_SIZE];
-    let at = image.offset.checked_add(SUPERBLOCK_OFFSET)?;
-    device.read_at(ByteOffset(at), &mut bytes).ok()?;
+    device.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes).ok()?;
     let raw = RawSuperblock::from_prefix(&bytes)?;
     raw.parse(Site::NOWHERE).ok()
 }
@@ -162,6 +164,7 @@ impl Info {
             error_count: sb.error_count,
             last_error: (sb.last_error.time > 0).then(|| LastError::of(&sb.last_error)),
             journal,
+            layout: LayoutInfo::of(image),
         }
     }
 
@@ -203,6 +206,9 @@ impl Info {
             ),
         ));
         rows.push(("Journal", self.journal_row(&bytes)));
+        if let Some(layout) = &self.layout {
+            rows.extend(layout.rows());
+        }
         rows.push(("Created", moment::seconds(self.created)));
         rows.push(("Written", moment::seconds(self.written)));
         let place = sb.last_mounted_path();

@@ -134,7 +134,8 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
             )))
         }
         // Somebody else has it already.
-        Ok(_) | Err(Error::Busy) => Ok(()),
+        // Or it cannot be told from one member alone.
+        Ok(_) | Err(Error::Busy | Error::Member(_)) => Ok(()),
         Err(error) => {
             tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
             Err(Failure::Told)

@@ -106,6 +106,9 @@ pub fn resize_with(
     if open.start() != 0 {
         return Err(Error::Invalid("a volume that begins inside its file keeps its size"));
     }
+    if open.has_members() {
+        return Err(Error::NotSupported("a volume on several devices keeps its size"));
+    }
     open.change_file(path.as_ref(), |file, devices| {
         resize_file(file, devices, size, open.its_environment(), progress)
     })

@@ -16,17 +16,20 @@ use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
 use crate::{amount, shown};
+use extant::layout::{Opening, Part, Wanted, assemble, create, record_of};
 use extant::mkfs::{self, InodeCount, Made};
 use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::Slice;
 use extant_image::COMPAT_SETS;
+use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE};
 use format_options::FormatOptions;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Make an empty volume in a file or on a block device.
@@ -39,6 +42,7 @@ use std::sync::Arc;
   extant mkfs disk.img --size 10G
   extant mkfs disk.img --size 1T -L data -m 0 -O ^resize_inode,inline_data
   extant mkfs /dev/vdb -t ext2 -b 1024 --force
+  extant mkfs a.img --size 1G --layout raid1 b.img      then: extant mount 'a.img?member=b.img' /mnt
   SOURCE_DATE_EPOCH=0 extant mkfs same.img --size 64M -U 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21 \\
       --hash-seed 8d1c7f0e-2b3a-4c5d-8e9f-a0b1c2d3e4f5
 
@@ -47,6 +51,15 @@ pub(crate) struct Args {
     /// File to make or fill, or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG", required_unless_present = "compat")]
     image: Option<OsString>,
+    /// The other files or devices of a layout
+    #[arg(value_name = "IMG2", requires = "layout")]
+    others: Vec<OsString>,
+    /// How the volume lies on its devices: raid0 in stripes, raid1 as a copy on each
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<LayoutKind>,
+    /// Bytes of a stripe on one device, a power of two
+    #[arg(long, value_name = "SIZE", value_parser = amount::bytes, default_value = "64K")]
+    stripe: u64,
     /// Size of the volume; default: all of the file or device
     #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
     size: Option<u64>,
@@ -74,6 +87,17 @@ pub(crate) struct Args {
     /// Print nothing
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
+}
+
+/// The layouts of `--layout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LayoutKind {
+    /// One device
+    Single,
+    /// Stripes: faster, and lost with any of its devices
+    Raid0,
+    /// Mirrors: each device is by itself a whole ext4 volume
+    Raid1,
 }
 
 #[derive(Serialize)]
@@ -116,7 +140,15 @@ impl Args {
             options = options.hash_seed(seed);
         }
         let stop = Stop::listen()?;
-        let target = self.target(&image, &stop)?;
+        let target = match self.layout {
+            None | Some(LayoutKind::Single) if self.others.is_empty() => {
+                self.target(&image, self.size, &stop)?
+            }
+            None | Some(LayoutKind::Single) => {
+                return Err(Failure::new("one device is all that the layout 'single' takes"));
+            }
+            Some(kind) => self.members(&image, kind, &environment, &stop)?,
+        };
         let made = mkfs::format(target.device, &options.zeroed(target.zeroed), &environment);
         match made {
             Ok(made) => {
@@ -125,9 +157,7 @@ impl Args {
                 Ok(0)
             }
             Err(error) => {
-                if target.is_new {
-                    let _ = fs::remove_file(&image.path);
-                }
+                target.new_files.iter().for_each(|path| drop(fs::remove_file(path)));
                 Err(Failure::of_image(&image.name, &error))
             }
         }
@@ -176,13 +206,13 @@ impl Args {
     }
 
     /// Opens the place for the volume, and makes sure that nothing of worth is there.
-    fn target(&self, image: &Image, stop: &Stop) -> Result<Target, Failure> {
+    fn target(&self, image: &Image, size: Option<u64>, stop: &Stop) -> Result<Target, Failure> {
         let path = &image.path;
         let engine = |error| Failure::of_image(&image.name, &error);
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let Some(size) = self.size else {
+                let Some(size) = size else {
                     let name = Shown::path(&image.name);
                     return Err(Failure::new(format!(
                         "{name}: no such file: say how large to make it, as in --size 10G"
@@ -197,7 +227,7 @@ impl Args {
                 let device = slice(Arc::new(device), image, Some(size)).inspect_err(|_| {
                     let _ = fs::remove_file(path);
                 })?;
-                return Ok(Target { device, zeroed: true, is_new: true });
+                return Ok(Target { device, zeroed: true, new_files: vec![path.clone()] });
             }
             Err(error) => return Err(Failure::of_file("open", path, error)),
         };
@@ -212,10 +242,14 @@ impl Args {
         }
         if meta.file_type().is_block_device() || image.offset > 0 {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
-            let device = slice(Arc::new(device), image, self.size)?;
-            return Ok(Target { device, zeroed: false, is_new: false });
+            let device = slice(Arc::new(device), image, size)?;
+            if !matches!(record_of(&device), Ok(None)) {
+                // A member of nothing any more.
+                device.zero(ByteOffset(MEMBER_OFFSET), MEMBER_SIZE as u64).map_err(engine)?;
+            }
+            return Ok(Target { device, zeroed: false, new_files: Vec::new() });
         }
-        let len = self.size.unwrap_or(meta.len());
+        let len = size.unwrap_or(meta.len());
         if len == 0 {
             return Err(Failure::new(format!(
                 "{}: is empty: say how large to make it, as in --size 10G",
@@ -223,14 +257,68 @@ impl Args {
             )));
         }
         let device = FileOptions::new().create(path, len).map_err(engine)?;
-        Ok(Target { device: Arc::new(device), zeroed: true, is_new: false })
+        Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
+    }
+
+    /// Makes a layout of the files or devices, and its members one device.
+    fn members(
+        &self,
+        image: &Image,
+        kind: LayoutKind,
+        environment: &Environment,
+        stop: &Stop,
+    ) -> Result<Target, Failure> {
+        let stripe_bytes = u32::try_from(self.stripe).unwrap_or(0);
+        let wanted = |alike| match kind {
+            LayoutKind::Raid0 => Wanted::Striped { stripe_bytes },
+            _ => Wanted::Mirrored { alike },
+        };
+        if !stripe_bytes.is_power_of_two() || stripe_bytes < 4096 {
+            return Err(Failure::new("--stripe takes a power of two from 4K on"));
+        }
+        let mut images = vec![image.clone()];
+        for other in &self.others {
+            let mut other = Image::parse(other)?;
+            other.offset = other.offset.max(image.offset);
+            images.push(other);
+        }
+        let count = images.len();
+        if count < 2 {
+            return Err(Failure::new("--layout needs a second device: IMG --layout raid1 IMG2"));
+        }
+        let size = self.size.map(|size| wanted(true).member_bytes(count, size));
+        let (mut parts, mut zeroed, mut new_files) = (Vec::new(), true, Vec::new());
+        let made = images.iter().try_for_each(|image| {
+            let target = self.target(image, size, stop)?;
+            parts.push(Part::new(target.device, image.path.to_string_lossy()));
+            zeroed &= target.zeroed;
+            new_files.extend(target.new_files);
+            Ok(())
+        });
+        let made = made.and_then(|()| {
+            let failed = |error| Failure::of_image(&image.name, &error);
+            let shortest = parts.iter().map(|part| part.device.len()).min().unwrap_or(0);
+            let wanted = wanted(zeroed);
+            let bytes = self.size.unwrap_or_else(|| wanted.volume_bytes(count, shortest));
+            let mut uuid = [0; 16];
+            environment.fill(&mut uuid);
+            create(&parts, wanted, uuid, bytes).map_err(failed)?;
+            assemble(parts, Opening::write()).map_err(failed)
+        });
+        match made {
+            Ok(made) => Ok(Target { device: made.device(), zeroed, new_files }),
+            Err(failure) => {
+                new_files.iter().for_each(|path| drop(fs::remove_file(path)));
+                Err(failure)
+            }
+        }
     }
 }
 
 struct Target {
     device: Arc<dyn BlockDevice>,
     zeroed: bool,
-    is_new: bool,
+    new_files: Vec<PathBuf>,
 }
 
 /// The part of a device that the volume is to have.
