@@ -155,6 +155,10 @@ pub enum Error {
     ReadOnly,
     /// Somebody else uses the volume.
     Busy,
+    /// It would have to wait, and was not to.
+    WouldBlock,
+    /// The caller's memory is not there.
+    Fault,
     /// Somebody holds the volume, perhaps on another host.
     #[cfg(feature = "std")]
     Held {
@@ -230,6 +234,8 @@ impl Error {
             Error::TooBig => Error::TooBig,
             Error::ReadOnly => Error::ReadOnly,
             Error::Busy => Error::Busy,
+            Error::WouldBlock => Error::WouldBlock,
+            Error::Fault => Error::Fault,
             Error::NoMemory => Error::NoMemory,
             #[cfg(feature = "std")]
             Error::Held { holder } => Error::Held { holder: holder.clone() },
@@ -279,6 +285,8 @@ impl Error {
             Error::TooBig => 7,           // E2BIG
             Error::ReadOnly => 30,        // EROFS
             Error::Busy => 16,            // EBUSY
+            Error::WouldBlock => 11,      // EAGAIN
+            Error::Fault => 14,           // EFAULT
             #[cfg(feature = "std")]
             Error::Held { .. } => 16, // EBUSY
             Error::Encrypted => 126,      // ENOKEY
@@ -321,6 +329,8 @@ impl fmt::Display for Error {
             Error::OutOfRange => f.write_str("an attribute name has 1 to 255 bytes"),
             Error::TooBig => f.write_str("an attribute value has at most 65536 bytes"),
             Error::ReadOnly => f.write_str("the volume is open read-only"),
+            Error::WouldBlock => f.write_str("it would have to wait"),
+            Error::Fault => f.write_str("the memory of the caller is not there"),
             Error::Busy => f.write_str("the volume is in use"),
             #[cfg(feature = "std")]
             Error::Held { holder } => {

@@ -251,6 +251,13 @@ impl<T: ?Sized> RwLock<T> {
         ReadGuard { inner: self.inner.read(), _mark: mark }
     }
 
+    /// Shared access, if it is to be had at once.
+    #[track_caller]
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        let mark = held::Mark::take(self.rank, false, Location::caller());
+        Some(ReadGuard { inner: self.inner.try_read()?, _mark: mark })
+    }
+
     /// Waits for exclusive access.
     #[track_caller]
     pub fn write(&self) -> WriteGuard<'_, T> {

@@ -136,6 +136,10 @@ pub trait BlockDevice: Send + Sync {
         Ok(verify(buf))
     }
 
+    /// Bytes were written through the [`descriptor`](BlockDevice::descriptor), or may have been: as after a write of
+    /// the device's own, a flush is owed.
+    fn wrote_past(&self) {}
+
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
     /// What is stored there is seen by reads of the device, and the other way round; a flush of the
     /// device says nothing about it.
@@ -246,6 +250,9 @@ macro_rules! forward {
                 verify: &dyn Fn(&[u8]) -> bool,
             ) -> Result<bool> {
                 (**self).read_verified(at, buf, verify)
+            }
+            fn wrote_past(&self) {
+                (**self).wrote_past();
             }
             fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
                 (**self).dax(at, len)

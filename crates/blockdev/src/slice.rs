@@ -124,6 +124,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         start.is_multiple_of(inner.align as u64).then_some(Descriptor { start, ..inner })
     }
 
+    fn wrote_past(&self) {
+        self.inner.wrote_past();
+    }
+
     /// The device's, as far as the start of the slice keeps it.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         self.inner.dax(self.place(IoOp::Open, at, len).ok()?, len)

@@ -15,6 +15,7 @@
 
 use crate::cached::Cached;
 use crate::dir::moves::Moves;
+use crate::direct::in_flight::Directs;
 use crate::file::synced::Synced;
 use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
@@ -63,6 +64,8 @@ pub(crate) struct Inode {
     pub(crate) writing_back: Mutex<()>,
     /// How many wait for that: whoever holds it comes to an end.
     pub(crate) write_back_wanted: AtomicU32,
+    /// Direct transfers under way: their blocks keep their place.
+    pub(crate) directs: Directs,
 }
 
 impl Inode {
@@ -81,6 +84,7 @@ impl Inode {
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
             write_back_wanted: AtomicU32::new(0),
+            directs: Directs::new(),
             body: RwLock::new(Rank::Inode, body),
         }
     }

@@ -32,6 +32,7 @@ pub mod check;
 mod create;
 mod data;
 mod dir;
+mod direct;
 mod environment;
 mod errors;
 mod exclusive;
@@ -72,6 +73,7 @@ mod xattr;
 
 pub use attributes::SetAttributes;
 pub use data::DataMode;
+pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
@@ -79,7 +81,9 @@ pub use extant_base::{
     BlockNr, BlockSize, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
 pub use extant_blockdev::{
-    BlockDevice, DaxMode, FileDevice, FileOptions, MemoryDevice, Promise, Way,
+    Access, AlignedBuf, BlockDevice, CallerMemory, DaxMode, Faults, FileDevice, FileOptions,
+    MemoryDevice, OwnedMemory, Promise, QueueWay, SharedCursor, SharedMemory, Source, Span, Target,
+    Way,
 };
 pub use extant_journal::{ByteLogStats, Ineligible, JournalStats};
 /// Volumes on several devices.

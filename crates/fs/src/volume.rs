@@ -20,6 +20,7 @@ use crate::alloc::loaded::LoadedTrees;
 use crate::alloc::pending::PendingGroups;
 use crate::alloc::preallocation::Preallocations;
 use crate::data::DataMode;
+use crate::direct::Chunks;
 use crate::environment::Environment;
 use crate::errors::{ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
@@ -168,6 +169,8 @@ pub(crate) struct Volume {
     pub(crate) fast_commits: bool,
     /// Folios of files; `None`: their bytes go straight to the device and come from there.
     pub(crate) page_cache: Option<PageCache>,
+    /// Memory that direct transfers are copied through.
+    pub(crate) chunks: Chunks,
     /// Files are opened with their bytes leaving the cache once they are on the device.
     pub(crate) drop_behind: bool,
     /// Time and chance.
@@ -285,6 +288,7 @@ impl Volume {
             data_mode: options.data_mode,
             fast_commits: false,
             page_cache: None,
+            chunks: Chunks::new(64 << 20),
             drop_behind: false,
             read_only: options.read_only,
             mode: Mode::new(options.read_only),

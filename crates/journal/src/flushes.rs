@@ -11,7 +11,7 @@
 use crate::checkpoint::is_same_device;
 use crate::log::Log;
 use extant_base::{Apart, ByteOffset, Result};
-use extant_blockdev::{BlockDevice, Dax};
+use extant_blockdev::{BlockDevice, Dax, Descriptor};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,6 +105,15 @@ impl BlockDevice for Watched {
         self.inner.alignment()
     }
 
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        self.inner.descriptor()
+    }
+
+    fn wrote_past(&self) {
+        self.inner.wrote_past();
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         self.inner.dax(at, len)
     }
@@ -128,6 +137,9 @@ mod tests {
         assert!(!device.is_flushed(mark));
         device.flush().unwrap();
         device.write_vectored_at(ByteOffset(0), &[IoSlice::new(&[3; 512])]).unwrap();
+        assert!(device.is_flushed(mark) && !device.is_flushed(device.mark()));
+        device.flush().unwrap();
+        device.wrote_past();
         assert!(device.is_flushed(mark) && !device.is_flushed(device.mark()));
     }
 

@@ -34,7 +34,11 @@ pub(super) fn transfer_checked(device: &dyn BlockDevice, request: &mut Request<'
     let Some(target) = whole_for_kernel(device, request) else {
         return by_device(device, request);
     };
-    match positional(target, request) {
+    let moved = positional(target, request);
+    if request.access == Access::Read {
+        device.wrote_past();
+    }
+    match moved {
         Ok(done) if done == request.memory.len() => Ok(()),
         // A rule of alignment that nobody told us, or the end of a short one: the device knows.
         Ok(_) => by_device(device, request),

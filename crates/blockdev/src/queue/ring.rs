@@ -124,6 +124,9 @@ impl<'m> Ring<'m> {
         let Slot { mut request, .. } = self.slots[n].take()?;
         self.free.push(n as u32);
         let len = request.memory.len();
+        if request.access == Access::Read {
+            device.wrote_past();
+        }
         let result = match usize::try_from(result) {
             Ok(done) if done == len => Ok(()),
             // Short, or refused for a rule that nobody told: the device's own call does it all.

@@ -119,7 +119,8 @@ impl Volume {
     /// Writes over what this inode holds need nothing of it until the clock's next tick.
     pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
-        if body.no_capability && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+        let quiet = body.no_capability && !inode.directs.any_writes();
+        if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
             inode.quiet_until.store(until, Ordering::Release);
         }

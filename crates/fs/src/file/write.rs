@@ -84,7 +84,16 @@ impl Volume {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
-            let mut body = inode.write();
+            let from = match place {
+                Place::At(offset) => offset.saturating_add(done as u64),
+                Place::End => 0,
+            };
+            let to = if place == Place::End {
+                u64::MAX
+            } else {
+                from.saturating_add((len - done) as u64)
+            };
+            let mut body = self.write_beside_directs(inode, from..to);
             if start.is_none() {
                 let (first, most) = self.begin_write(inode.ino, &mut body, place)?;
                 start = Some(first);
@@ -234,7 +243,7 @@ impl Volume {
     }
 
     /// Sets change and modification time.
-    fn touch(&self, inode: &Inode, now: Timestamp) -> Result<()> {
+    pub(crate) fn touch(&self, inode: &Inode, now: Timestamp) -> Result<()> {
         let mut body = inode.write();
         let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
         body.content_changed(now);
@@ -526,7 +535,7 @@ pub(crate) fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32
 }
 
 /// Whether the change time says now, as far as its clock ticks.
-fn is_recent(body: &Body, now: Timestamp) -> bool {
+pub(crate) fn is_recent(body: &Body, now: Timestamp) -> bool {
     let ns = |time: Timestamp| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     let age = ns(now) - ns(body.mtime.min(body.ctime));
     (0..i128::from(TICK_NS)).contains(&age)

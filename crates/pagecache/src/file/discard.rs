@@ -71,6 +71,44 @@ impl FileCache {
         all
     }
 
+    /// Clean blocks that touch `range` leave, and with them folios with no dirty block elsewhere: what they held is
+    /// no longer so. `false`: some blocks of the range are dirty or on their way, and stay.
+    ///
+    /// The caller holds the inode, shared at least, or knows otherwise that what a filling reader finds on the device
+    /// from now on is as good.
+    pub fn invalidate(&self, range: Range<u64>) -> bool {
+        let mut all = true;
+        for (number, start) in self.listed(range.start, range.end) {
+            let Some(slot) = self.shared.slots.get(number) else { continue };
+            let folio = slot.folio.write();
+            if !folio.holds(self.id, start) || folio.start() != start {
+                continue;
+            }
+            let from = (range.start.max(start) - start) as usize;
+            let to = (range.end.min(folio.end()) - start) as usize;
+            if folio.is_busy(folio.touched(from, to)) {
+                all = false;
+            } else {
+                self.discard_in(number, slot, folio, &range);
+            }
+        }
+        all
+    }
+
+    /// Whether a block that touches `range` is dirty or on its way to the device.
+    pub fn is_busy(&self, range: Range<u64>) -> bool {
+        self.is_dirty()
+            && self.listed(range.start, range.end).into_iter().any(|(number, start)| {
+                let Some(slot) = self.shared.slots.get(number) else { return false };
+                let folio = slot.folio.read();
+                let from = (range.start.max(start) - start) as usize;
+                folio.holds(self.id, start) && folio.start() == start && {
+                    let to = (range.end.min(folio.end()) - start) as usize;
+                    folio.is_busy(folio.touched(from, to))
+                }
+            })
+    }
+
     /// The file is cut to `len` bytes: what is behind the block around it leaves as with
     /// [`FileCache::discard`], the rest of that block becomes zeros. The caller sets the length. Locks as for
     /// [`FileCache::discard`].

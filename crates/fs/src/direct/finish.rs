@@ -1,0 +1,167 @@
+//! How a direct transfer ends.
+//!
+//! ```text
+//!   write   inode ─► handle [ show what is there, size, times ]      only where blocks or size are new
+//!           the cache forgets the range ─► entry ends
+//!   read    chunks ─► caller ─► entry ends
+//! ```
+//!
+//! Runs where sleeping is allowed, with nothing held but `Write` of a file that grows.
+
+use super::step::{Step, put_zeros};
+use crate::file::pieces::Piece;
+use crate::inode::Inode;
+use crate::superblock::SUPERBLOCK_CREDITS;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_blockdev::{CallerMemory, Faults, Memory};
+use extant_journal::Credits;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Volume {
+    /// Ends a write whose requests are over: how many bytes are written, from its start on.
+    ///
+    /// Errors: the device's, or what the map gives, when that is none.
+    pub(super) fn finish_write(&self, inode: &Inode, mut step: Step) -> Result<usize> {
+        let mut n = step.reached();
+        let mut error = step.take_error();
+        if n > 0 && (step.grows || step.pieces.iter().any(|piece| piece.fresh)) {
+            match self.show_step(inode, &step, n) {
+                Ok(shown) => n = shown,
+                Err(met) => (n, error) = (0, Some(met)),
+            }
+        }
+        self.forget_cached(inode, &step);
+        inode.directs.end(step.entry);
+        match error {
+            Some(error) if n == 0 => Err(error),
+            _ => Ok(n),
+        }
+    }
+
+    /// Nothing of it was written.
+    pub(super) fn abandon(&self, inode: &Inode, step: Step) {
+        inode.directs.end(step.entry);
+    }
+
+    /// The first `n` bytes of a step are on the device: they can be read, and the size follows. How many are so in the end.
+    fn show_step(&self, inode: &Inode, step: &Step, n: usize) -> Result<usize> {
+        let log2 = self.block_size().log2();
+        let end = step.pos + n as u64;
+        // A block whose data is there in part stays hidden.
+        let whole =
+            if n == step.len { end.next_multiple_of(1 << log2) } else { end >> log2 << log2 };
+        let last = u32::try_from(whole >> log2).unwrap_or(u32::MAX);
+        let pieces: Vec<Piece> =
+            step.pieces.iter().filter_map(|piece| piece.before(last)).collect();
+        let mut shown = 0;
+        let mut reached = step.pos;
+        while shown < pieces.len() {
+            let mut body = inode.write();
+            let credits = self.first_convert_credits(&body, true);
+            let handle = self.journal.start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
+            let (more, error) = self.show(&mut body, &handle, inode.ino, &pieces[shown..]);
+            shown += more;
+            let to = pieces[..shown].last().map_or(0, |piece| piece.logical + piece.len);
+            reached = end.min(u64::from(to) << log2).max(step.pos);
+            let grown = match step.grows && reached > body.size && reached > step.pos {
+                true => self.set_size_field(&mut body, &handle, reached),
+                false => Ok(()),
+            };
+            let now = self.environment.now();
+            body.content_changed(now);
+            // Under the inode's lock: nobody fills a folio with the zeros that were there.
+            self.forget_cached(inode, step);
+            body.store(self, inode.ino, &handle)?;
+            handle.stop()?;
+            grown?;
+            if more == 0 {
+                return match reached > step.pos {
+                    true => break,
+                    false => Err(error.unwrap_or(Error::NoSpace)),
+                };
+            }
+        }
+        Ok((reached - step.pos) as usize)
+    }
+
+    /// The cache forgets what it read of the range before or meanwhile. Dirty bytes there are newer: their writer went
+    /// past the engine's own rules, which is counted; they stay and are written back.
+    fn forget_cached(&self, inode: &Inode, step: &Step) {
+        let range = self.in_whole_blocks(step.pos..step.pos + step.len as u64);
+        if let Some(cached) = inode.cached.get()
+            && !cached.pages.invalidate(range)
+        {
+            self.chunks.stats.conflicts.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Ends a read whose requests are over: how many bytes the caller has, from its start on.
+    ///
+    /// Errors: the device's, `Fault`, when that is none. What the caller does not have is given back to his memory.
+    pub(super) fn finish_read<'m>(
+        &self,
+        inode: &Inode,
+        mut step: Step,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        was_lent: bool,
+    ) -> Result<usize> {
+        inode.directs.end(step.entry);
+        let reached = step.reached();
+        let error = step.take_error();
+        if was_lent {
+            memory.revert(step.len - reached);
+            return if reached > 0 || error.is_none() {
+                Ok(reached)
+            } else {
+                Err(error.unwrap_or(Error::Fault))
+            };
+        }
+        let done = self.hand_out(&mut step, reached, memory);
+        match error.or((done < reached).then_some(Error::Fault)) {
+            Some(error) if done == 0 => Err(error),
+            _ => Ok(done),
+        }
+    }
+
+    /// Copies what was read to the caller, up to the first byte that is missing or that he cannot take.
+    fn hand_out<'m>(
+        &self,
+        step: &mut Step,
+        reached: usize,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+    ) -> usize {
+        step.chunks.sort_unstable_by_key(|(offset, _)| *offset);
+        let mut chunks = step.chunks.iter().peekable();
+        let mut done = 0;
+        for run in &step.runs {
+            if run.offset >= reached {
+                break;
+            }
+            if run.at.is_none() {
+                let before = memory.left();
+                let len = run.len.min(reached - run.offset);
+                if !put_zeros(memory, len, Faults::Allowed) {
+                    return done + (before - memory.left());
+                }
+                done += len;
+                continue;
+            }
+            while let Some((offset, chunk)) =
+                chunks.next_if(|(offset, _)| *offset < run.offset + run.len)
+            {
+                if *offset >= reached {
+                    return done;
+                }
+                let Memory::Owned(bytes) = chunk else { continue };
+                let n = memory.copy_in(bytes, Faults::Allowed);
+                self.chunks.stats.copied.fetch_add(n as u64, Relaxed);
+                done += n;
+                if n < bytes.len() {
+                    return done;
+                }
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,190 @@
+//! Which direct transfers of a file are under way.
+//!
+//! ```text
+//!   begin(range), under the inode's lock ──► entry ──► end
+//!
+//!   change of map or size    close ─► wait for all, none begins ─► its locks ─► open
+//!   buffered write           wait for the writes that meet its blocks, others begin meanwhile
+//! ```
+//!
+//! An entry of a queue that nobody looks at would be waited for in vain: who waits helps, and finishes what the
+//! device has answered.
+
+use crate::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::lock::{Condvar, Mutex, Rank, WriteGuard};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Whoever can finish transfers that others have begun.
+pub(crate) trait Help: Send + Sync {
+    /// Finishes some of them, perhaps after waiting for the device. Called with nothing held above `Write`.
+    fn help(&self);
+}
+
+/// The direct transfers of one file.
+pub(crate) struct Directs {
+    state: Mutex<State>,
+    changed: Condvar,
+    writes: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    entries: Vec<Entry>,
+    next: u64,
+    /// How many keep new ones out.
+    closed: u32,
+}
+
+struct Entry {
+    id: u64,
+    range: Range<u64>,
+    writes: bool,
+    helper: Option<Weak<dyn Help>>,
+}
+
+/// Keeps new transfers out while it lives.
+pub(crate) struct Closed<'a>(&'a Directs);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().closed -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Directs {
+    pub(crate) fn new() -> Directs {
+        Directs {
+            state: Mutex::new(Rank::Leaf, State::default()),
+            changed: Condvar::new(),
+            writes: AtomicUsize::new(0),
+        }
+    }
+
+    /// A transfer of the bytes `range` begins: its number; `None` while the file is closed to them, see
+    /// [`Directs::wait_open`]. Locks: the inode's is held.
+    pub(super) fn begin(
+        &self,
+        range: Range<u64>,
+        writes: bool,
+        helper: Option<Weak<dyn Help>>,
+    ) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.closed > 0 {
+            return None;
+        }
+        let id = state.next;
+        state.next += 1;
+        state.entries.push(Entry { id, range, writes, helper });
+        if writes {
+            self.writes.fetch_add(1, Ordering::Release);
+        }
+        Some(id)
+    }
+
+    /// It is over.
+    pub(super) fn end(&self, id: u64) {
+        let mut state = self.state.lock();
+        let at = state.entries.iter().position(|entry| entry.id == id);
+        let entry = state.entries.swap_remove(at.expect("an entry ends once"));
+        if entry.writes {
+            self.writes.fetch_sub(1, Ordering::Release);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until transfers may begin. Nothing that keeps them out may be held.
+    pub(super) fn wait_open(&self) {
+        let mut state = self.state.lock();
+        while state.closed > 0 {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Whether anything is being written directly.
+    pub(crate) fn any_writes(&self) -> bool {
+        self.writes.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a direct write touches one of the bytes `range`.
+    pub(crate) fn writes_meet(&self, range: &Range<u64>) -> bool {
+        self.any_writes() && self.state.lock().entries.iter().any(|entry| entry.meets(range, true))
+    }
+
+    /// Keeps new transfers out, and returns when none is under way. Locks: nothing above `Write` may be held.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        self.state.lock().closed += 1;
+        let closed = Closed(self);
+        self.wait(&(0..u64::MAX), false);
+        closed
+    }
+
+    /// Waits for the writes that touch `range`, or for all that does.
+    fn wait(&self, range: &Range<u64>, only_writes: bool) {
+        loop {
+            let mut state = self.state.lock();
+            let Some(entry) = state.entries.iter().find(|entry| entry.meets(range, only_writes))
+            else {
+                return;
+            };
+            match entry.helper.as_ref().and_then(Weak::upgrade) {
+                Some(helper) => {
+                    drop(state);
+                    helper.help();
+                }
+                // Its own thread ends it.
+                None => self.changed.wait_for(&mut state, Duration::from_millis(50)),
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn meets(&self, range: &Range<u64>, only_writes: bool) -> bool {
+        (self.writes || !only_writes)
+            && self.range.start < range.end
+            && range.start < self.range.end
+    }
+}
+
+impl fmt::Debug for Directs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directs").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Returns when no direct write touches a block of the bytes `range`. Locks: nothing above `Write` may be held.
+    pub(crate) fn wait_for_direct_writes(&self, inode: &Inode, range: Range<u64>) {
+        inode.directs.wait(&self.in_whole_blocks(range), true);
+    }
+
+    /// Holds an inode alone while no direct write touches a block of the bytes `range`. Locks: takes `Inode`.
+    pub(crate) fn write_beside_directs<'a>(
+        &self,
+        inode: &'a Inode,
+        range: Range<u64>,
+    ) -> WriteGuard<'a, Body> {
+        loop {
+            let body = inode.write();
+            if !inode.directs.writes_meet(&self.in_whole_blocks(range.clone())) {
+                return body;
+            }
+            drop(body);
+            self.wait_for_direct_writes(inode, range.clone());
+        }
+    }
+
+    /// The blocks that `range` touches, in bytes.
+    pub(crate) fn in_whole_blocks(&self, range: Range<u64>) -> Range<u64> {
+        let block = self.block_size().bytes() as u64;
+        let end = range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        range.start / block * block..end
+    }
+}

@@ -1,0 +1,358 @@
+//! Direct transfers that nobody waits for one by one.
+//!
+//! ```text
+//!   write, read ──begin, take──► device's queue ──► wait: finish ──► DirectDone
+//!                     │                                ▲
+//!                     │             another thread that wants to change such a file helps
+//!                     └ grows, parts of blocks, faults: done at once ──────► DirectDone
+//! ```
+
+use super::DirectOptions;
+use super::begin::Begun;
+use super::in_flight::Help;
+use super::read::is_lent;
+use super::step::{Step, Taken};
+use crate::file::File;
+use crate::filesystem::Filesystem;
+use extant_base::{Error, Result};
+use extant_blockdev::{Access, CallerMemory, Completion, Queue, QueueWay, Request};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What a [`DirectQueue`] hands out: a transfer that is over.
+#[derive(Debug)]
+pub struct DirectDone<M> {
+    /// The caller's own mark.
+    pub tag: u64,
+    /// How many bytes were moved; as the blocking call has it.
+    pub result: Result<usize>,
+    /// The caller's memory, moved on by as many bytes.
+    pub memory: M,
+}
+
+/// Many direct transfers of a volume's files at a time.
+///
+/// One thread submits and waits; several have a queue each. Dropped, it waits for what is under way.
+///
+/// # Examples
+///
+/// ```no_run
+/// use extant::{AlignedBuf, DirectOptions, OwnedMemory};
+/// let fs = extant::OpenOptions::new().write(true).direct(true).open("disk.img")?;
+/// let file = fs.open_file("/disk.raw")?;
+/// let mut queue = fs.direct_queue(64);
+/// for n in 0..1024 {
+///     let memory = OwnedMemory::new(AlignedBuf::zeroed(4096));
+///     queue.write(n, &file, n * 4096, memory, &DirectOptions::default());
+/// }
+/// while let Some(done) = queue.wait() {
+///     assert_eq!(done.result?, 4096);
+/// }
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub struct DirectQueue<M: CallerMemory<'static> + Send + 'static> {
+    shared: Arc<Shared<M>>,
+    /// The same, as entries know it.
+    helper: Weak<dyn Help>,
+    depth: usize,
+}
+
+struct Shared<M> {
+    fs: Filesystem,
+    /// What the device has. Held while waiting for it; nothing ranked is taken under it.
+    device: Mutex<Device<M>>,
+    done: Mutex<Done<M>>,
+    finished: Condvar,
+}
+
+struct Device<M> {
+    queue: Queue<'static>,
+    /// Transfers by number, the upper half of their requests' tags.
+    transfers: HashMap<u32, Transfer<M>>,
+    next: u32,
+}
+
+struct Done<M> {
+    list: VecDeque<DirectDone<M>>,
+    /// Submitted and not handed out.
+    pending: usize,
+}
+
+struct Transfer<M> {
+    tag: u64,
+    file: File,
+    step: Step,
+    memory: M,
+    access: Access,
+    was_lent: bool,
+    /// Requests that are not over.
+    left: usize,
+}
+
+impl Filesystem {
+    /// A queue for up to `depth` direct transfers at a time: by io_uring where the device and the system allow it.
+    pub fn direct_queue<M: CallerMemory<'static> + Send + 'static>(
+        &self,
+        depth: usize,
+    ) -> DirectQueue<M> {
+        self.direct_queue_by(depth, QueueWay::Auto)
+    }
+
+    /// As [`Filesystem::direct_queue`], with a wish how.
+    pub fn direct_queue_by<M: CallerMemory<'static> + Send + 'static>(
+        &self,
+        depth: usize,
+        way: QueueWay,
+    ) -> DirectQueue<M> {
+        let depth = depth.max(1);
+        let queue = Queue::new(Arc::clone(&self.volume().device), depth, way);
+        let device = Mutex::new(Device { queue, transfers: HashMap::new(), next: 0 });
+        let done = Mutex::new(Done { list: VecDeque::new(), pending: 0 });
+        let shared = Shared { fs: self.clone(), device, done, finished: Condvar::new() };
+        let shared = Arc::new(shared);
+        let helper: Arc<dyn Help> = shared.clone();
+        DirectQueue { helper: Arc::downgrade(&helper), shared, depth }
+    }
+
+    /// What direct transfers did since the volume was opened.
+    pub fn direct_stats(&self) -> super::DirectStats {
+        self.volume().chunks.stats()
+    }
+
+    /// How many bytes of memory copies of direct transfers may take at a time; 64 MiB unless said otherwise.
+    pub fn limit_direct_chunks(&self, bytes: usize) {
+        self.volume().chunks.limit(bytes);
+    }
+}
+
+impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
+    /// Starts to write all that is left of `memory` at byte `offset` of a file; with `depth` transfers under way, waits
+    /// for one first. What cannot be left to the device alone is done before this returns. With
+    /// [`DirectOptions::sync`] it is durable when it is handed out.
+    pub fn write(
+        &mut self,
+        tag: u64,
+        file: &File,
+        offset: u64,
+        memory: M,
+        options: &DirectOptions,
+    ) {
+        self.start(tag, file, offset, memory, options, Access::Read);
+    }
+
+    /// Starts to fill `memory` from byte `offset` of a file on, as [`DirectQueue::write`].
+    pub fn read(&mut self, tag: u64, file: &File, offset: u64, memory: M, options: &DirectOptions) {
+        self.start(tag, file, offset, memory, options, Access::Write);
+    }
+
+    /// How the device is driven.
+    pub fn way(&self) -> QueueWay {
+        self.shared.device.lock().queue.way()
+    }
+
+    /// How many were started and not handed out.
+    pub fn in_flight(&self) -> usize {
+        self.shared.done.lock().pending
+    }
+
+    /// Waits for a transfer that is over; `None` when there is none. They come in any order.
+    pub fn wait(&mut self) -> Option<DirectDone<M>> {
+        loop {
+            {
+                let mut done = self.shared.done.lock();
+                if let Some(one) = done.list.pop_front() {
+                    done.pending -= 1;
+                    return Some(one);
+                }
+                if done.pending == 0 {
+                    return None;
+                }
+            }
+            self.shared.reap();
+        }
+    }
+
+    fn start(
+        &mut self,
+        tag: u64,
+        file: &File,
+        offset: u64,
+        mut memory: M,
+        options: &DirectOptions,
+        access: Access,
+    ) {
+        while self.shared.device.lock().transfers.len() >= self.depth {
+            self.shared.reap();
+        }
+        self.shared.done.lock().pending += 1;
+        let begun = self.begin(file, offset, &mut memory, options, access);
+        let (mut step, requests) = match begun {
+            Ok(Some(begun)) => begun,
+            Ok(None) => {
+                let result = match access {
+                    Access::Read => file.write_direct(offset, &mut memory, options),
+                    Access::Write => file.read_direct(offset, &mut memory, options),
+                };
+                return self.shared.hand_out(DirectDone { tag, result, memory });
+            }
+            Err(error) => {
+                return self.shared.hand_out(DirectDone { tag, result: Err(error), memory });
+            }
+        };
+        let was_lent = is_lent(&requests, options);
+        step.sync = options.sync;
+        let transfer = Transfer {
+            tag,
+            file: file.clone(),
+            step,
+            memory,
+            access,
+            was_lent,
+            left: requests.len(),
+        };
+        if requests.is_empty() {
+            return self.shared.finish(transfer);
+        }
+        let mut device = self.shared.device.lock();
+        let number = device.next;
+        device.next = number.wrapping_add(1);
+        device.transfers.insert(number, transfer);
+        for request in requests {
+            let tag = u64::from(number) << 32 | request.tag;
+            device.queue.submit(Request { tag, ..request });
+        }
+    }
+
+    /// Begins a transfer of all that is left of `memory`; `None` where it is not one step of the device alone.
+    fn begin(
+        &self,
+        file: &File,
+        offset: u64,
+        memory: &mut M,
+        options: &DirectOptions,
+        access: Access,
+    ) -> Result<Option<(Step, Vec<Request<'static>>)>> {
+        let volume = self.shared.fs.volume();
+        if !std::ptr::eq(volume, file.volume()) {
+            return Err(Error::Invalid("a file of another volume"));
+        }
+        let (inode, len, helper) = (file.held(), memory.left(), Some(&self.helper));
+        let begun = match access {
+            Access::Read => {
+                volume.check_writable()?;
+                match len {
+                    0 => None,
+                    _ => Some(volume.begin_direct_write(inode, offset, len, options, helper)?),
+                }
+            }
+            Access::Write => volume.begin_direct_read(inode, offset, len, options, helper)?,
+        };
+        let mut step = match begun {
+            Some(Begun::Step(step, None)) => step,
+            Some(Begun::Step(step, writing @ Some(_))) => {
+                volume.abandon(inode, step);
+                drop(writing);
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        };
+        // A read that ends with the file is whole.
+        let is_cut = |at: u64| access == Access::Read || at < inode.read().size;
+        if step.len < len && is_cut(offset + step.len as u64) {
+            volume.abandon(inode, step);
+            return Ok(None);
+        }
+        match volume.take(&mut step, memory, access, options) {
+            Taken::Requests(requests) => Ok(Some((step, requests))),
+            Taken::Short(_) => {
+                volume.abandon(inode, step);
+                Ok(None)
+            }
+            Taken::WouldBlock => {
+                volume.abandon(inode, step);
+                Err(Error::WouldBlock)
+            }
+            Taken::Failed(error) => {
+                volume.abandon(inode, step);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<M: CallerMemory<'static> + Send> Shared<M> {
+    /// Takes one answer of the device and finishes the transfer whose last one it is; where another thread has
+    /// taken them all, waits a moment for it.
+    fn reap(&self) {
+        let mut device = self.device.lock();
+        let Some(mut completion) = device.queue.wait() else {
+            drop(device);
+            let mut done = self.done.lock();
+            if done.list.is_empty() && done.pending > 0 {
+                self.finished.wait_for(&mut done, Duration::from_millis(1));
+            }
+            return;
+        };
+        // What has come with it costs nothing to look at.
+        let mut over = Vec::new();
+        loop {
+            over.extend(device.landed(completion));
+            match device.queue.poll() {
+                Some(next) => completion = next,
+                None => break,
+            }
+        }
+        drop(device);
+        over.into_iter().for_each(|transfer| self.finish(transfer));
+    }
+
+    fn finish(&self, transfer: Transfer<M>) {
+        let Transfer { tag, file, step, mut memory, access, was_lent, .. } = transfer;
+        let (volume, len, sync) = (file.volume(), step.len, step.sync);
+        let result = volume.noting(|| match access {
+            Access::Read => {
+                let done = volume.finish_write(file.held(), step);
+                memory.revert(len - done.as_ref().unwrap_or(&0));
+                if sync && done.is_ok() {
+                    file.sync_data()?;
+                }
+                done
+            }
+            Access::Write => volume.finish_read(file.held(), step, &mut memory, was_lent),
+        });
+        self.hand_out(DirectDone { tag, result, memory });
+    }
+
+    fn hand_out(&self, one: DirectDone<M>) {
+        self.done.lock().list.push_back(one);
+        self.finished.notify_all();
+    }
+}
+
+impl<M> Device<M> {
+    /// The transfer that is over with this answer.
+    fn landed(&mut self, completion: Completion<'static>) -> Option<Transfer<M>> {
+        let tag = completion.request.tag;
+        let number = (tag >> 32) as u32;
+        let transfer = self.transfers.get_mut(&number).expect("a request of a transfer");
+        transfer.left -= 1;
+        let is_last = transfer.left == 0;
+        let request = Request { tag: tag & u64::from(u32::MAX), ..completion.request };
+        transfer.step.landed(Completion { request, ..completion });
+        is_last.then(|| self.transfers.remove(&number)).flatten()
+    }
+}
+
+impl<M: CallerMemory<'static> + Send> Help for Shared<M> {
+    fn help(&self) {
+        self.reap();
+    }
+}
+
+impl<M: CallerMemory<'static> + Send + 'static> Drop for DirectQueue<M> {
+    fn drop(&mut self) {
+        while self.wait().is_some() {}
+    }
+}

@@ -1,0 +1,71 @@
+//! A direct read, step by step, in the caller's thread: zero copy first.
+
+use super::begin::Begun;
+use super::step::Taken;
+use super::{Bounce, DirectOptions};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_blockdev::{Access, CallerMemory, Memory, Request};
+
+impl Volume {
+    /// See `File::read_direct`.
+    pub(crate) fn read_direct<'m>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let Some(pos) = offset.checked_add(done as u64) else { break };
+            match self.read_one(inode, pos, memory, options) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// One step: how many bytes, 0 at the end of the file.
+    fn read_one<'m>(
+        &self,
+        inode: &Inode,
+        pos: u64,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        let left = memory.left();
+        let mut step = match self.begin_direct_read(inode, pos, left, options, None)? {
+            None => return Ok(0),
+            Some(Begun::Step(step, _)) => step,
+            Some(Begun::Buffered(_)) if options.no_wait => return Err(Error::WouldBlock),
+            Some(Begun::Buffered(len)) => return self.read_buffered(inode, pos, len, memory),
+        };
+        let requests = match self.take(&mut step, memory, Access::Write, options) {
+            Taken::Requests(requests) => requests,
+            Taken::Short(_) | Taken::WouldBlock => {
+                self.abandon(inode, step);
+                return Err(Error::WouldBlock);
+            }
+            Taken::Failed(error) => {
+                self.abandon(inode, step);
+                return Err(error);
+            }
+        };
+        let was_lent = is_lent(&requests, options);
+        self.move_now(&mut step, requests);
+        self.finish_read(inode, step, memory, was_lent)
+    }
+}
+
+/// Whether the caller's memory was taken, not chunks. Nothing to move was taken, unless a copy was asked for.
+pub(super) fn is_lent(requests: &[Request<'_>], options: &DirectOptions) -> bool {
+    match requests.first() {
+        Some(request) => matches!(request.memory, Memory::Lent(_)),
+        None => matches!(options.bounce, Bounce::Auto | Bounce::Never),
+    }
+}

@@ -1,0 +1,121 @@
+//! A direct write, step by step, in the caller's thread.
+//!
+//! ```text
+//!   begin ─► take ─► move ─► finish         next step
+//!              └ short: give back, abandon, let go, fault in, again; no progress: copied aside, buffered
+//! ```
+
+use super::DirectOptions;
+use super::begin::Begun;
+use super::step::{Step, Taken};
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_blockdev::{Access, CallerMemory, Completion, Request, transfer};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How often memory is faulted in for one step before it is copied aside instead.
+pub(super) const FAULTS_MAX: u32 = 8;
+
+impl Volume {
+    /// See `File::write_direct`.
+    pub(crate) fn write_direct<'m>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        let mut done = 0;
+        let mut faults = 0;
+        while memory.left() > 0 {
+            let pos = offset.checked_add(done as u64).ok_or(Error::FileTooLarge)?;
+            let step = match self.write_one(inode, pos, memory, options, &mut faults) {
+                Ok(Some(n)) => n,
+                Ok(None) => continue,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
+            if step == 0 {
+                break;
+            }
+            (done, faults) = (done + step, 0);
+        }
+        Ok(done)
+    }
+
+    /// One step: how many bytes; `None` where memory was faulted in and it is to be begun again.
+    fn write_one<'m>(
+        &self,
+        inode: &Inode,
+        pos: u64,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        options: &DirectOptions,
+        faults: &mut u32,
+    ) -> Result<Option<usize>> {
+        let left = memory.left();
+        let (mut step, writing) = match self.begin_direct_write(inode, pos, left, options, None)? {
+            Begun::Step(step, writing) => (step, writing),
+            Begun::Buffered(_) if options.no_wait => return Err(Error::WouldBlock),
+            Begun::Buffered(len) => {
+                return self.write_buffered(inode, pos, len, memory).map(Some);
+            }
+        };
+        let requests = match self.take(&mut step, memory, Access::Read, options) {
+            Taken::Requests(requests) => requests,
+            Taken::Short(_) => {
+                let len = step.len;
+                self.abandon(inode, step);
+                drop(writing);
+                return self.fault_in(inode, pos, len, memory, faults);
+            }
+            Taken::WouldBlock => {
+                self.abandon(inode, step);
+                return Err(Error::WouldBlock);
+            }
+            Taken::Failed(error) => {
+                self.abandon(inode, step);
+                return Err(error);
+            }
+        };
+        let len = step.len;
+        self.move_now(&mut step, requests);
+        let done = self.finish_write(inode, step);
+        drop(writing);
+        memory.revert(len - done.as_ref().unwrap_or(&0));
+        done.map(Some)
+    }
+
+    /// Brings memory in that a copy did not find, with nothing held; where that is no use, the bytes are copied aside.
+    pub(super) fn fault_in<'m>(
+        &self,
+        inode: &Inode,
+        pos: u64,
+        len: usize,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        faults: &mut u32,
+    ) -> Result<Option<usize>> {
+        self.chunks.stats.faults.fetch_add(1, Relaxed);
+        *faults += 1;
+        if memory.fault_in(len, Access::Read) < len {
+            return Err(Error::Fault);
+        }
+        match *faults < FAULTS_MAX {
+            true => Ok(None),
+            false => self.write_buffered(inode, pos, len, memory).map(Some),
+        }
+    }
+
+    /// Does a step's requests, one after the other, up to the first that fails.
+    pub(super) fn move_now(&self, step: &mut Step, requests: Vec<Request<'_>>) {
+        for mut request in requests {
+            let result = transfer(&*self.device, &mut request);
+            let failed = result.is_err();
+            step.landed(Completion { request, result });
+            if failed {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Direct I/O: coherent with buffered, on every kind of range, by every kind of memory, at any depth.
+
+mod common;
+
+#[path = "direct/doubles.rs"]
+mod doubles;
+#[path = "direct/faults.rs"]
+mod faults;
+#[path = "direct/model.rs"]
+mod model;
+#[path = "direct/queued.rs"]
+mod queued;
+#[path = "direct/ranges.rs"]
+mod ranges;
+#[path = "direct/rules.rs"]
+mod rules;
+#[path = "direct/threads.rs"]
+mod threads;
+
+use extant::{Bounce, DirectOptions, Filesystem, OpenOptions};
+use extant_blockdev::MemoryDevice;
+use std::sync::Arc;
+
+pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never];
+
+pub fn by(bounce: Bounce) -> DirectOptions {
+    DirectOptions { bounce, ..DirectOptions::default() }
+}
+
+/// A volume with blocks of `block` bytes in memory, whose free blocks hold garbage, with so much memory for content.
+pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+    let device = Arc::new(common::mke2fs(24, &format!("-b {block} -O ^resize_inode")));
+    {
+        let fs = open(&device, None);
+        let file = common::new_file(&fs, "garbage");
+        let full = vec![GARBAGE; 1 << 20];
+        let mut at = 0;
+        while let Ok(n) = file.write_at(at, &full) {
+            at += n as u64;
+        }
+        drop(file);
+        fs.remove_file("/garbage").unwrap();
+        fs.close().unwrap();
+    }
+    let fs = open(&device, cache_mib);
+    (device, fs)
+}
+
+pub fn open(device: &Arc<MemoryDevice>, cache_mib: Option<u64>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None);
+    options.page_cache_bytes(cache_mib.unwrap_or(0) << 20);
+    options.open_device(device.clone()).unwrap()
+}
+
+/// What free blocks hold.
+pub const GARBAGE: u8 = 0xEE;

@@ -1,0 +1,117 @@
+//! Memory as callers have it at their worst.
+
+use extant::{Access, CallerMemory, Faults, File, Source, Span};
+
+/// Memory whose bytes from `at` on are not there: until they are faulted in, or never.
+pub struct FaultsAt<'m> {
+    pub inner: Source<'m>,
+    pub len: usize,
+    pub at: usize,
+    /// Faulting in helps.
+    pub comes: bool,
+    /// Even then a copy stops once more, so often.
+    pub flees: u32,
+    pub faulted_in: u32,
+}
+
+impl<'m> FaultsAt<'m> {
+    pub fn new(bytes: &'m [u8], at: usize, comes: bool) -> FaultsAt<'m> {
+        let inner = Source::new(bytes);
+        FaultsAt { inner, len: bytes.len(), at, comes, flees: 0, faulted_in: 0 }
+    }
+
+    fn pos(&self) -> usize {
+        self.len - self.inner.left()
+    }
+}
+
+impl<'m> CallerMemory<'m> for FaultsAt<'m> {
+    fn left(&self) -> usize {
+        self.inner.left()
+    }
+
+    fn copy_out(&mut self, to: &mut [u8], faults: Faults) -> usize {
+        if faults == Faults::Allowed && self.comes {
+            self.at = self.len;
+        }
+        let n = to.len().min(self.at.saturating_sub(self.pos()));
+        self.inner.copy_out(&mut to[..n], faults)
+    }
+
+    fn copy_in(&mut self, _: &[u8], _: Faults) -> usize {
+        0
+    }
+
+    fn fault_in(&mut self, len: usize, _: Access) -> usize {
+        self.faulted_in += 1;
+        if self.flees > 0 {
+            self.flees -= 1;
+            return len;
+        }
+        if self.comes {
+            self.at = self.len;
+        }
+        len.min(self.at.saturating_sub(self.pos()))
+    }
+
+    fn revert(&mut self, len: usize) {
+        self.inner.revert(len);
+    }
+
+    fn lend(&mut self, _: usize, _: Access) -> Option<Span<'m>> {
+        None
+    }
+}
+
+/// A mapping of a file: what is not present is read from it when a fault may be taken.
+pub struct Mapping<'f> {
+    pub file: &'f File,
+    pub start: u64,
+    pub len: usize,
+    pub at: usize,
+    /// Bytes from the start that are present.
+    pub present: usize,
+}
+
+impl Mapping<'_> {
+    fn load(&self, to: &mut [u8]) -> usize {
+        self.file.read_at(self.start + self.at as u64, to).unwrap()
+    }
+}
+
+impl<'m> CallerMemory<'m> for Mapping<'_> {
+    fn left(&self) -> usize {
+        self.len - self.at
+    }
+
+    fn copy_out(&mut self, to: &mut [u8], faults: Faults) -> usize {
+        let n = match faults {
+            Faults::Allowed => to.len().min(self.left()),
+            Faults::Off => to.len().min(self.present.saturating_sub(self.at)),
+        };
+        let n = self.load(&mut to[..n]);
+        self.at += n;
+        n
+    }
+
+    fn copy_in(&mut self, _: &[u8], _: Faults) -> usize {
+        0
+    }
+
+    /// Takes the file's locks, as a page fault does, and more: the page is about to be written by the program.
+    fn fault_in(&mut self, len: usize, _: Access) -> usize {
+        let mut page = vec![0; len.min(self.left())];
+        let n = self.load(&mut page);
+        self.file.write_at(self.start + self.at as u64, &page[..n]).unwrap();
+        self.present = self.present.max(self.at + n);
+        n
+    }
+
+    fn revert(&mut self, len: usize) {
+        self.at -= len;
+    }
+
+    fn lend(&mut self, _: usize, _: Access) -> Option<Span<'m>> {
+        None
+    }
+}
