@@ -21,8 +21,10 @@ use extant::{Bounce, DirectOptions, Filesystem, OpenOptions};
 use extant_blockdev::MemoryDevice;
 use std::sync::Arc;
 
+/// Each way to copy or not.
 pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never];
 
+/// The options of one.
 pub fn by(bounce: Bounce) -> DirectOptions {
     DirectOptions { bounce, ..DirectOptions::default() }
 }
@@ -46,6 +48,7 @@ pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Files
     (device, fs)
 }
 
+/// Opens it to write, with so much memory for content.
 pub fn open(device: &Arc<MemoryDevice>, cache_mib: Option<u64>) -> Filesystem {
     let mut options = OpenOptions::new();
     options.write(true).commit_interval(None);

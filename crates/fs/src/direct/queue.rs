@@ -87,6 +87,8 @@ struct Transfer<M> {
     memory: M,
     access: Access,
     was_lent: bool,
+    /// Bytes of the memory that a write took.
+    taken: usize,
     /// Requests that are not over.
     left: usize,
 }
@@ -187,6 +189,7 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             self.shared.reap();
         }
         self.shared.done.lock().pending += 1;
+        let len = memory.left();
         let begun = self.begin(file, offset, &mut memory, options, access);
         let (mut step, requests) = match begun {
             Ok(Some(begun)) => begun,
@@ -202,6 +205,7 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             }
         };
         let was_lent = is_lent(&requests, options);
+        let taken = len - memory.left();
         step.sync = options.sync;
         let transfer = Transfer {
             tag,
@@ -210,6 +214,7 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             memory,
             access,
             was_lent,
+            taken,
             left: requests.len(),
         };
         if requests.is_empty() {
@@ -309,12 +314,12 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
     }
 
     fn finish(&self, transfer: Transfer<M>) {
-        let Transfer { tag, file, step, mut memory, access, was_lent, .. } = transfer;
-        let (volume, len, sync) = (file.volume(), step.len, step.sync);
+        let Transfer { tag, file, step, mut memory, access, was_lent, taken, .. } = transfer;
+        let (volume, sync) = (file.volume(), step.sync);
         let result = volume.noting(|| match access {
             Access::Read => {
                 let done = volume.finish_write(file.held(), step);
-                memory.revert(len - done.as_ref().unwrap_or(&0));
+                memory.revert(taken - done.as_ref().unwrap_or(&0));
                 if sync && done.is_ok() {
                     file.sync_data()?;
                 }

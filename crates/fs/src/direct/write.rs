@@ -79,11 +79,11 @@ impl Volume {
                 return Err(error);
             }
         };
-        let len = step.len;
+        let taken = left - memory.left();
         self.move_now(&mut step, requests);
         let done = self.finish_write(inode, step);
         drop(writing);
-        memory.revert(len - done.as_ref().unwrap_or(&0));
+        memory.revert(taken - done.as_ref().unwrap_or(&0));
         done.map(Some)
     }
 
