@@ -109,6 +109,20 @@ impl BlockDevice for Watched {
         self.inner.descriptor()
     }
 
+    fn needs_stable_buffers(&self) -> bool {
+        self.inner.needs_stable_buffers()
+    }
+
+    /// A copy that is put right holds the bytes of another one: no flush is owed for it.
+    fn read_verified(
+        &self,
+        at: ByteOffset,
+        buf: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        self.inner.read_verified(at, buf, verify)
+    }
+
     fn wrote_past(&self) {
         self.inner.wrote_past();
         self.written.fetch_add(1, Ordering::AcqRel);

@@ -156,9 +156,12 @@ impl Volume {
         !body.disk.has_inline_data() && !self.journals_data(body)
     }
 
-    /// What this file and its device ask of the memory they are written from. Nothing is computed from data yet, and no
-    /// device writes it twice.
+    /// What this file and its device ask of the memory they are written from: a device that writes it more than once,
+    /// that it stays as it is. Nothing is computed from data yet.
     pub(crate) fn stability(&self, _body: &Body) -> Stability {
-        Stability::Any
+        match self.device.needs_stable_buffers() {
+            true => Stability::Stable,
+            false => Stability::Any,
+        }
     }
 }
