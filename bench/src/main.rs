@@ -12,7 +12,6 @@
 
 mod build;
 mod crc;
-mod direct;
 mod dontcache;
 mod fallocate;
 mod fsync;
@@ -68,8 +67,6 @@ enum Verb {
     Dontcache(dontcache::Plan),
     /// Small changes made durable: by full commits, fast commits and the byte log, against the kernel
     Fsync(fsync::Plan),
-    /// Direct reads and writes, without a copy, bounced and buffered: against the device, ext4 and btrfs
-    Direct(direct::Plan),
     /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
     Fuse(fuse::Plan),
     #[command(hide = true)]
@@ -95,8 +92,6 @@ impl Verb {
             Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
             Verb::Fsync(plan) if quick => vec![fsync::measure(&plan.clone().quick())?],
             Verb::Fsync(plan) => vec![fsync::measure(plan)?],
-            Verb::Direct(plan) if quick => vec![direct::measure(&plan.clone().quick())?],
-            Verb::Direct(plan) => vec![direct::measure(plan)?],
             Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
             Verb::Fuse(plan) => vec![fuse::measure(plan)?],
             Verb::Serve(serve) => {
@@ -111,7 +106,6 @@ impl Verb {
                 reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fsync(fsync::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Direct(direct::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
                 reports
             }

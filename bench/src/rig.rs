@@ -53,21 +53,10 @@ impl Mount {
     ///
     /// Errors: when `losetup` or `mount` refuse, in their words.
     pub(crate) fn image(image: &Path, dir: &Path, kind: &str, direct: bool) -> Result<Mount> {
-        // The kernel would clear the inode tables while others are measured.
-        let options = if kind == "ext4" { "noatime,noinit_itable" } else { "noatime" };
-        Mount::image_with(image, dir, kind, options, direct)
-    }
-
-    /// As [`Mount::image`], with options of its own.
-    pub(crate) fn image_with(
-        image: &Path,
-        dir: &Path,
-        kind: &str,
-        options: &str,
-        direct: bool,
-    ) -> Result<Mount> {
         let device = LoopDevice::attach(image, direct)?;
         let from = device.0.clone();
+        // The kernel would clear the inode tables while others are measured.
+        let options = if kind == "ext4" { "noatime,noinit_itable" } else { "noatime" };
         Mount::new(&from, dir, kind, options, Some(device))
     }
 

@@ -4,8 +4,8 @@ use crate::make::Make;
 use crate::op::{FLAGS, Op, RenameHow, Special};
 use crate::prepare::long_name;
 use extant::{
-    Bounce, DeviceNumber, DirectOptions, Error, File, FileKind, Filesystem, NewFile, Node,
-    RenameFlags, Result, SetAttributes, XattrMode,
+    DeviceNumber, Error, FileKind, Filesystem, NewFile, Node, RenameFlags, Result, SetAttributes,
+    XattrMode,
 };
 use extant_blockdev::MemoryDevice;
 use std::collections::HashMap;
@@ -71,9 +71,6 @@ impl Applier {
             }
             Op::Write { path, at, len } => {
                 fs.open_file(path)?.write_all_at(*at, &stamp(n, *at, *len))
-            }
-            Op::DirectWrite { path, at, len } => {
-                write_direct(&fs.open_file(path)?, n, *at, &stamp(n, *at, *len))
             }
             Op::Append { path, len } => {
                 let file = fs.open_file(path)?;
@@ -184,17 +181,6 @@ fn split(path: &str) -> (&str, &str) {
         Some(parts) => parts,
         None => ("/", path),
     }
-}
-
-/// Writes all of `bytes` past the page cache; `n` chooses whether they are copied aside.
-pub(crate) fn write_direct(file: &File, n: usize, at: u64, bytes: &[u8]) -> Result<()> {
-    let bounce = [Bounce::Auto, Bounce::Always, Bounce::Summed][n % 3];
-    let options = DirectOptions { bounce, ..DirectOptions::default() };
-    let mut done = 0;
-    while done < bytes.len() {
-        done += file.write_direct_at(at + done as u64, &bytes[done..], &options)?;
-    }
-    Ok(())
 }
 
 /// Bytes that tell which operation wrote them, and where: no two places of a run hold the same.

@@ -225,15 +225,6 @@ pub enum Op {
     Close {
         path: String,
     },
-    /// Writes bytes that the operation's number stamps, past the page cache where that can be.
-    DirectWrite {
-        /// The file.
-        path: String,
-        /// Where.
-        at: u64,
-        /// How many bytes.
-        len: u64,
-    },
     /// Whether bytes of the open file leave the page cache soon.
     DontCache {
         path: String,
@@ -310,7 +301,6 @@ impl Op {
             | Op::Rmdir { path }
             | Op::Remove { path }
             | Op::Write { path, .. }
-            | Op::DirectWrite { path, .. }
             | Op::Append { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. }
@@ -337,7 +327,6 @@ impl Op {
     pub fn stepwise_path(&self) -> Option<&str> {
         match self {
             Op::Write { path, .. }
-            | Op::DirectWrite { path, .. }
             | Op::Append { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. } => Some(path),
@@ -393,7 +382,6 @@ impl fmt::Display for Op {
             Op::Hold { path } => write!(f, "hold {path}"),
             Op::Release { path } => write!(f, "release {path}"),
             Op::Close { path } => write!(f, "shut {path}"),
-            Op::DirectWrite { path, at, len } => write!(f, "direct-write {path} {at} {len}"),
             Op::DontCache { path, on } => write!(f, "dontcache {path} {}", u8::from(*on)),
             Op::Read { path, at, len } => write!(f, "read {path} {at} {len}"),
             Op::WriteBack { path, at, len } => write!(f, "writeback {path} {at} {len}"),

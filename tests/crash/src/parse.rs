@@ -67,7 +67,6 @@ fn op(verb: &str, args: &[&str]) -> Result<Option<Op>, String> {
         "write" | "dwrite" | "mmapwrite" => {
             Op::Write { path: path(0)?, at: number(1)?, len: number(2)? }
         }
-        "direct-write" => Op::DirectWrite { path: path(0)?, at: number(1)?, len: number(2)? },
         "append" => Op::Append { path: path(0)?, len: number(1)? },
         "truncate" => Op::Truncate { path: path(0)?, len: number(1)? },
         "falloc" => Op::Fallocate {

@@ -16,7 +16,7 @@ use crate::file::content::Content;
 use crate::file::pieces::Piece;
 use crate::file::write::{Plan, block_behind, block_of, check_writable_file, is_recent};
 use crate::inode::{Body, Inode};
-use crate::map::{LOGICAL_END, Target};
+use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::lock::{MutexGuard, ReadGuard};
 use extant_base::{BlockNr, Error, Ino, Result};
@@ -338,7 +338,7 @@ impl Volume {
         let log2 = size.log2();
         let mut runs: Vec<Run> = Vec::new();
         let mut reached = range.start;
-        let last = block_behind(size, range.end)?.min(LOGICAL_END);
+        let last = block_behind(size, range.end)?;
         for run in self.runs(ino, body, block_of(size, range.start)?..last) {
             let run = run?;
             let first = u64::from(run.logical.0) << log2;

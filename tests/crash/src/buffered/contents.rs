@@ -132,7 +132,6 @@ impl Contents {
                 }
             }
             Op::Write { path, .. }
-            | Op::DirectWrite { path, .. }
             | Op::Append { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. }
@@ -155,7 +154,7 @@ fn change(life: &mut Life, view: usize, op: &Op, stamp: &[u8]) {
             bytes.extend(stamp);
             life.set(view, bytes);
         }
-        Op::Write { at, .. } | Op::DirectWrite { at, .. } => {
+        Op::Write { at, .. } => {
             let (at, end) = (*at as usize, *at as usize + stamp.len());
             bytes.resize(size.max(end), 0);
             bytes[at..end].copy_from_slice(stamp);

@@ -27,21 +27,6 @@ pub fn workload(seed: u64, len: usize) -> Workload {
     Workload { name: format!("buffered/{seed}"), ops }
 }
 
-/// The same, most writes past the page cache, half of those at places and of lengths that the device likes.
-pub fn direct_workload(seed: u64, len: usize) -> Workload {
-    let mut rng = Rng::new(seed ^ 0xd12ec7);
-    let Workload { ops, .. } = workload(seed, len);
-    let ops = ops.into_iter().map(|op| match op {
-        Op::Write { path, at, len } if rng.below(4) > 0 => {
-            let align = [1, 512, 4096, 4096][rng.below(4)];
-            let len = (len / align * align).max(align);
-            Op::DirectWrite { path, at: at / align * align, len }
-        }
-        op => op,
-    });
-    Workload { name: format!("direct/{seed}"), ops: ops.collect() }
-}
-
 /// What the timer does: calls are committed, and data that is there; nothing is written back for it.
 fn commit() -> Op {
     Op::Fsync { path: MARKER.to_owned() }

@@ -17,5 +17,5 @@ mod judge;
 mod run;
 
 pub use contents::{Contents, Life};
-pub use draw::{direct_workload, workload};
+pub use draw::workload;
 pub use run::{MARKER, Run};

@@ -1,7 +1,7 @@
 //! Does a workload on an open volume, files staying open, and notes what each held.
 
 use super::contents::Contents;
-use crate::apply::{Applier, stamp, write_direct};
+use crate::apply::{Applier, stamp};
 use crate::op::{Op, RenameHow};
 use extant::{Error, File, Filesystem, NewFile, Result, SetAttributes};
 use std::collections::HashMap;
@@ -82,10 +82,6 @@ impl Run {
             Op::Write { path, at, len } => {
                 *written = stamp(n, *at, *len);
                 self.file(path)?.write_all_at(*at, written)?;
-            }
-            Op::DirectWrite { path, at, len } => {
-                *written = stamp(n, *at, *len);
-                write_direct(self.file(path)?, n, *at, written)?;
             }
             Op::Append { path, len } => {
                 let file = self.file(path)?;
