@@ -262,7 +262,7 @@ fn crowd(stage: &mut Stage) -> extant::Result<()> {
     }
     stage.sync_other()?;
     // The directory has room for other names of the same lengths.
-    for n in (0..150).step_by(5) {
+    for n in (0..150).step_by(6) {
         let rest = "crowd".repeat(1 + n % 20);
         stage.fs.rename(format!("/dir/{n}-{rest}"), format!("/dir/{n}+{rest}"))?;
         stage.sync_other()?;
