@@ -66,7 +66,7 @@ impl Transactions {
     /// Makes all steps durable that have stopped, or says why that takes a full commit. The caller
     /// is who commits, and the running transaction has something in it.
     ///
-    /// Errors: `Device`; the caller gives up.
+    /// Errors: `Device`, `Aborted`; the caller gives up.
     pub(crate) fn fast_commit(&self, snapshot: &dyn Snapshot) -> Result<Option<Ineligible>> {
         let Some(fast) = &self.fast else { return Ok(Some(Ineligible::Feature)) };
         let (mut records, room, no_room) = {
@@ -89,6 +89,8 @@ impl Transactions {
             }
             Err(why) => (ToldMark::default(), Err(why)),
         };
+        // A handle that was waited for may have given up in the middle of its step.
+        self.cache.refuse_if_aborted()?;
         let mut fast = fast.lock();
         let done = match told {
             Err(why) => Ok(Some(why)),

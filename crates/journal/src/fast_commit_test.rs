@@ -130,6 +130,38 @@ fn after_the_first_commit_an_fsync_is_one_block() {
     }
 }
 
+/// Inodes as the cache has them, where a handle gave up before it stopped.
+struct GivenUp<'a>(&'a Journal);
+
+impl Snapshot for GivenUp<'_> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+        self.0.abort(&Error::NoSpace);
+        Cached(self.0).inode(ino, raw)
+    }
+
+    fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn half_a_step_of_a_handle_that_gave_up_is_not_told() {
+    for byte_log in [None, Some(4096)] {
+        let log = empty_log();
+        let (_, device) = recorded(&log);
+        let journal = journal_on(&log, &device, JournalOptions { byte_log, ..fast() });
+        sync(&journal, change(&journal, &[3], 1));
+        sync(&journal, change(&journal, &[3], 2));
+        let step = change(&journal, &[3, 4], 3);
+        let failed = journal.commit_with_data(step, Some(&GivenUp(&journal)));
+        assert!(matches!(failed, Err(Error::Aborted { .. })), "{failed:?}");
+        drop(journal);
+        let crashed = Arc::new(MemoryDevice::copy_of(&*device).unwrap());
+        assert_eq!(recover(&log, &crashed), 1);
+        assert!(home(&*crashed, 3) == stamp(2) && home(&*crashed, 4) == [OLD; SIZE]);
+    }
+}
+
 #[test]
 fn a_full_commit_makes_the_fast_ones_void_and_the_next_epoch_starts_anew() {
     let log = empty_log();
