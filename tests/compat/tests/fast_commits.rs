@@ -12,7 +12,7 @@
 
 use extant::{
     BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice,
-    NewFile, OpenOptions, RenameFlags, SetAttributes, Timestamp,
+    NewFile, OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use extant_base::ByteOffset;
 use extant_compat_tests::{Verdict, linux_confirms};
@@ -63,6 +63,8 @@ const SCENES: &[(&str, u64, Scene)] = &[
     ("long-names", 1, long_names),
     ("directories", 2, directories),
     ("unnamed", 1, unnamed),
+    ("slots", 1, slots),
+    ("attribute-blocks", 1, attribute_blocks),
 ];
 
 /// Each look at the clock is a second later than the last: every write leaves another time.
@@ -307,6 +309,34 @@ fn unnamed(stage: &mut Stage) -> extant::Result<()> {
     file.open()?.sync_all()?;
     file.open()?.append(b"more")?;
     file.open()?.sync_all()
+}
+
+/// The number of a file with attributes comes to a file without any.
+fn slots(stage: &mut Stage) -> extant::Result<()> {
+    for n in 0..3 {
+        stage.write(&format!("/dir/marked{n}"), 0, 700)?;
+        stage.fs.set_xattr(format!("/dir/marked{n}"), "user.mark", b"one", XattrMode::Any)?;
+    }
+    stage.fs.sync()?;
+    let number = stage.fs.metadata("/dir/marked1")?.ino();
+    stage.sync_other()?;
+    stage.fs.remove_file("/dir/marked1")?;
+    stage.sync("/dir/plain", 0, 700)?;
+    assert_eq!(stage.fs.metadata("/dir/plain")?.ino(), number);
+    stage.sync_other()
+}
+
+/// Attributes in a block of their own count as space of the file.
+fn attribute_blocks(stage: &mut Stage) -> extant::Result<()> {
+    for path in ["/old", "/dir/old"] {
+        stage.fs.set_xattr(path, "user.large", &[b'x'; 600], XattrMode::Any)?;
+    }
+    stage.fs.sync()?;
+    stage.sync("/old", 20_000, 9000)?;
+    stage.sync_other()?;
+    stage.fs.hard_link("/dir/old", "/hard")?;
+    stage.sync_other()?;
+    stage.sync_other()
 }
 
 const LATER: Timestamp = Timestamp { sec: 1_900_000_000, nsec: 987_654_321 };

@@ -12,6 +12,7 @@ use crate::inode::{Body, Counted};
 use crate::volume::Volume;
 use extant_base::Ino;
 use extant_journal::{Change, Handle, Ineligible};
+use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::ops::Range;
 
@@ -33,14 +34,26 @@ impl Volume {
         before: &[u8],
         after: &[u8],
     ) {
+        if !self.fast_commits {
+            return;
+        }
         // What is being released is told by its number, which is free afterwards.
-        if !self.fast_commits || matches!(body.counted, Counted::Gone | Counted::Never) {
+        if matches!(body.counted, Counted::Gone | Counted::Never) {
+            if stored::changes_attributes(before, after) {
+                handle.note(Change::Full(Ineligible::Xattr));
+            }
             return;
         }
         if self.is_hidden(ino) {
             return handle.note(Change::Full(Ineligible::Feature));
         }
         match stored::meaning(before, after) {
+            // Values in inodes of their own count as space of the file; Linux counts it anew and forgets them.
+            Stored::Fields
+                if self.has_incompat(Incompat::EA_INODE) && stored::has_attributes(after) =>
+            {
+                handle.note(Change::Full(Ineligible::Xattr));
+            }
             Stored::Fields => handle.note(Change::Inode(ino)),
             Stored::ByNames => {}
             Stored::Untold(reason) => handle.note(Change::Full(reason)),

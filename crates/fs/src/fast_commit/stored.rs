@@ -5,7 +5,11 @@
 //!   directory        size, map, times, version: names did that   ─► follows from the names
 //!   anything else, and: flags, attributes, no extents, content
 //!   in the inode, no links, room for extra fields                ─► full commit
+//!   released         its number says so, unless it had attributes ─► full commit
 //! ```
+//!
+//! A file whose attributes take space outside its inode is one of the others: Linux counts its blocks anew
+//! when it replays an INODE record, and these not.
 //!
 //! A slot whose last inode left other bytes behind its fields than the new one has is no exception: an
 //! INODE record does not carry them, so they would come back. Source: ext4 documentation, "Fast Commits".
@@ -54,7 +58,7 @@ pub(super) enum Stored {
 pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
     let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
     let any = |ranges: &[Range<usize>]| ranges.iter().cloned().any(differs);
-    if differs(behind_fields(after)..after.len()) || any(&FILE_ACL) {
+    if changes_attributes(before, after) || any(&FILE_ACL) {
         return Stored::Untold(Ineligible::Xattr);
     }
     let lived = half(before, LINKS) > 0;
@@ -77,6 +81,18 @@ pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
     }
 }
 
+/// Whether the bytes behind the fields become others. Where an inode is released, records of it and of
+/// the next one would leave there what was: Linux would give the one's attributes to the other.
+pub(super) fn changes_attributes(before: &[u8], after: &[u8]) -> bool {
+    let behind = behind_fields(after)..after.len();
+    before.get(behind.clone()) != after.get(behind)
+}
+
+/// Whether there is something behind the fields.
+pub(super) fn has_attributes(slot: &[u8]) -> bool {
+    slot[behind_fields(slot)..].iter().any(|byte| *byte != 0)
+}
+
 /// Why no record can tell the inode in `slot`, if none can.
 pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
     let flags = flags(slot);
@@ -92,6 +108,10 @@ pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
         (flags.contains(InodeFlags::INLINE_DATA), Ineligible::InlineData),
         (flags.contains(InodeFlags::EA_INODE), Ineligible::Xattr),
         (!flags.contains(InodeFlags::EXTENTS), Ineligible::Feature),
+        (
+            FILE_ACL.into_iter().any(|range| slot[range].iter().any(|byte| *byte != 0)),
+            Ineligible::Xattr,
+        ),
     ];
     reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
@@ -224,9 +244,22 @@ mod tests {
             assert_eq!(with(flags), Some(reason));
         }
         assert_eq!(untold(&slot(0o120_777)), Some(Ineligible::Special));
+        let mut with_block = slot(FILE);
+        with_block[0x68] = 1;
+        assert_eq!(untold(&with_block), Some(Ineligible::Xattr));
         let mut unlinked = slot(FILE);
         unlinked[LINKS] = 0;
         assert_eq!(untold(&unlinked), Some(Ineligible::Orphan));
+    }
+
+    #[test]
+    fn what_is_released_leaves_no_attributes() {
+        let mut before = slot(FILE);
+        let after = slot(FILE);
+        assert!(!changes_attributes(&before, &after) && !has_attributes(&before));
+        before[200] = 1;
+        assert!(changes_attributes(&before, &after) && has_attributes(&before));
+        assert!(!changes_attributes(&before[..128], &after[..128]));
     }
 
     #[test]
