@@ -11,8 +11,8 @@ use crate::shown::Shown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The signals of this program.
@@ -21,6 +21,8 @@ pub(crate) struct Stop {
     pub(crate) flag: Arc<AtomicBool>,
     careless: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
+    /// Held by who decides whether the file stays or goes: the one who ends the program keeps it.
+    decision: Arc<Mutex<()>>,
 }
 
 impl Stop {
@@ -30,6 +32,7 @@ impl Stop {
             flag: Arc::new(AtomicBool::new(false)),
             careless: Arc::new(AtomicBool::new(true)),
             signal: Arc::new(AtomicUsize::new(0)),
+            decision: Arc::default(),
         };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register_conditional_default(signal, Arc::clone(&stop.careless))
@@ -51,21 +54,28 @@ impl Stop {
     /// [`Stop::be_careless`].
     pub(crate) fn remove_when_ended(&self, path: &Path) {
         let (path, flag, careless) = (path.to_owned(), self.flag.clone(), self.careless.clone());
-        let signal = self.signal.clone();
+        let (signal, decision) = (self.signal.clone(), self.decision.clone());
         std::thread::spawn(move || {
-            while !careless.load(Ordering::SeqCst) {
+            loop {
+                let deciding = decision.lock().unwrap_or_else(PoisonError::into_inner);
+                if careless.load(Ordering::SeqCst) {
+                    return;
+                }
                 if flag.load(Ordering::SeqCst) {
                     let _ = std::fs::remove_file(&path);
                     tell(format_args!("{}: interrupted: taken away again", Shown::path(&path)));
                     std::process::exit(128 + signal.load(Ordering::SeqCst) as i32);
                 }
+                drop(deciding);
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
     }
 
-    /// There is nothing to clean up any more: a signal ends the program at once.
+    /// There is nothing to clean up any more: a signal ends the program at once. Does not return
+    /// when a signal that came before is ending it.
     pub(crate) fn be_careless(&self) {
+        let _deciding = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         self.careless.store(true, Ordering::SeqCst);
     }
 
