@@ -34,10 +34,12 @@ use listing::OpenDir;
 use nodes::Nodes;
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the kernel may keep what it was told: nobody else changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
+/// How long space is waited for that files without names hold.
+const LETTING_GO: Duration = Duration::from_millis(100);
 /// Largest read and write, bytes; what a kernel takes unless told otherwise (`fs.fuse.max_pages_limit`).
 const TRANSFER: u32 = 1 << 20;
 
@@ -103,6 +105,22 @@ impl Volume {
 
     fn node(&self, id: NodeId) -> Answer<Node> {
         self.nodes.get(id).ok_or(Errno::STALE)
+    }
+
+    /// Asks once more and again when there is no space but files without names still hold some: the kernel says
+    /// only some time after a removal that it has let go of a file, so a program that removes one and
+    /// writes another would be told of a full volume.
+    fn asked_again<T>(&self, mut ask: impl FnMut() -> Answer<T>) -> Answer<T> {
+        let end = Instant::now() + LETTING_GO;
+        loop {
+            let gone = self.nodes.gone();
+            match ask() {
+                Err(Errno::NOSPC) if Instant::now() < end && self.nodes.may_free_space(gone) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                done => return done,
+            }
+        }
     }
 
     /// A change was made: durable now, where the mount promises that.
@@ -183,7 +201,7 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.make_file(by, dir, name, new)?;
+        let entry = self.asked_again(|| self.make_file(by, dir, name, new))?;
         self.opened_with(entry, flags)
     }
 
@@ -255,7 +273,7 @@ impl Operations for Volume {
         bytes: &[u8],
         flags: WriteFlags,
     ) -> Answer<usize> {
-        self.write_bytes(node, handle, offset, bytes, flags)
+        self.asked_again(|| self.write_bytes(node, handle, offset, bytes, flags))
     }
 
     fn sync_file(

@@ -5,6 +5,7 @@ use extant::{Ino, Node};
 use extant_base::lock::{Mutex, Rank};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 64;
 
@@ -19,6 +20,10 @@ struct Known {
 pub(super) struct Nodes {
     root: Node,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
+    /// Files that are being let go of.
+    going: AtomicU64,
+    /// Those that were.
+    gone: AtomicU64,
 }
 
 /// The name of an inode towards the kernel.
@@ -32,7 +37,7 @@ pub(super) fn id_of(ino: Ino) -> NodeId {
 impl Nodes {
     pub(super) fn new(root: Node) -> Nodes {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Leaf, HashMap::new()));
-        Nodes { root, shards }
+        Nodes { root, shards, going: AtomicU64::new(0), gone: AtomicU64::new(0) }
     }
 
     fn shard(&self, id: NodeId) -> &Mutex<HashMap<u64, Known>> {
@@ -74,11 +79,33 @@ impl Nodes {
         let left = known.get().count.saturating_sub(count);
         known.get_mut().count = left;
         if left == 0 {
+            self.going.fetch_add(1, Ordering::SeqCst);
             let last = known.remove();
             drop(shard);
             // Letting go of a file without names frees its blocks.
             drop(last);
+            self.gone.fetch_add(1, Ordering::SeqCst);
+            self.going.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// How many files were let go of so far.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// Whether space may come by itself: since [`Nodes::gone`] said `gone`, or soon, because the kernel
+    /// still has to let go of a file without names.
+    pub(super) fn may_free_space(&self, gone: u64) -> bool {
+        let nameless = || {
+            self.shards.iter().any(|shard| {
+                // Looked at, and let go of, outside the lock.
+                let nodes: Vec<Node> =
+                    shard.lock().values().map(|known| known.node.clone()).collect();
+                nodes.iter().any(|node| node.metadata().links() == 0)
+            })
+        };
+        nameless() || self.going.load(Ordering::SeqCst) > 0 || self.gone() != gone
     }
 
     /// The kernel knows nothing any more.
