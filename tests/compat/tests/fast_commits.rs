@@ -23,6 +23,8 @@ use extant_testkit::report::{expect_none, try_cases};
 use extant_testkit::require;
 use extant_testkit::rng::bytes;
 use extant_testkit::scratch::{Scratch, copy_sparse};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -65,6 +67,7 @@ const SCENES: &[(&str, u64, Scene)] = &[
     ("unnamed", 1, unnamed),
     ("slots", 1, slots),
     ("attribute-blocks", 1, attribute_blocks),
+    ("left-overs", 1, left_overs),
 ];
 
 /// Each look at the clock is a second later than the last: every write leaves another time.
@@ -336,6 +339,20 @@ fn attribute_blocks(stage: &mut Stage) -> extant::Result<()> {
     stage.sync_other()?;
     stage.fs.hard_link("/dir/old", "/hard")?;
     stage.sync_other()?;
+    stage.sync_other()
+}
+
+/// What is left in a slot looks like the root of a tree.
+fn left_overs(stage: &mut Stage) -> extant::Result<()> {
+    let target = OsStr::from_bytes(b"\x0A\xF3\x01\x01\x01\x01\x01\x01 not a tree");
+    let link = stage.fs.symlink(target, "/dir/link", &NewFile::default())?;
+    let number = link.ino();
+    drop(link);
+    stage.fs.remove_file("/dir/link")?;
+    stage.fs.sync()?;
+    stage.sync_other()?;
+    stage.sync("/dir/plain", 0, 700)?;
+    assert_eq!(stage.fs.metadata("/dir/plain")?.ino(), number);
     stage.sync_other()
 }
 

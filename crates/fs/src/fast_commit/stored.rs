@@ -21,8 +21,13 @@ use std::ops::Range;
 const MODE: usize = 0x00;
 const LINKS: usize = 0x1A;
 const FLAGS: usize = 0x20;
+const MAP: usize = 0x28;
 const EXTRA_ISIZE: usize = 0x80;
 const FILE_ACL: [Range<usize>; 2] = [0x68..0x6C, 0x76..0x78];
+
+/// What the root of a tree of extents begins with, and how many entries it has room for.
+const EXTENT_MAGIC: u16 = 0xF30A;
+const ROOT_ENTRIES: u16 = 4;
 
 /// Of a directory, what does not follow from its names: mode, owner, access time, links and dtime, generation,
 /// attributes; behind the fixed part room for fields, access time, birth time and project.
@@ -77,8 +82,17 @@ pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
         None if lived && (!changed.is_empty() || any(&OF_LIFE)) => {
             Stored::Untold(Ineligible::Flags)
         }
+        None if !lived && leaves_a_root(before) => Stored::Untold(Ineligible::Unclear),
         None => Stored::Fields,
     }
+}
+
+/// Whether what was in the slot left something in the map's place that looks like the root of a tree, but of
+/// an empty one. INODE records leave the map alone, so Linux would take it for the new file's.
+fn leaves_a_root(slot: &[u8]) -> bool {
+    // Magic, entries, most entries, depth.
+    let root = [0, 2, 4, 6].map(|at| half(slot, MAP + at));
+    root[0] == EXTENT_MAGIC && root[1..] != [0, ROOT_ENTRIES, 0]
 }
 
 /// Whether the bytes behind the fields become others. Where an inode is released, records of it and of
@@ -260,6 +274,21 @@ mod tests {
         before[200] = 1;
         assert!(changes_attributes(&before, &after) && has_attributes(&before));
         assert!(!changes_attributes(&before[..128], &after[..128]));
+    }
+
+    #[test]
+    fn what_looks_like_a_tree_is_not_left_to_the_next_file() {
+        let mut before = slot(FILE);
+        (before[LINKS], before[MAP], before[MAP + 1]) = (0, 0x0A, 0xF3);
+        before[MAP + 4] = 4;
+        assert_eq!(meaning(&before, &slot(FILE)), Stored::Fields, "an empty tree");
+        for at in [2, 3, 4, 5, 6, 7] {
+            let mut before = before.clone();
+            before[MAP + at] ^= 1;
+            assert_eq!(meaning(&before, &slot(FILE)), Stored::Untold(Ineligible::Unclear));
+            before[MAP] ^= 1;
+            assert_eq!(meaning(&before, &slot(FILE)), Stored::Fields, "something else");
+        }
     }
 
     #[test]
