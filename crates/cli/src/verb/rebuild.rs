@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Make a device a whole member of a mirrored volume: a new one, or one that is out of date.
+/// Make a device a whole member of a mirrored volume: a new one or a stale one.
 ///
 /// NEW takes the place of a member that is missing or was dropped, and gets everything that IMG
 /// holds. It may be interrupted: called again it goes on where it was, as does whoever opens
