@@ -25,9 +25,12 @@ fn below(thread: u64, seed: u64) -> Workload {
 fn every_thread_finds_a_prefix_of_its_own_work() {
     let depth = Depth { exhaustive: 2, samples: 6, torn: 1 };
     let budget = Budget { depth, states: 200, cut_recoveries: (1, 4), e2fsck: 1, linux: 0 };
-    let explorer = Explorer::new(seed(), budget.with_effort());
+    // e2fsck is no judge of a log with fast commits: one it takes for stale costs it the transactions before.
+    let makes = MAKES.iter().map(|make| (make, budget));
+    let fast = FAST.iter().map(|make| (make, Budget { e2fsck: 0, ..budget }));
     let mut tally = Tally::default();
-    for make in MAKES.iter().chain(FAST).filter(|make| !make.one_transaction) {
+    for (make, budget) in makes.chain(fast).filter(|(make, _)| !make.one_transaction) {
+        let explorer = Explorer::new(seed(), budget.with_effort());
         for round in 0..effort() as u64 {
             let of_thread = |n| below(n, seed().wrapping_mul(31) + round * THREADS + n);
             let workloads: Vec<_> = (0..THREADS).map(of_thread).collect();
