@@ -191,6 +191,26 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// How often a thread looks before it sleeps (see [`Condvar::wait_soon`]). To be woken takes tens of
+/// microseconds, so what takes one or two is not slept for.
+#[derive(Debug, Default)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// Looks in all.
+    const LOOKS: u32 = 16;
+    /// The first ones, with the processor kept in between.
+    const SPINS: u32 = 8;
+    /// Pauses of the processor between two of those.
+    const PAUSES: u32 = 32;
+
+    /// Whether there was some left.
+    fn spend(&mut self) -> bool {
+        self.0 += 1;
+        self.0 <= Self::LOOKS
+    }
+}
+
 /// Lets threads wait for something that a [`Mutex`] guards.
 #[derive(Default)]
 pub struct Condvar(parking_lot::Condvar);
@@ -205,6 +225,19 @@ impl Condvar {
     /// not be so yet.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(&mut guard.inner);
+    }
+
+    /// [`Condvar::wait`] for what others are about to do: looks again a few times, letting others have the
+    /// processor in between, before it sleeps. `patience` is of one wait, from its first call to its last.
+    pub fn wait_soon<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, patience: &mut Patience) {
+        if !patience.spend() {
+            return self.wait(guard);
+        }
+        let yields = patience.0 > Patience::SPINS;
+        parking_lot::MutexGuard::unlocked(&mut guard.inner, || match yields {
+            true => std::thread::yield_now(),
+            false => (0..Patience::PAUSES).for_each(|_| std::hint::spin_loop()),
+        });
     }
 
     /// [`Condvar::wait`] for at most `time`; a time too long to be reckoned is for ever.
@@ -322,6 +355,25 @@ impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_soon_and_what_comes_late_are_both_waited_for() {
+        for late in [Duration::ZERO, Duration::from_millis(20)] {
+            let (come, told) = (Mutex::new(Rank::Leaf, false), Condvar::new());
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut patience = Patience::default();
+                    let mut come = come.lock();
+                    while !*come {
+                        told.wait_soon(&mut come, &mut patience);
+                    }
+                });
+                std::thread::sleep(late);
+                *come.lock() = true;
+                told.notify_all();
+            });
+        }
+    }
 
     #[test]
     fn the_order_lets_inner_locks_follow_outer_ones() {

@@ -24,7 +24,7 @@ use crate::log_stream::LogStream;
 use crate::running::Running;
 use crate::transactions::{State, Transactions};
 use crate::write_out::Share;
-use extant_base::lock::{Rank, RankMark};
+use extant_base::lock::{Patience, Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use extant_ondisk::jbd2::commit::TransactionCrc;
 use extant_ondisk::jbd2::{Commit, DescriptorWriter, RevokeWriter, header};
@@ -199,6 +199,7 @@ impl Transactions {
         // Whoever closes it from now on flushes after that.
         let flushed = if seq >= state.running.seq { Flushed::Since } else { Flushed::Earlier };
         let mut counted = flushed == Flushed::Earlier;
+        let mut patience = Patience::default();
         loop {
             if self.durable() >= seq || wish.is_told(&state) {
                 return Ok(Turn::Over(flushed));
@@ -216,7 +217,7 @@ impl Transactions {
             if !state.committing {
                 break;
             }
-            self.ended.wait(&mut state);
+            self.ended.wait_soon(&mut state, &mut patience);
         }
         state.committing = true;
         if handles == Handles::Ignore

@@ -27,7 +27,7 @@ use crate::log_stream::LogArea;
 use crate::running::Running;
 use crate::sink::Sink;
 use crate::stats::Counts;
-use extant_base::lock::{Condvar, Mutex, MutexGuard, Rank};
+use extant_base::lock::{Condvar, Mutex, MutexGuard, Patience, Rank};
 use extant_base::{Apart, Error, Result, Tid};
 use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
@@ -212,13 +212,14 @@ impl Transactions {
     /// Errors: `Aborted`, `Device`, `TransactionTooLarge`; `ReadOnly` after the journal was closed.
     pub(crate) fn start(&self, credits: Credits) -> Result<Place> {
         let mut state = self.state.lock();
+        let mut patience = Patience::default();
         loop {
             self.cache.refuse_if_aborted()?;
             if state.closed {
                 return Err(Error::ReadOnly);
             }
             if state.locked {
-                self.opened.wait(&mut state);
+                self.opened.wait_soon(&mut state, &mut patience);
                 continue;
             }
             match self.admit(&state, credits)? {
@@ -333,8 +334,9 @@ impl Transactions {
     /// Keeps handles out of the running transaction and waits for those in it.
     pub(crate) fn lock_running(&self, state: &mut MutexGuard<'_, State>) {
         state.locked = true;
+        let mut patience = Patience::default();
         while state.running.handles > 0 {
-            self.idle.wait(state);
+            self.idle.wait_soon(state, &mut patience);
         }
     }
 
