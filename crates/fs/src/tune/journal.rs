@@ -51,13 +51,13 @@ pub(super) fn add(
             "the journal must have at least 1024 blocks and at most half of the volume's",
         ));
     }
-    let fast = if fast_commits { (blocks / 64) as u32 } else { 0 };
+    let fast = if fast_commits { plan::fast_commit_blocks(blocks) } else { 0 };
     let ratio = u64::from(1u32 << old.log_cluster_ratio);
-    if old.free_blocks < blocks.next_multiple_of(ratio) + 64 * ratio {
+    if old.free_blocks < (blocks + fast).next_multiple_of(ratio) + 64 * ratio {
         return Err(Error::NoSpace);
     }
     let mut exclusive = Exclusive::begin_unmarked(devices, environment)?;
-    make(&mut exclusive, blocks as u32 + fast, fast)?;
+    make(&mut exclusive, (blocks + fast) as u32, fast as u32)?;
     exclusive.finish()
 }
 
