@@ -290,14 +290,15 @@ impl Error {
             #[cfg(feature = "std")]
             Error::Held { .. } => 16, // EBUSY
             Error::Encrypted => 126,      // ENOKEY
-            Error::Corrupt { .. } => 117, // EUCLEAN
-            Error::Unsupported { .. } => 95, // EOPNOTSUPP
+            Error::Corrupt { what: What::DataChecksum, .. } => 5, // EIO, as for a block that cannot be read
+            Error::Corrupt { .. } => 117,                         // EUCLEAN
+            Error::Unsupported { .. } => 95,                      // EOPNOTSUPP
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
             #[cfg(feature = "std")]
             Error::Member(_) => 22, // EINVAL
             Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small
-            Error::Aborted { .. } => 30,  // EROFS
+            Error::Aborted { .. } => 30,             // EROFS
         }
     }
 }

@@ -75,6 +75,9 @@ what! {
     InodeReserved => "reserved inode is not as it must be",
     InodeEncryption => "encrypted inode has no encryption context",
     ResizeInode => "resize inode does not name the reserved descriptor blocks",
+    DataSumsFile => "checksum file of data is not as it must be",
+    DataSumsChecksum => "checksum of a block of data checksums does not match",
+    DataChecksum => "checksum of data does not match",
     // Extents and block maps
     ExtentMagic => "extent header magic is not F30A",
     ExtentHeader => "extent header counts are out of range",

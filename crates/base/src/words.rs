@@ -72,6 +72,9 @@ impl Ino {
     pub const USER_QUOTA: Ino = Ino::known(3);
     /// Group quota, when the volume has the `quota` feature.
     pub const GROUP_QUOTA: Ino = Ino::known(4);
+    /// The boot loader's, for which Linux and e2fsck know blocks without a name: sums of data, with the `data_csum`
+    /// feature.
+    pub const DATA_SUMS: Ino = Ino::known(5);
     /// The reserved descriptor blocks that let a volume grow.
     pub const RESIZE: Ino = Ino::known(7);
     /// The journal.

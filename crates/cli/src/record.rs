@@ -197,6 +197,7 @@ pub(crate) fn flag_letters(flags: InodeFlags) -> String {
         (InodeFlags::NOTAIL, 't'),
         (InodeFlags::TOPDIR, 'T'),
         (InodeFlags::EXTENTS, 'e'),
+        (InodeFlags::NOCOW, 'C'),
         (InodeFlags::VERITY, 'V'),
         (InodeFlags::INLINE_DATA, 'N'),
         (InodeFlags::PROJINHERIT, 'P'),

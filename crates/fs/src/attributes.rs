@@ -12,6 +12,7 @@
 //! everybody is forbidden. Source: chattr(1), chmod(2), chown(2), utimensat(2), inode(7).
 
 use crate::data::DataMode;
+use crate::file::set_len::is_unmapped;
 use crate::filesystem::Filesystem;
 use crate::inode::{Body, Inode};
 use crate::node::Node;
@@ -216,7 +217,11 @@ impl Volume {
 
     /// The flags a file has after a caller wished for `wanted`.
     fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
-        if !VISIBLE.contains(wanted) {
+        let visible = match self.has_data_sums() {
+            true => VISIBLE | InodeFlags::NOCOW,
+            false => VISIBLE,
+        };
+        if !visible.contains(wanted) {
             return Err(Error::NotSupported("a flag that nobody may set"));
         }
         if self.is_hidden(ino) {
@@ -229,7 +234,8 @@ impl Volume {
             _ => wanted & OF_OTHERS,
         };
         let old = body.flags;
-        let new = old.difference(MODIFIABLE) | wanted & MODIFIABLE;
+        let modifiable = visible & (MODIFIABLE | InodeFlags::NOCOW);
+        let new = old.difference(modifiable) | wanted & modifiable;
         // Another kind keeps what it cannot have asked for.
         let new = match kind {
             FileKind::Regular | FileKind::Directory => new,
@@ -241,6 +247,18 @@ impl Volume {
             && !changed.is_empty()
         {
             return Err(Error::NotPermitted);
+        }
+        if self.has_data_sums() && kind == FileKind::Regular {
+            let is_empty = body.size == 0 && (body.disk.has_inline_data() || is_unmapped(body));
+            if changed.contains(InodeFlags::NOCOW) && !is_empty {
+                return Err(Error::NotSupported("only an empty file comes to have sums, or not"));
+            }
+            if changed.contains(InodeFlags::EXTENTS) {
+                return Err(Error::NotSupported("another kind of map for a file with sums"));
+            }
+        }
+        if self.has_data_sums() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Error::NotSupported("data in the journal beside sums of data"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {
             if !self.has_incompat(Incompat::CASEFOLD) {

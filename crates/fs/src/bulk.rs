@@ -82,6 +82,11 @@ impl Loader {
         environment: &Environment,
     ) -> Result<Loader> {
         let formatted = format_open(device, options, environment)?;
+        if formatted.volume.has_data_sums() {
+            return Err(Error::NotSupported(
+                "data_csum is turned on when the image is built: extant tune -O data_csum",
+            ));
+        }
         formatted.volume.bulk.begin();
         Ok(Loader { formatted, usage: RefCell::default() })
     }

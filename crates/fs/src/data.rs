@@ -42,6 +42,8 @@ pub enum DataMode {
 pub(crate) enum DataPath<'h, 'j> {
     /// Past the cache of metadata.
     Device,
+    /// The same, beside changes under this handle.
+    Under(&'h Handle<'j>),
     /// As metadata of the handle's transaction, one credit a block.
     Journal {
         /// The handle.
@@ -55,8 +57,8 @@ impl DataPath<'_, '_> {
     /// The same way, for blocks that hold nothing yet or for others.
     pub(crate) fn to_fresh(self, fresh: bool) -> Self {
         match self {
-            DataPath::Device => DataPath::Device,
             DataPath::Journal { handle, .. } => DataPath::Journal { handle, fresh },
+            other => other,
         }
     }
 }
@@ -85,7 +87,7 @@ impl Volume {
                 self.note_untold(handle, Ineligible::JournaledData);
                 DataPath::Journal { handle, fresh: false }
             }
-            false => DataPath::Device,
+            false => DataPath::Under(handle),
         }
     }
 
@@ -135,14 +137,20 @@ impl Volume {
     }
 
     /// Reads `buf.len()` bytes of a file from `skip` bytes behind the start of `block` on.
+    ///
+    /// Errors: `Device`; of a covered file those of [`Volume::read_summed`].
     pub(crate) fn read_data(
         &self,
+        ino: Ino,
         body: &Body,
         block: BlockNr,
         skip: usize,
         buf: &mut [u8],
     ) -> Result<()> {
         let size = self.block_size();
+        if self.covers(ino, body) {
+            return self.read_summed_part(ino, block, skip, buf);
+        }
         if !self.journals_data(body) {
             let start = size.start_of(block).0.saturating_add(skip as u64);
             return self.device.read_at(ByteOffset(start), buf);
@@ -169,7 +177,7 @@ impl Volume {
         &self,
         path: DataPath<'_, '_>,
         ino: Ino,
-        body: &Body,
+        body: &mut Body,
         end: u64,
     ) -> Result<()> {
         let size = self.block_size();
@@ -177,12 +185,13 @@ impl Volume {
         self.zero_range(path, ino, body, end..next)
     }
 
-    /// Zeroes the bytes of `range`, which lies within one block, where that is written.
+    /// Zeroes the bytes of `range`, which lies within one block, where that is written. The block of a covered file is
+    /// another one then: the caller stores the inode, but for [`DataPath::Device`].
     pub(crate) fn zero_range(
         &self,
         path: DataPath<'_, '_>,
         ino: Ino,
-        body: &Body,
+        body: &mut Body,
         range: std::ops::Range<u64>,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
@@ -192,6 +201,14 @@ impl Volume {
             return Ok(());
         };
         let skip = (range.start - (u64::from(logical) << log2)) as usize;
+        if self.covers(ino, body) {
+            let handle = match path {
+                DataPath::Device => None,
+                DataPath::Under(handle) | DataPath::Journal { handle, .. } => Some(handle),
+            };
+            let range = skip..skip + (range.end - range.start) as usize;
+            return self.zero_covered(handle, ino, body, (LogicalBlock(logical), block), range);
+        }
         self.write_data(path, block, skip, &[zeros((range.end - range.start) as usize)])
     }
 
@@ -251,7 +268,7 @@ impl Volume {
                 ((u64::from(run.len) << size.log2()) - skip as u64).min((want - done) as u64);
             let part = &mut buf[done..done + bytes as usize];
             match run.target {
-                Target::Written(block) => self.read_data(body, block, skip, part)?,
+                Target::Written(block) => self.read_data(ino, body, block, skip, part)?,
                 Target::Hole | Target::Unwritten(_) => part.fill(0),
             }
             done += bytes as usize;

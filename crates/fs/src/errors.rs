@@ -98,9 +98,12 @@ impl Volume {
     /// Locks: takes `Leaf`.
     pub(crate) fn note_error(&self, error: &Error) {
         let Error::Corrupt { what, at } = error else { return };
-        self.errors.add(record(*what, *at, self.environment.now().sec));
-        if self.at_open.errors != ErrorPolicy::CONTINUE {
-            self.mode.fence();
+        // Data that went bad says nothing against the structures that a checker mends.
+        if *what != What::DataChecksum {
+            self.errors.add(record(*what, *at, self.environment.now().sec));
+            if self.at_open.errors != ErrorPolicy::CONTINUE {
+                self.mode.fence();
+            }
         }
         if let Some(ErrorHook(tell)) = &self.errors.hook {
             tell(error);

@@ -13,6 +13,7 @@ use crate::volume::Volume;
 use crate::xattr::list::{Attribute, Stored};
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
+use extant_ondisk::data_sums;
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
@@ -183,12 +184,18 @@ impl Volume {
         let saved = body.clone();
         let flagged = &saved;
         self.inline_end(ino, body)?;
+        let is_summed = self.covers(ino, body);
         let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
             let Target::Written(first) = run.target else { return Ok(()) };
             let LogicalBlock(at) = run.logical;
             let part = at as usize * size.bytes()..(at + run.len) as usize * size.bytes();
             let path = self.data_path(flagged, handle);
-            self.write_data(path, first, 0, &[IoSlice::new(&content[part])])
+            let content = &content[part];
+            if is_summed {
+                let sums: Vec<u32> = content.chunks(size.bytes()).map(data_sums::sum_of).collect();
+                self.store_sums(handle, first, &sums)?;
+            }
+            self.write_data(path, first, 0, &[IoSlice::new(content)])
         });
         if let Err(error) = filled {
             self.unmap(ino, body, handle, 0..crate::map::LOGICAL_END)?;

@@ -61,6 +61,7 @@ mod remove_inode;
 pub mod resize;
 mod staged;
 mod statfs;
+mod sums;
 mod superblock;
 mod sync_way;
 #[cfg(test)]

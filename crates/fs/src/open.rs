@@ -22,6 +22,7 @@ use extant_base::{BlockSize, ByteOffset, Error, Feature, GroupNr, Result, What};
 use extant_blockdev::{BlockDevice, DaxMode, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_layout::{Assembled, Mirror, Opening, Part};
+use extant_ondisk::features::RoCompat;
 use extant_ondisk::superblock::Superblock;
 use extant_pagecache::{CacheConfig, DontCachePolicy, Owner, PageCache};
 use std::fmt;
@@ -404,6 +405,14 @@ impl OpenOptions {
         } else if !self.write {
             // What is open to read cannot be written by any mistake above.
             device = Arc::new(ReadOnly::new(device));
+        }
+        if self.write
+            && self.data_mode == DataMode::Journal
+            && superblock.features.ro_compat.contains(RoCompat::DATA_CSUM)
+        {
+            return Err(Error::NotSupported(
+                "data_csum: sums of data are not kept for data that goes through the journal",
+            ));
         }
         let quota = self.write.then_some(match self.enforce_quota {
             true => QuotaPolicy::Enforce,

@@ -34,6 +34,8 @@ pub(crate) enum Role {
     /// A block of the orphan file.
     #[allow(dead_code, reason = "the doors that change a volume will call it")]
     Orphans(Ino),
+    /// A block of the checksum file, by its place there.
+    DataSums(u64),
 }
 
 impl Role {
@@ -49,6 +51,7 @@ impl Role {
             Role::Xattrs => (7, 0),
             Role::Orphans(ino) => (8, ino.get()),
             Role::DirNames(ino) => (9, ino.get()),
+            Role::DataSums(index) => return 10 << 56 | index,
         };
         role << 56 | owner as u64
     }

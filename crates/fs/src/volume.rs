@@ -29,6 +29,7 @@ use crate::mmp::Hold;
 use crate::mount::Mode;
 use crate::orphan::Orphans;
 use crate::quota::{Quota, QuotaPolicy};
+use crate::sums::SumsFile;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
@@ -42,8 +43,8 @@ use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_pagecache::PageCache;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
@@ -181,6 +182,8 @@ pub(crate) struct Volume {
     pub(crate) mode: Mode,
     /// The disk says that the volume is being written.
     pub(crate) announced: Mutex<bool>,
+    /// Where the sums of data are, once they were asked for.
+    pub(crate) sums_file: OnceLock<SumsFile>,
     /// Keeps other hosts away, where the volume asks for that and is open to write.
     pub(crate) hold: Option<Hold>,
     /// The group whose descriptor copies are read, when the primary ones are not.
@@ -293,6 +296,7 @@ impl Volume {
             read_only: options.read_only,
             mode: Mode::new(options.read_only),
             announced: Mutex::new(Rank::Mount, false),
+            sums_file: OnceLock::new(),
             hold: None,
             descriptors_from: options.backup,
             at_open,

@@ -48,6 +48,8 @@ ineligible! {
     FallocRange = "range collapsed or inserted",
     /// File data in the journal.
     JournaledData = "file data in the journal",
+    /// Data with a checksum became readable.
+    DataSums = "checksums of data",
     /// Encrypted names.
     Encrypted = "encrypted names",
     /// A directory was made or removed.

@@ -192,6 +192,9 @@ feature_set! {
         VERITY = 0x8000, "verity";
         /// The orphan file may hold entries.
         ORPHAN_PRESENT = 0x10000, "orphan_present";
+        /// Blocks of files have sums, in a file of their own. extant's own: whoever does not know it reads only, and
+        /// no sum becomes stale.
+        DATA_CSUM = 0x4000_0000, "data_csum";
     }
     aliases { "uninit_groups" => GDT_CSUM, "gdt_csum" => GDT_CSUM, "readonly" => READONLY }
 }
@@ -219,7 +222,7 @@ impl Incompat {
 }
 
 impl RoCompat {
-    /// What an engine can keep whole while writing: all that Linux writes.
+    /// What an engine can keep whole while writing: all that Linux writes, and sums of data.
     pub const WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::BTREE_DIR)
@@ -232,7 +235,8 @@ impl RoCompat {
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY)
-        .union(RoCompat::ORPHAN_PRESENT);
+        .union(RoCompat::ORPHAN_PRESENT)
+        .union(RoCompat::DATA_CSUM);
 }
 
 /// The three feature words of one volume.
@@ -361,7 +365,7 @@ mod tests {
     fn the_masks_are_those_linux_accepts() {
         let readable = Incompat::READABLE - Incompat::DAX_FC_BYTELOG;
         assert_eq!(readable.bits(), 0x3E7D6);
-        assert_eq!(RoCompat::WRITABLE.bits(), 0x1A77F);
+        assert_eq!((RoCompat::WRITABLE - RoCompat::DATA_CSUM).bits(), 0x1A77F);
     }
 
     #[test]

@@ -21,6 +21,7 @@ extern crate alloc;
 pub mod bitmap;
 pub mod block_map;
 pub mod checksum;
+pub mod data_sums;
 pub mod extent;
 pub mod features;
 pub mod group_desc;

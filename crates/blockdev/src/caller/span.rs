@@ -104,6 +104,23 @@ impl<'m> Span<'m> {
         (self.start as usize).is_multiple_of(align)
     }
 
+    /// Shows the bytes, in order: in place, or, where others may change them, a copy of a few at a time.
+    pub fn look(&self, look: &mut dyn FnMut(&[u8])) {
+        if let Some(bytes) = self.quiet_bytes() {
+            return look(bytes);
+        }
+        let mut copy = [0; 4096];
+        let mut done = 0;
+        while done < self.len {
+            let part = &mut copy[..(self.len - done).min(4096)];
+            // SAFETY: the maker of a shared span vouched for `len` bytes from `start` on, and that they may be read
+            // while others change them; `done + part.len()` is not beyond `len`.
+            unsafe { load_racing(self.start.add(done), part) };
+            look(part);
+            done += part.len();
+        }
+    }
+
     /// Where it is.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start

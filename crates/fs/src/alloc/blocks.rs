@@ -76,7 +76,7 @@ impl Volume {
         let mut found = self.find_clusters(handle, &request, want)?;
         // What was promised is there, but may be on its way: held for a file a moment ago, or freed and not handed out
         // again yet by another thread.
-        let patience = if request.claim == Claim::Metadata { PATIENCE } else { 1 };
+        let patience = if request.claim == Claim::Data { 1 } else { PATIENCE };
         for _ in 0..patience {
             if found.is_some() {
                 break;

@@ -23,6 +23,8 @@ pub(crate) enum Claim {
     Metadata,
     /// For data, directories and attributes.
     Data,
+    /// Out of a [`Reservation`], for data that is written before the blocks count as used: they are only held.
+    Held,
 }
 
 /// Clusters promised and not yet allocated.
@@ -53,6 +55,13 @@ impl Reservation {
         self.reserved.0.fetch_sub(less as i64, Ordering::Relaxed);
     }
 
+    /// Takes `clusters` of the promise out, as one of its own.
+    pub(crate) fn split(&mut self, clusters: u64) -> Reservation {
+        let clusters = clusters.min(self.clusters);
+        self.clusters -= clusters;
+        Reservation { reserved: Arc::clone(&self.reserved), clusters }
+    }
+
     /// Makes one promise of two.
     pub(crate) fn join(&mut self, mut other: Reservation) {
         self.clusters += std::mem::take(&mut other.clusters);
@@ -76,7 +85,7 @@ impl Volume {
     /// nobody is promised the same meanwhile.
     pub(super) fn grant(&self, claim: Claim, want: u32) -> (u32, Option<Reservation>) {
         match claim {
-            Claim::Metadata => (want, None),
+            Claim::Metadata | Claim::Held => (want, None),
             Claim::Data => {
                 self.reserved.0.fetch_add(i64::from(want), Ordering::Relaxed);
                 let reserved = Arc::clone(&self.reserved);
@@ -104,6 +113,16 @@ impl Volume {
     pub(crate) fn reserve_freed(&self, clusters: u64) -> Reservation {
         self.reserved.0.fetch_add(clusters as i64, Ordering::Relaxed);
         Reservation { reserved: Arc::clone(&self.reserved), clusters }
+    }
+
+    /// Counts clusters that are held and were free as promised.
+    pub(super) fn promise_held(&self, clusters: u64) {
+        self.reserved.0.fetch_add(clusters as i64, Ordering::Relaxed);
+    }
+
+    /// Those clusters are used, or free again.
+    pub(super) fn forget_held(&self, clusters: u64) {
+        self.reserved.0.fetch_sub(clusters as i64, Ordering::Relaxed);
     }
 
     /// Whether clusters are promised to anybody.

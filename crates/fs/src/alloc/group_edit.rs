@@ -410,6 +410,17 @@ pub(super) fn release_held(volume: &Volume, nr: GroupNr, owner: Owner) {
     give_back(volume, nr, |state| state.held.remove(owner));
 }
 
+/// Gives back `span` of `nr`, to which data was written in vain; whether it was held. Locks: takes `Group`.
+pub(super) fn release_run(volume: &Volume, nr: GroupNr, span: Span) -> bool {
+    let (mut left, mut was_held) = (Some(span), false);
+    give_back(volume, nr, |state| {
+        let span = left.take().filter(|span| state.held.cut(*span));
+        was_held |= span.is_some();
+        span
+    });
+    was_held
+}
+
 /// Gives the spans that `next` takes out of a group's lists to its free extents.
 fn give_back(volume: &Volume, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
     let descriptor = volume.descriptor_block(nr);

@@ -14,6 +14,7 @@
 //! last step takes anything. Source: ext4 documentation, "Block and Inode Allocation Policy".
 
 use crate::alloc::blocks::{Request, Search};
+use crate::alloc::claims::Claim;
 use crate::alloc::free_extents::{FreeExtents, Span};
 use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::alloc::group_index::{level_of, sure_level};
@@ -95,6 +96,8 @@ struct Climb {
     visits: u32,
     /// What to hold behind what is found.
     hold: Option<Hold>,
+    /// What is found is held and not used.
+    only_hold: bool,
 }
 
 impl Volume {
@@ -108,7 +111,8 @@ impl Volume {
     ) -> Result<Option<(GroupNr, Span)>> {
         let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
-        let mut climb = Climb { first, end, visits: VISITS, hold };
+        let only_hold = request.claim == Claim::Held;
+        let mut climb = Climb { first, end, visits: VISITS, hold, only_hold };
         if request.search == Search::Next {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
@@ -204,7 +208,7 @@ impl Volume {
         if self.group(nr).is_bad(Map::Blocks) || self.group_index.level(nr) == Some(0) {
             return Ok(None);
         }
-        match self.take_in(handle, climb.hold, nr, pick) {
+        match self.take_in(handle, climb, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.note_error(&error);
                 self.give_up_block_map(nr);
@@ -217,7 +221,7 @@ impl Volume {
     fn take_in(
         &self,
         handle: &Handle<'_>,
-        hold: Option<Hold>,
+        climb: &Climb,
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
@@ -230,9 +234,15 @@ impl Volume {
             edit.leave(&blocks, handle)?;
             return Ok(None);
         };
+        if climb.only_hold {
+            edit.take(span);
+            edit.state.held.hold_run(span);
+            edit.leave(&blocks, handle)?;
+            return Ok(Some(span));
+        }
         edit.flip(span, true, handle)?;
         edit.take(span);
-        let holder = hold.filter(|hold| edit.hold_behind(span, *hold));
+        let holder = climb.hold.filter(|hold| edit.hold_behind(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
         if let Some(hold) = holder {

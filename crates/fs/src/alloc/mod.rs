@@ -20,6 +20,7 @@ pub(crate) mod claims;
 pub(crate) mod free_extents;
 pub(crate) mod group_edit;
 pub(crate) mod group_index;
+pub(crate) mod held_runs;
 pub(crate) mod inodes;
 pub(crate) mod ladder;
 pub(crate) mod loaded;

@@ -70,6 +70,8 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     spans: Vec<(Owner, Span)>,
+    /// Clusters that data is being written to, see `held_runs`.
+    runs: Vec<Span>,
 }
 
 impl Held {
@@ -98,12 +100,28 @@ impl Held {
         Some(self.spans.swap_remove(n).1)
     }
 
-    /// All that is held.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
-        self.spans.iter().map(|&(_, span)| span)
+    /// Holds `span` for data that is on its way.
+    pub(super) fn hold_run(&mut self, span: Span) {
+        self.runs.push(span);
     }
 
-    /// Forgets all holds, where the bitmap was changed beneath them.
+    /// Holds `span`, a part of one such run, no more; whether it was held.
+    pub(super) fn cut(&mut self, span: Span) -> bool {
+        let holds = |run: &Span| run.start <= span.start && span.end() <= run.end();
+        let Some(n) = self.runs.iter().position(holds) else { return false };
+        let run = self.runs.swap_remove(n);
+        let (before, behind) = (run.start..span.start, span.end()..run.end());
+        let rest = [before, behind].into_iter().filter(|rest| !rest.is_empty());
+        self.runs.extend(rest.map(|rest| Span { start: rest.start, len: rest.end - rest.start }));
+        true
+    }
+
+    /// All that is held.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        self.spans.iter().map(|&(_, span)| span).chain(self.runs.iter().copied())
+    }
+
+    /// Forgets all holds, where the bitmap was changed beneath them, but for what data is on its way to.
     pub(super) fn clear(&mut self) {
         self.spans.clear();
     }

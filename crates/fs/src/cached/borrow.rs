@@ -73,6 +73,7 @@ impl Volume {
         let size = self.block_size();
         let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
         self.with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
+        self.note_lent(cached);
         let now = self.environment.now();
         body.content_changed(now);
         body.times_changed = true;

@@ -117,6 +117,9 @@ impl Volume {
     /// Locks: the inode's is held, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
+        if self.covers(ino, body) {
+            self.promise_rewrites(ino, body, cached, blocks.clone())?;
+        }
         let holes = self.unpromised_holes(ino, body, cached, blocks)?;
         for (n, hole) in holes.iter().enumerate() {
             if let Err(error) = self.promise(ino, body, cached, hole.clone()) {
@@ -216,6 +219,8 @@ impl Volume {
     /// is given back.
     pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
         let Some(cached) = &body.cached else { return };
+        // What was a hole, or is cut off, is not written over either.
+        cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();
         if !delayed.is_empty() && !range.is_empty() {
             let clusters = delayed.take(range, self.layout.cluster_ratio());

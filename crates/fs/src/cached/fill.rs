@@ -27,7 +27,7 @@ impl Fill for FromDevice<'_> {
             let part = &mut buf[(bytes.start - offset) as usize..(bytes.end - offset) as usize];
             match run.target {
                 Target::Written(block) => {
-                    self.volume.read_data(self.body, block, 0, part)?;
+                    self.volume.read_data(self.ino, self.body, block, 0, part)?;
                     backed(bytes);
                 }
                 Target::Unwritten(_) => {

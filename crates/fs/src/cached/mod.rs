@@ -21,12 +21,14 @@ mod borrow;
 pub(crate) mod delayed;
 mod fill;
 mod read;
+pub(crate) mod rewrites;
 mod settle;
 mod stream;
 mod write;
 mod write_back;
 
 use crate::cached::delayed::Delayed;
+use crate::cached::rewrites::Rewrites;
 use crate::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::Ino;
@@ -42,11 +44,17 @@ pub(crate) struct Cached {
     pub(crate) pages: Arc<FileCache>,
     /// Its blocks that are promised and not allocated.
     pub(crate) delayed: Mutex<Delayed>,
+    /// Its blocks that will need another one, and have the promise of it.
+    pub(crate) rewrites: Mutex<Rewrites>,
 }
 
 impl Cached {
     fn new(pages: Arc<FileCache>) -> Arc<Cached> {
-        Arc::new(Cached { pages, delayed: Mutex::new(Rank::Leaf, Delayed::default()) })
+        Arc::new(Cached {
+            pages,
+            delayed: Mutex::new(Rank::Leaf, Delayed::default()),
+            rewrites: Mutex::new(Rank::Leaf, Rewrites::default()),
+        })
     }
 }
 

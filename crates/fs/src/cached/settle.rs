@@ -58,6 +58,9 @@ impl Volume {
                 None => true,
             };
             if is_settled {
+                if let Some(cached) = inode.cached.get() {
+                    self.forget_settled_rewrites(cached);
+                }
                 return Ok(Settled { body, _writing_back: writing_back, _writing: writing });
             }
             // Only what folios alone take can come in between, and that needs the inode's quiet.

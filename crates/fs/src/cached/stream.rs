@@ -20,6 +20,7 @@ use crate::file::content::Content;
 use crate::file::pieces::Piece;
 use crate::file::write::UNDER_HANDLE;
 use crate::inode::Inode;
+use crate::sums::NewSums;
 use crate::volume::Volume;
 use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{Error, Result};
@@ -95,6 +96,7 @@ struct Flight<'a> {
     start: u64,
     size: u64,
     pieces: Vec<Piece>,
+    sums: NewSums,
     state: State<'a>,
 }
 
@@ -115,6 +117,13 @@ struct Flights<'a> {
     error: Option<Error>,
     /// A hand panicked: nobody is to wait for it.
     is_broken: bool,
+}
+
+impl<'a> Flights<'a> {
+    fn of(&mut self, number: u64) -> &mut Flight<'a> {
+        let n = (number - self.first) as usize;
+        &mut self.line[n]
+    }
 }
 
 /// Tells the others of a panic.
@@ -161,6 +170,9 @@ impl<'a> Stream<'a> {
     /// Writes what is wanted: how many bytes. Locks: takes `Stream`, `Inode`, then handles; `Folio`.
     pub fn write(self) -> Result<u64> {
         std::thread::scope(|scope| self.work(scope));
+        if let Some((placed, _)) = self.turn.lock().placed.take() {
+            self.give_up(&placed.pieces);
+        }
         match self.flights.into_inner().error {
             Some(error) => Err(error),
             None => Ok(self.turn.into_inner().begun),
@@ -179,10 +191,13 @@ impl<'a> Stream<'a> {
                     return;
                 }
             };
+            let mut sums = NewSums::default();
+            let is_summed = self.volume.has_data_sums();
             let written = job.parts.iter().try_for_each(|(pieces, taken)| {
                 let slices = taken.slices();
                 let (start, content) = (taken.range().start, Content::new(&slices));
-                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content)
+                let sums = is_summed.then_some(&mut sums);
+                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, sums)
             });
             // Of one that failed all is dirty again before anybody hears of it.
             let landed = match written {
@@ -192,7 +207,15 @@ impl<'a> Stream<'a> {
                     Err(error)
                 }
             };
+            self.flights.lock().of(job.number).sums = sums;
             self.land(job.number, landed);
+        }
+    }
+
+    /// Data did not get to these blocks, or not to be shown there.
+    fn give_up(&self, pieces: &[Piece]) {
+        if self.volume.has_data_sums() {
+            self.volume.promise_failed(self.cached, pieces);
         }
     }
 
@@ -303,6 +326,7 @@ impl<'a> Stream<'a> {
             Ok(taken) => taken,
             Err(error) => {
                 self.land(number, Ok(Vec::new()));
+                self.give_up(&placed.pieces);
                 return Err(error);
             }
         };
@@ -311,9 +335,13 @@ impl<'a> Stream<'a> {
         turn.begun += if is_asked { got.end - got.start } else { 0 };
         let pieces = self.part_of(&placed.pieces, &got);
         self.covers(number, &pieces);
+        let behind = self.volume.block_at(got.end);
+        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(behind)).collect();
         if got.end == part.end && got.end < end {
             placed.range.start = got.end;
             turn.placed = Some((placed, is_asked));
+        } else {
+            self.give_up(&placed.pieces);
         }
         Ok(Job { number, parts: vec![(pieces, taken)] })
     }
@@ -338,7 +366,8 @@ impl<'a> Stream<'a> {
     /// finds them no longer dirty finds the flight ([`Stream::bound`]).
     fn begin(&self, start: u64, size: u64) -> u64 {
         let mut flights = self.flights.lock();
-        flights.line.push_back(Flight { start, size, pieces: Vec::new(), state: State::Flying });
+        let (pieces, sums) = (Vec::new(), NewSums::default());
+        flights.line.push_back(Flight { start, size, pieces, sums, state: State::Flying });
         flights.first + flights.line.len() as u64 - 1
     }
 
@@ -370,6 +399,7 @@ impl<'a> Stream<'a> {
         flights.is_showing = true;
         loop {
             let (mut pieces, mut size) = (Vec::new(), 0);
+            let (mut sums, mut unshown) = (NewSums::default(), Vec::new());
             let (mut done, mut lost) = (Vec::new(), Vec::new());
             let has_ended = |flight: &Flight<'_>| !matches!(flight.state, State::Flying);
             while flights.line.front().is_some_and(has_ended)
@@ -377,23 +407,31 @@ impl<'a> Stream<'a> {
             {
                 flights.first += 1;
                 match flight.state {
-                    State::Landed(landings) if flights.is_lost => lost.extend(landings),
+                    State::Landed(landings) if flights.is_lost => {
+                        unshown.extend(flight.pieces);
+                        lost.extend(landings);
+                    }
                     State::Landed(landings) => {
                         pieces.extend(flight.pieces);
+                        sums.append(flight.sums);
                         size = flight.size;
                         done.extend(landings);
                     }
-                    _ => flights.is_lost = true,
+                    _ => {
+                        unshown.extend(flight.pieces);
+                        flights.is_lost = true;
+                    }
                 }
             }
-            if done.is_empty() && lost.is_empty() {
+            if done.is_empty() && lost.is_empty() && unshown.is_empty() {
                 break;
             }
             drop(flights);
+            self.give_up(&unshown);
             // Dirty again before the size is looked at.
             drop(lost);
             let rest = Rest { cached: self.cached, bound: &|| self.bound() };
-            let shown = self.volume.show_written(self.inode, &pieces, size, &rest);
+            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &sums);
             match &shown {
                 Ok(()) => done.into_iter().for_each(Landing::done),
                 Err(_) => drop(done),

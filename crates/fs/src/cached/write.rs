@@ -4,6 +4,7 @@
 //! are there, within the tick of the clock in which the last one left its time, touches nothing else.
 
 use super::fill::FromDevice;
+use crate::data::DataPath;
 use crate::file::content::Content;
 use crate::file::write::{Place, TICK_NS, block_behind, block_of};
 use crate::inode::{Body, Inode};
@@ -102,7 +103,7 @@ impl Volume {
         body.cached.get_or_insert_with(|| cached.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(inode, body, pos, end)?;
-        self.zero_gap(crate::data::DataPath::Device, inode.ino, body, pos)?;
+        self.zero_gap(DataPath::Device, inode.ino, body, pos)?;
         let mut bytes = Bytes { content: content.part(0, (end - pos) as usize), done: 0 };
         let fill = FromDevice { volume: self, ino: inode.ino, body };
         let n = cached.pages.write(pos, &mut bytes, how, &fill)?;
@@ -119,7 +120,9 @@ impl Volume {
     /// Writes over what this inode holds need nothing of it until the clock's next tick.
     pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
-        let quiet = body.no_capability && !inode.directs.any_writes();
+        // What overwrites covered blocks needs space first.
+        let quiet =
+            body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
         if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
             inode.quiet_until.store(until, Ordering::Release);

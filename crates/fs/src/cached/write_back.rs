@@ -11,6 +11,7 @@ use crate::file::pieces::Piece;
 use crate::file::set_len::LARGE_FILE;
 use crate::file::write::{Plan, UNDER_HANDLE};
 use crate::inode::{Body, Inode};
+use crate::sums::NewSums;
 use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
@@ -91,6 +92,10 @@ impl Volume {
         let Some(cached) = inode.cached.get() else { return Ok(0) };
         let done = Stream::new(self, inode, cached, range, demand).write()?;
         self.store_late(inode, cached)?;
+        if self.has_data_sums() && !cached.pages.is_dirty() {
+            let _alone = inode.write();
+            self.forget_settled_rewrites(cached);
+        }
         Ok(done)
     }
 
@@ -162,12 +167,23 @@ impl Volume {
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
         if is_small || !body.disk.has_extents() {
-            return self.write_run_small(&mut body, cached, &plan, run).map(Step::Written);
+            let done = match self.covers(inode.ino, &body) {
+                true => self.write_run_summed(&mut body, cached, &plan, run),
+                false => self.write_run_small(&mut body, cached, &plan, run),
+            };
+            return done.map(Step::Written);
         }
         let handle = self.journal.start(self.first_fill_credits(&body, &runs))?;
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
-        body.store(self, inode.ino, &handle)?;
-        handle.stop()?;
+        let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
+        if self.covers(inode.ino, &body) {
+            self.note_in_flight(cached, &pieces);
+            if let Err(error) = stored {
+                self.promise_failed(cached, &pieces);
+                return Err(error);
+            }
+        }
+        stored?;
         let size = body.size;
         drop(body);
         let range = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
@@ -182,26 +198,49 @@ impl Volume {
         pieces: &[Piece],
         size: u64,
         rest: &Rest<'_>,
+        sums: &NewSums,
     ) -> Result<()> {
         let is_fresh = pieces.iter().any(|piece| piece.fresh);
         if !is_fresh && inode.read().size_on_disk.is_none() {
             return Ok(());
         }
+        let mut left = pieces.to_vec();
+        let done = self.show_left(inode, &mut left, size, rest, sums);
+        if self.has_data_sums() {
+            self.note_landed(rest.cached, pieces);
+        }
+        if done.is_err() && self.has_data_sums() {
+            let first = left.first().map_or(u32::MAX, |piece| piece.logical);
+            for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
+                // Shown, and dirty again with the rest.
+                self.promise_shown_again(rest.cached, piece.logical..piece.logical + piece.len);
+            }
+            self.promise_failed(rest.cached, &left);
+        }
+        done
+    }
+
+    fn show_left(
+        &self,
+        inode: &Inode,
+        left: &mut Vec<Piece>,
+        size: u64,
+        rest: &Rest<'_>,
+        sums: &NewSums,
+    ) -> Result<()> {
         let log2 = self.block_size().log2();
-        let mut shown = 0;
-        while shown < pieces.len() {
+        while !left.is_empty() {
             let mut body = inode.write();
+            let sums = self.covers(inode.ino, &body).then_some(sums);
             let handle = self.journal.start(self.late_credits(&body))?;
-            let (more, error) = self.show(&mut body, &handle, inode.ino, &pieces[shown..]);
-            shown += more;
-            let reached = pieces[..shown].last().map_or(0, |piece| piece.logical + piece.len);
+            let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
+            let (is_stuck, is_all) = (reached == 0, left.is_empty());
             let reached = size.min(u64::from(reached) << log2);
-            let rest = (shown == pieces.len()).then_some(rest);
-            let raised = self.raise_size(&mut body, &handle, reached, rest);
+            let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
             body.store(self, inode.ino, &handle)?;
             handle.stop()?;
             raised?;
-            if more == 0 {
+            if is_stuck {
                 return Err(error.unwrap_or(Error::NoSpace));
             }
         }
@@ -265,8 +304,62 @@ impl Volume {
         let Range { start, end } = taken.range();
         let content = taken.slices();
         let content = Content::new(&content);
-        self.write_pieces(DataPath::Device, pieces, u64::MAX, start, content)?;
+        self.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, None)?;
         Ok((taken.let_go(), self.block_at(end)))
+    }
+
+    /// As [`Volume::write_run_small`], of a covered file.
+    fn write_run_summed(
+        &self,
+        body: &mut Body,
+        cached: &Cached,
+        plan: &Plan<'_>,
+        run: Range<u64>,
+    ) -> Result<u64> {
+        let (fill, show) = (self.first_fill_credits(body, plan.runs), self.late_credits(body));
+        let handle = self.journal.start(fill.plus(show))?;
+        let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
+        let all = pieces.clone();
+        let mut sums = NewSums::default();
+        let shown = match self.reached(&pieces, run) {
+            Some(run) => cached.pages.take_dirty(run).and_then(|taken| {
+                let content = taken.slices();
+                let (pos, content) = (taken.range().start, Content::new(&content));
+                let (path, sums) = (DataPath::Device, &mut sums);
+                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(sums))?;
+                Ok(taken.let_go())
+            }),
+            None => Err(error.unwrap_or(Error::NoSpace)),
+        };
+        let shown = shown.and_then(|landing| {
+            // What of the run was not dirty any more gets nothing.
+            let end = self.block_at(landing.range().end);
+            let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
+            self.let_go_pieces(&unused);
+            pieces = pieces.iter().filter_map(|piece| piece.before(end)).collect();
+            let (reached, error) = self.show(body, &handle, plan.ino, &mut pieces, Some(&sums));
+            match error {
+                None => {
+                    let reached = u64::from(reached) << self.block_size().log2();
+                    self.raise_size(body, &handle, reached, Some(&all_there(cached)))?;
+                    Ok(landing)
+                }
+                Some(error) => Err(error),
+            }
+        });
+        if shown.is_err() {
+            let first = pieces.first().map_or(u32::MAX, |piece| piece.logical);
+            for piece in all.iter().filter_map(|piece| piece.before(first)) {
+                self.promise_shown_again(cached, piece.logical..piece.logical + piece.len);
+            }
+            self.promise_failed(cached, &pieces);
+        }
+        let stored = body.store(self, plan.ino, &handle);
+        stored.and_then(|()| handle.stop())?;
+        let landing = shown?;
+        let written = landing.range();
+        landing.done();
+        Ok(written.end - written.start)
     }
 
     /// The block of a file that starts at byte `end`.

@@ -17,6 +17,7 @@ use crate::file::pieces::Piece;
 use crate::file::write::{Plan, block_behind, block_of, check_writable_file, is_recent};
 use crate::inode::{Body, Inode};
 use crate::map::Target;
+use crate::sums::NewSums;
 use crate::volume::Volume;
 use extant_base::lock::{MutexGuard, ReadGuard};
 use extant_base::{BlockNr, Error, Ino, Result};
@@ -84,8 +85,13 @@ impl Volume {
                 may_wait(options)?;
                 return self.begin_elsewhere(inode, pos, len, helper);
             }
+            let is_summed = self.covers(inode.ino, &body);
+            if is_summed {
+                may_wait(options)?;
+            }
             let now = self.environment.now();
-            if !touched && !body.times_kept && !is_recent(&body, now) {
+            // What shows new blocks sets the times.
+            if !touched && !is_summed && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
                 may_wait(options)?;
                 self.touch(inode, now)?;
@@ -109,14 +115,35 @@ impl Volume {
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
                 continue;
             }
-            let entry = inode.directs.begin(range, true, helper.cloned());
+            let apart = is_summed && pieces.iter().any(|piece| piece.fresh && !piece.moved);
+            let entry = match apart {
+                true => inode.directs.begin_apart(range.clone(), helper.cloned()),
+                false => inode.directs.begin(range.clone(), true, helper.cloned()),
+            };
             let Some(entry) = entry else {
                 drop(body);
                 may_wait(options)?;
+                if apart {
+                    self.wait_for_direct_writes(inode, range);
+                }
                 inode.directs.wait_open();
                 continue;
             };
-            return Ok(Begun::Step(self.write_step_of(&body, entry, pos, len, pieces), None));
+            let pieces = match self.hold_moved(pieces) {
+                Ok(pieces) => pieces,
+                Err(error) => {
+                    inode.directs.end(entry);
+                    return match error {
+                        // A buffered write knows what else to try.
+                        Error::NoSpace => Ok(Begun::Buffered(len)),
+                        error => Err(error),
+                    };
+                }
+            };
+            return Ok(Begun::Step(
+                self.write_step_of(inode.ino, &body, entry, pos, len, pieces),
+                None,
+            ));
         }
     }
 
@@ -161,15 +188,35 @@ impl Volume {
             let end = pos + len as u64;
             let grows = end > body.size;
             if grows {
-                self.zero_gap(DataPath::Device, inode.ino, &body, pos)?;
+                self.zero_gap(DataPath::Device, inode.ino, &mut body, pos)?;
             }
-            let Some(entry) = inode.directs.begin(pos..end, true, helper.cloned()) else {
+            let apart = self.covers(inode.ino, &body)
+                && pieces.iter().any(|piece| piece.fresh && !piece.moved);
+            let entry = match apart {
+                true => inode.directs.begin_apart(pos..end, helper.cloned()),
+                false => inode.directs.begin(pos..end, true, helper.cloned()),
+            };
+            let Some(entry) = entry else {
                 drop(body);
+                if apart {
+                    // One that grows keeps `Write`, but ends without it.
+                    self.wait_for_direct_writes(inode, pos..end);
+                }
                 drop(writing);
                 inode.directs.wait_open();
                 continue;
             };
-            let mut step = self.write_step_of(&body, entry, pos, len, pieces);
+            let pieces = match self.hold_moved(pieces) {
+                Ok(pieces) => pieces,
+                Err(error) => {
+                    inode.directs.end(entry);
+                    return match error {
+                        Error::NoSpace => Ok(Begun::Buffered(len)),
+                        error => Err(error),
+                    };
+                }
+            };
+            let mut step = self.write_step_of(inode.ino, &body, entry, pos, len, pieces);
             step.grows = grows;
             drop(body);
             return Ok(Begun::Step(step, grows.then_some(writing)));
@@ -178,6 +225,7 @@ impl Volume {
 
     fn write_step_of(
         &self,
+        ino: Ino,
         body: &Body,
         entry: u64,
         pos: u64,
@@ -197,22 +245,25 @@ impl Volume {
         }
         let mut step = Step::new(entry, pos, len, runs);
         step.pieces = pieces;
-        step.stability = self.stability(body);
+        step.stability = self.stability(ino, body);
+        step.sums = self.covers(ino, body).then(NewSums::default);
         step
     }
 
-    /// The blocks that bytes `pos..end` have, up to a hole.
+    /// The blocks that bytes `pos..end` have, up to a hole. Of a covered file the written ones are to be moved: held are
+    /// none yet.
     fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
         let size = self.block_size();
         let mut pieces = Vec::new();
+        let is_summed = self.covers(ino, body);
         for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
             let run = run?;
-            let (block, fresh) = match run.target {
+            let (block, fresh, moved) = match run.target {
                 Target::Hole => break,
-                Target::Written(block) => (block, false),
-                Target::Unwritten(block) => (block, true),
+                Target::Written(block) => (block, is_summed, is_summed),
+                Target::Unwritten(block) => (block, true, false),
             };
-            pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh });
+            pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh, moved });
             if pieces.len() == RUNS_MAX {
                 break;
             }
@@ -235,11 +286,12 @@ impl Volume {
         }
         // Not for blocks that the transfer covers in part: the cache fills those.
         let block = 1u64 << log2;
+        let is_summed = self.covers(ino, body);
         let is_hole = |byte: u64| {
             let at = (byte >> log2) as u32;
             runs.iter().any(|run| {
                 (run.logical.0..run.end().0).contains(&at)
-                    && !matches!(run.target, Target::Written(_))
+                    && (is_summed || !matches!(run.target, Target::Written(_)))
             })
         };
         if !pos.is_multiple_of(block) && is_hole(pos) {
@@ -250,12 +302,21 @@ impl Volume {
         if end <= pos {
             return Ok(Blocks::Buffered((end.max(pos + 1).next_multiple_of(block) - pos) as usize));
         }
-        let runs = self.runs_to_write(ino, body, pos, end)?;
+        let mut runs = self.runs_to_write(ino, body, pos, end)?;
+        if is_summed {
+            runs.retain(|run| run.target == Target::Hole);
+        }
         let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
         let handle = self.journal.start(self.first_fill_credits(body, &runs))?;
         let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
         body.store(self, ino, &handle)?;
         handle.stop()?;
+        if is_summed {
+            return match self.blocks_for(ino, body, pos, end)? {
+                Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
+                blocks => Ok(blocks),
+            };
+        }
         match self.whole_fresh_blocks(pieces, pos, end) {
             Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
             blocks => Ok(blocks),
@@ -313,6 +374,11 @@ impl Volume {
                 Ok(want) if self.takes_direct(&body) => want,
                 Ok(want) | Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
+            let is_summed = self.covers(inode.ino, &body);
+            let want = match self.whole_summed_blocks(is_summed, pos, want) {
+                Ok(want) => want,
+                Err(want) => return Ok(Some(Begun::Buffered(want))),
+            };
             let range = pos..pos + want as u64;
             if inode.cached.get().is_some_and(|cached| cached.pages.is_busy(range.clone())) {
                 drop(body);
@@ -328,7 +394,17 @@ impl Volume {
                 inode.directs.wait_open();
                 continue;
             };
-            return Ok(Some(Begun::Step(Step::new(entry, pos, len, runs), None)));
+            let mut step = Step::new(entry, pos, len, runs);
+            if is_summed {
+                match self.expected_of(&step) {
+                    Ok(expected) => step.expected = Some(expected),
+                    Err(error) => {
+                        inode.directs.end(entry);
+                        return Err(error);
+                    }
+                }
+            }
+            return Ok(Some(Begun::Step(step, None)));
         }
     }
 

@@ -9,6 +9,7 @@
 //! Runs where sleeping is allowed, with nothing held but `Write` of a file that grows.
 
 use super::step::{Step, put_zeros};
+use super::summed::Expected;
 use crate::file::pieces::Piece;
 use crate::inode::Inode;
 use crate::superblock::SUPERBLOCK_CREDITS;
@@ -25,12 +26,14 @@ impl Volume {
     pub(super) fn finish_write(&self, inode: &Inode, mut step: Step) -> Result<usize> {
         let mut n = step.reached();
         let mut error = step.take_error();
+        let mut unshown = step.pieces.clone();
         if n > 0 && (step.grows || step.pieces.iter().any(|piece| piece.fresh)) {
-            match self.show_step(inode, &step, n) {
+            match self.show_step(inode, &step, n, &mut unshown) {
                 Ok(shown) => n = shown,
                 Err(met) => (n, error) = (0, Some(met)),
             }
         }
+        self.let_go_pieces(&unshown);
         self.forget_cached(inode, &step);
         inode.directs.end(step.entry);
         match error {
@@ -41,29 +44,50 @@ impl Volume {
 
     /// Nothing of it was written.
     pub(super) fn abandon(&self, inode: &Inode, step: Step) {
+        self.let_go_pieces(&step.pieces);
         inode.directs.end(step.entry);
     }
 
     /// The first `n` bytes of a step are on the device: they can be read, and the size follows. How many are so in the end.
-    fn show_step(&self, inode: &Inode, step: &Step, n: usize) -> Result<usize> {
+    /// `unshown`: the step's pieces; what is shown leaves them.
+    fn show_step(
+        &self,
+        inode: &Inode,
+        step: &Step,
+        n: usize,
+        unshown: &mut Vec<Piece>,
+    ) -> Result<usize> {
         let log2 = self.block_size().log2();
         let end = step.pos + n as u64;
         // A block whose data is there in part stays hidden.
         let whole =
             if n == step.len { end.next_multiple_of(1 << log2) } else { end >> log2 << log2 };
         let last = u32::try_from(whole >> log2).unwrap_or(u32::MAX);
-        let pieces: Vec<Piece> =
-            step.pieces.iter().filter_map(|piece| piece.before(last)).collect();
-        let mut shown = 0;
+        let behind: Vec<Piece> = unshown.iter().filter_map(|piece| piece.from(last)).collect();
+        *unshown = unshown.iter().filter_map(|piece| piece.before(last)).collect();
+        let done = self.show_pieces(inode, step, end, unshown);
+        unshown.extend(behind);
+        done
+    }
+
+    fn show_pieces(
+        &self,
+        inode: &Inode,
+        step: &Step,
+        end: u64,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<usize> {
+        let log2 = self.block_size().log2();
         let mut reached = step.pos;
-        while shown < pieces.len() {
+        while !pieces.is_empty() {
             let mut body = inode.write();
             let credits = self.first_convert_credits(&body, true);
             let handle = self.journal.start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
-            let (more, error) = self.show(&mut body, &handle, inode.ino, &pieces[shown..]);
-            shown += more;
-            let to = pieces[..shown].last().map_or(0, |piece| piece.logical + piece.len);
-            reached = end.min(u64::from(to) << log2).max(step.pos);
+            let sums = step.sums.as_ref();
+            let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, sums);
+            if to > 0 {
+                reached = end.min(u64::from(to) << log2).max(step.pos);
+            }
             let grown = match step.grows && reached > body.size && reached > step.pos {
                 true => self.set_size_field(&mut body, &handle, reached),
                 false => Ok(()),
@@ -75,7 +99,7 @@ impl Volume {
             body.store(self, inode.ino, &handle)?;
             handle.stop()?;
             grown?;
-            if more == 0 {
+            if to == 0 {
                 return match reached > step.pos {
                     true => break,
                     false => Err(error.unwrap_or(Error::NoSpace)),
@@ -109,6 +133,12 @@ impl Volume {
         inode.directs.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
+        if error.is_none() && step.expected.as_ref().is_some_and(Expected::is_missed) {
+            if was_lent {
+                memory.revert(step.len);
+            }
+            return self.read_again(inode, step.pos, step.len, memory);
+        }
         if was_lent {
             memory.revert(step.len - reached);
             return if reached > 0 || error.is_none() {

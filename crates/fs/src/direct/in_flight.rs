@@ -74,7 +74,16 @@ impl Directs {
         writes: bool,
         helper: Option<Weak<dyn Help>>,
     ) -> Option<u64> {
-        let mut state = self.state.lock();
+        self.begin_in(&mut self.state.lock(), range, writes, helper)
+    }
+
+    fn begin_in(
+        &self,
+        state: &mut State,
+        range: Range<u64>,
+        writes: bool,
+        helper: Option<Weak<dyn Help>>,
+    ) -> Option<u64> {
         if state.closed > 0 {
             return None;
         }
@@ -85,6 +94,19 @@ impl Directs {
             self.writes.fetch_add(1, Ordering::Release);
         }
         Some(id)
+    }
+
+    /// As [`Directs::begin`], a write that meets no other; `None` also where it would.
+    pub(super) fn begin_apart(
+        &self,
+        range: Range<u64>,
+        helper: Option<Weak<dyn Help>>,
+    ) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.entries.iter().any(|entry| entry.meets(&range, true)) {
+            return None;
+        }
+        self.begin_in(&mut state, range, true, helper)
     }
 
     /// It is over.

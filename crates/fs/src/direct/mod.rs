@@ -21,6 +21,7 @@ pub(crate) mod in_flight;
 mod queue;
 mod read;
 mod step;
+mod summed;
 mod write;
 
 pub use bounce::DirectStats;
@@ -31,7 +32,7 @@ pub(crate) use bounce::Chunks;
 use crate::file::File;
 use crate::inode::Body;
 use crate::volume::Volume;
-use extant_base::Result;
+use extant_base::{Ino, Result};
 use extant_blockdev::{CallerMemory, Source, Target};
 
 /// Whether a transfer's bytes are copied to memory that nobody else knows.
@@ -157,9 +158,10 @@ impl Volume {
     }
 
     /// What this file and its device ask of the memory they are written from: a device that writes it more than once,
-    /// that it stays as it is. Nothing is computed from data yet.
-    pub(crate) fn stability(&self, _body: &Body) -> Stability {
+    /// that it stays as it is; a file with sums, that they are taken of what is written.
+    pub(crate) fn stability(&self, ino: Ino, body: &Body) -> Stability {
         match self.device.needs_stable_buffers() {
+            _ if self.covers(ino, body) => Stability::Summed,
             true => Stability::Stable,
             false => Stability::Any,
         }

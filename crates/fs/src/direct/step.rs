@@ -7,10 +7,12 @@
 //! ```
 
 use super::bounce::Chunk;
+use super::summed::Expected;
 use super::{Bounce, DirectOptions, Stability};
 use crate::file::pieces::Piece;
+use crate::sums::NewSums;
 use crate::volume::Volume;
-use extant_base::{ByteOffset, Error, Result};
+use extant_base::{BlockNr, ByteOffset, Error, Result};
 use extant_blockdev::{Access, CallerMemory, Completion, Faults, Memory, Request, Span};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,6 +37,10 @@ pub(super) struct Step {
     /// The file's end moves to that of the step.
     pub(super) grows: bool,
     pub(super) stability: Stability,
+    /// A write's: the sums of its blocks, where the file has them.
+    pub(super) sums: Option<NewSums>,
+    /// A read's: what its bytes are held against.
+    pub(super) expected: Option<Expected>,
     /// It is durable when it is handed out.
     pub(super) sync: bool,
     /// How far from the start all is well; the first error behind that.
@@ -67,6 +73,8 @@ impl Step {
             pieces: Vec::new(),
             grows: false,
             stability: Stability::Any,
+            sums: None,
+            expected: None,
             sync: false,
             reached: len,
             error: None,
@@ -83,6 +91,8 @@ impl Step {
         {
             self.reached = offset;
             self.error = Some(error);
+        } else if let (Access::Write, Some(expected)) = (done.request.access, &mut self.expected) {
+            expected.look(offset, &done.request.memory);
         }
         if let (Access::Write, Memory::Owned(buf)) = (done.request.access, done.request.memory) {
             self.chunks.push((offset, Memory::Owned(buf)));
@@ -180,6 +190,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Taken<'m> {
         let block = (step.stability == Stability::Summed).then(|| self.block_size().bytes());
+        let log2 = self.block_size().log2();
         let mut chunks = match self.each_chunk(step, |chunk: &mut Chunk| {
             self.chunks.fill(chunk, memory, Faults::Off, block) == chunk.buf.len()
         }) {
@@ -199,6 +210,11 @@ impl Volume {
             }
             chunks.retain(|(offset, ..)| *offset < step.reached);
             memory.revert(taken - step.reached);
+        }
+        if let Some(sums) = &mut step.sums {
+            for (_, at, chunk) in &mut chunks {
+                sums.push_all(BlockNr(*at >> log2), std::mem::take(&mut chunk.sums));
+            }
         }
         requests(step, chunks, Access::Read)
     }
@@ -226,7 +242,10 @@ impl Volume {
         step: &Step,
         mut fill: impl FnMut(&mut Chunk) -> bool,
     ) -> Result<Option<Vec<Placed>>> {
-        let unit = self.direct_unit() as usize;
+        // Blocks that have sums are copied whole.
+        let is_whole = step.sums.is_some() || step.expected.is_some();
+        let block = if is_whole { self.block_size().bytes() } else { 1 };
+        let unit = (self.direct_unit() as usize).max(block);
         let mut chunks: Vec<Placed> = Vec::new();
         for run in &step.runs {
             let Some(at) = run.at else { continue };

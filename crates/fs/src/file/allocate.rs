@@ -122,7 +122,8 @@ impl Volume {
         bytes: Range<u64>,
     ) -> Result<()> {
         let blocks = self.blocks_around(&bytes);
-        self.changing(ino, body, Credits::default(), |body, handle| {
+        let first = self.zero_credits(body);
+        self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
                 self.zero_behind(path, ino, body, body.size)?;
@@ -175,7 +176,8 @@ impl Volume {
         bytes: Range<u64>,
     ) -> Result<()> {
         let (around, inside) = (self.blocks_around(&bytes), self.blocks_inside(&bytes));
-        self.changing(ino, body, Credits::blocks(3), |body, handle| {
+        let first = self.zero_credits(body).plus(Credits::blocks(3));
+        self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
                 self.zero_behind(path, ino, body, body.size)?;
@@ -205,7 +207,8 @@ impl Volume {
             return Ok(());
         }
         let inside = self.blocks_inside(&bytes);
-        self.changing(ino, body, Credits::blocks(2), |body, handle| {
+        let first = self.zero_credits(body).plus(Credits::blocks(2));
+        self.changing(ino, body, first, |body, handle| {
             self.zero_edges(ino, body, handle, &bytes)?;
             let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
             self.unmap_in_steps(ino, body, handle, inside, self.rest_credits(), ready)
@@ -216,7 +219,7 @@ impl Volume {
     fn zero_edges(
         &self,
         ino: Ino,
-        body: &Body,
+        body: &mut Body,
         handle: &Handle<'_>,
         bytes: &Range<u64>,
     ) -> Result<()> {

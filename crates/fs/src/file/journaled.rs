@@ -31,7 +31,7 @@ impl Volume {
         let mut bytes = vec![0; PIECE as usize * self.block_size().bytes()];
         self.each_written(ino, body, |volume, body, run, block| {
             let bytes = &mut bytes[..run.len as usize * volume.block_size().bytes()];
-            volume.read_data(body, block, 0, bytes)?;
+            volume.read_data(ino, body, block, 0, bytes)?;
             volume.write_data(DataPath::Device, block, 0, &[IoSlice::new(bytes)])
         })?;
         self.journal.flush()?;

@@ -10,6 +10,7 @@
 use crate::data::{DataPath, zeros};
 use crate::file::content::Content;
 use crate::map::{Run, Target};
+use crate::sums::{NewSums, Summer};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Result};
 use std::io::IoSlice;
@@ -22,6 +23,8 @@ pub(crate) struct Piece {
     pub(crate) block: BlockNr,
     /// The blocks hold nothing of the file yet.
     pub(crate) fresh: bool,
+    /// And they are only held: they will stand where the map has others now, see `Volume::hold_run`.
+    pub(crate) moved: bool,
 }
 
 impl Piece {
@@ -42,9 +45,13 @@ impl Piece {
     /// The blocks of a run that is written.
     pub(crate) fn of(run: &Run) -> Option<Piece> {
         match run.target {
-            Target::Written(block) => {
-                Some(Piece { logical: run.logical.0, len: run.len, block, fresh: false })
-            }
+            Target::Written(block) => Some(Piece {
+                logical: run.logical.0,
+                len: run.len,
+                block,
+                fresh: false,
+                moved: false,
+            }),
             _ => None,
         }
     }
@@ -52,7 +59,7 @@ impl Piece {
 
 impl Volume {
     /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is what the file had:
-    /// the rest of the block around it is written with zeros.
+    /// the rest of the block around it is written with zeros. With `sums` the fresh blocks are summed.
     pub(crate) fn write_pieces(
         &self,
         path: DataPath<'_, '_>,
@@ -60,6 +67,7 @@ impl Volume {
         size: u64,
         pos: u64,
         content: Content<'_>,
+        mut sums: Option<&mut NewSums>,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let end = pos + content.len() as u64;
@@ -86,6 +94,14 @@ impl Volume {
             let part = content.part((from - pos) as usize, (to - pos) as usize);
             parts.extend(part.slices().map(IoSlice::new));
             parts.extend((trail > 0).then(|| zeros(trail)));
+            if piece.fresh
+                && let Some(sums) = &mut sums
+            {
+                let mut blocks = Summer::new(BlockNr(at >> log2), 1 << log2);
+                blocks.add(&zeros(lead), sums);
+                part.slices().for_each(|slice| blocks.add(slice, sums));
+                blocks.add(&zeros(trail), sums);
+            }
             next = (at + lead as u64 + (to - from) + trail as u64, fresh);
         }
         self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)

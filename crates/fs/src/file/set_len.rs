@@ -100,7 +100,7 @@ impl Volume {
             let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
             self.forget_delayed(body, keep..LOGICAL_END);
         }
-        let done = self.journal.start(self.resize_credits()).and_then(|mut handle| {
+        let done = self.journal.start(self.resize_credits(body)).and_then(|mut handle| {
             let done = self.resize_under(ino, body, &mut handle, size);
             body.store(self, ino, &handle)?;
             handle.stop()?;
@@ -114,8 +114,9 @@ impl Volume {
 
     /// What the first handle of a change of size needs: the inode, the block around the end where
     /// the journal has it, the features, an orphan record.
-    fn resize_credits(&self) -> Credits {
+    fn resize_credits(&self, body: &Body) -> Credits {
         Credits::blocks(self.store_credits() + 1 + SUPERBLOCK_CREDITS + 2 * ORPHAN_CREDITS)
+            .plus(self.zero_credits(body))
     }
 
     fn resize_under(

@@ -18,6 +18,7 @@ use crate::file::content::Content;
 use crate::file::pieces::Piece;
 use crate::inode::{Body, Inode};
 use crate::map::{LOGICAL_END, Run, Target};
+use crate::sums::NewSums;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
 use extant_journal::{Credits, Handle};
@@ -188,6 +189,7 @@ impl Volume {
                 && !body.disk.has_inline_data()
                 && !body.flags.contains(InodeFlags::APPEND)
                 && body.no_capability
+                && !self.covers(inode.ino, &body)
                 && !self.journals_data(&body);
             if !plain || end > body.size {
                 return Ok(false);
@@ -217,7 +219,7 @@ impl Volume {
     ) -> Result<bool> {
         let end = offset + content.len() as u64;
         let Some(pieces) = self.pieces_in_place(ino, body, offset, end)? else { return Ok(false) };
-        self.write_pieces(DataPath::Device, &pieces, u64::MAX, offset, content)?;
+        self.write_pieces(DataPath::Device, &pieces, u64::MAX, offset, content, None)?;
         Ok(true)
     }
 
@@ -231,10 +233,14 @@ impl Volume {
     ) -> Result<Option<Vec<Piece>>> {
         let size = self.block_size();
         let mut pieces = Vec::new();
+        if self.covers(ino, body) {
+            return Ok(None);
+        }
         for run in self.runs(ino, body, block_of(size, offset)?..block_behind(size, end)?) {
             match run? {
                 Run { logical, len, target: Target::Written(block) } if pieces.len() < 64 => {
-                    pieces.push(Piece { logical: logical.0, len, block, fresh: false });
+                    let logical = logical.0;
+                    pieces.push(Piece { logical, len, block, fresh: false, moved: false });
                 }
                 _ => return Ok(None),
             }
@@ -259,6 +265,9 @@ impl Volume {
         pos: u64,
         content: Content<'_>,
     ) -> Result<usize> {
+        if self.covers(ino, body) {
+            return self.write_covered(ino, body, pos, content);
+        }
         let size = self.block_size();
         let journaled = self.journals_data(body);
         let log2 = size.log2();
@@ -325,7 +334,7 @@ impl Volume {
         let written = match plan.covered(self, &pieces) {
             Some(n) => {
                 let content = plan.content.part(0, n);
-                self.write_pieces(path, &pieces, body.size, plan.pos, content).map(|()| n)
+                self.write_pieces(path, &pieces, body.size, plan.pos, content, None).map(|()| n)
             }
             None => Err(error.unwrap_or(Error::NoSpace)),
         };
@@ -355,11 +364,11 @@ impl Volume {
         };
         self.zero_gap(DataPath::Device, plan.ino, body, plan.pos)?;
         let content = plan.content.part(0, n);
-        self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content)?;
+        self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content, None)?;
 
         let handle = self.journal.start(self.first_convert_credits(body, is_fresh))?;
-        let (shown, error) = self.show(body, &handle, plan.ino, &pieces);
-        let n = plan.covered(self, &pieces[..shown]).map(|m| m.min(n));
+        let (shown, error) = self.show(body, &handle, plan.ino, &mut pieces, None);
+        let n = plan.reached(self, shown).map(|m| m.min(n));
         if let Some(n) = n {
             self.grow(body, &handle, plan.pos + n as u64)?;
         }
@@ -395,7 +404,21 @@ impl Volume {
         state: ExtentState,
         pieces: &mut Vec<Piece>,
     ) -> Result<()> {
+        let covered = self.covers(ino, body);
+        let most = if covered { self.sums_at_once() } else { u32::MAX };
         match run.target {
+            Target::Written(old) if covered => {
+                let (mut goal, mut at) = (old, run.logical.0);
+                while at < run.end().0 {
+                    self.more_credits(handle, self.hold_credits())?;
+                    let got = self.hold_run(handle, goal, most.min(run.end().0 - at))?;
+                    let (len, block) = (got.len, got.start);
+                    pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
+                    // The promise went with the run.
+                    self.forget_rewrites(body, at..at + len);
+                    (goal, at) = (BlockNr(block.0 + u64::from(len)), at + len);
+                }
+            }
             Target::Written(_) => pieces.extend(Piece::of(&run)),
             Target::Unwritten(block) => {
                 if state == ExtentState::Written {
@@ -403,7 +426,7 @@ impl Volume {
                     let range = run.logical.0..run.end().0;
                     self.convert(ino, body, handle, range, state)?;
                 }
-                pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh: true });
+                self.push_fresh(pieces, run.logical.0, run.len, block, most);
             }
             Target::Hole => {
                 let mut hole = run;
@@ -412,37 +435,64 @@ impl Volume {
                     let goal = self.group_start(ino);
                     let got = self.fill_hole(goal, ino, body, handle, hole, None, state)?;
                     let block = got.target.block().expect("a filled hole has blocks");
-                    let (logical, len) = (got.logical.0, got.len);
-                    pieces.push(Piece { logical, len, block, fresh: true });
+                    self.push_fresh(pieces, got.logical.0, got.len, block, most);
                     hole.logical = got.end();
-                    hole.len -= len;
+                    hole.len -= got.len;
                 }
             }
         }
         Ok(())
     }
 
-    /// Makes the fresh pieces readable, from the left: how many pieces are, and why no more.
+    /// Adds blocks that were given to the file, at most `most` to a piece.
+    fn push_fresh(
+        &self,
+        pieces: &mut Vec<Piece>,
+        mut logical: u32,
+        mut len: u32,
+        mut block: BlockNr,
+        most: u32,
+    ) {
+        while len > 0 {
+            let n = len.min(most);
+            pieces.push(Piece { logical, len: n, block, fresh: true, moved: false });
+            (logical, len, block) = (logical + n, len - n, BlockNr(block.0 + u64::from(n)));
+        }
+    }
+
+    /// Makes the fresh pieces readable, from the left, with `sums` where the file has them: the block behind those that
+    /// are, and why no more. What is shown leaves `pieces`.
     pub(crate) fn show(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
         ino: Ino,
-        pieces: &[Piece],
-    ) -> (usize, Option<Error>) {
-        for (n, piece) in pieces.iter().enumerate() {
-            if !piece.fresh {
-                continue;
-            }
+        pieces: &mut Vec<Piece>,
+        sums: Option<&NewSums>,
+    ) -> (u32, Option<Error>) {
+        let (mut reached, mut shown) = (0, 0);
+        let mut met = None;
+        for piece in pieces.iter_mut() {
             let range = piece.logical..piece.logical + piece.len;
-            let done = self
-                .more_credits(handle, self.convert_credits(body))
-                .and_then(|()| self.convert(ino, body, handle, range, ExtentState::Written));
+            let done = match sums {
+                _ if !piece.fresh => Ok(()),
+                Some(sums) => self.show_summed(body, handle, ino, piece, sums),
+                None => self.more_credits(handle, self.convert_credits(body)).and_then(|()| {
+                    self.convert(ino, body, handle, range.clone(), ExtentState::Written)
+                }),
+            };
             if let Err(error) = done {
-                return (n, Some(error));
+                if piece.logical > range.start {
+                    reached = piece.logical;
+                }
+                met = Some(error);
+                break;
             }
+            reached = range.end;
+            shown += 1;
         }
-        (pieces.len(), None)
+        pieces.drain(..shown);
+        (reached, met)
     }
 
     /// After the device failed: what is new to the file and was not written shall not be read. The
@@ -466,6 +516,10 @@ impl Volume {
         ino: Ino,
         piece: &Piece,
     ) -> Result<()> {
+        if piece.moved {
+            self.let_go_held(piece.block, piece.len);
+            return Ok(());
+        }
         self.more_credits(handle, self.unmap_credits(body))?;
         if self.journals_data(body) {
             // What was joined before the failure must not go home to a later owner.
@@ -486,7 +540,7 @@ impl Volume {
         &self,
         path: DataPath<'_, '_>,
         ino: Ino,
-        body: &Body,
+        body: &mut Body,
         pos: u64,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
@@ -497,7 +551,7 @@ impl Volume {
     }
 
     /// Brings size and times up to a write that ended at byte `end`.
-    fn grow(&self, body: &mut Body, handle: &Handle<'_>, end: u64) -> Result<()> {
+    pub(crate) fn grow(&self, body: &mut Body, handle: &Handle<'_>, end: u64) -> Result<()> {
         if end > body.size {
             self.set_size_field(body, handle, end)?;
         }
@@ -517,9 +571,14 @@ pub(crate) struct Plan<'a> {
 
 impl Plan<'_> {
     /// How many bytes of the content the pieces cover; `None` for none.
-    fn covered(&self, volume: &Volume, pieces: &[Piece]) -> Option<usize> {
+    pub(crate) fn covered(&self, volume: &Volume, pieces: &[Piece]) -> Option<usize> {
         let last = pieces.last()?;
-        let end = u64::from(last.logical + last.len) << volume.block_size().log2();
+        self.reached(volume, last.logical + last.len)
+    }
+
+    /// How many bytes of the content are before `block` of the file; `None` for none.
+    pub(crate) fn reached(&self, volume: &Volume, block: u32) -> Option<usize> {
+        let end = u64::from(block) << volume.block_size().log2();
         let n = end.checked_sub(self.pos).filter(|n| *n > 0)?;
         Some(usize::try_from(n).unwrap_or(usize::MAX).min(self.content.len()))
     }

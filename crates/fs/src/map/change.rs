@@ -291,6 +291,24 @@ impl Volume {
         extent::truncate::convert(self, ino, body, handle, range, state)
     }
 
+    /// Makes `new`, blocks that are in use and nobody's, stand where one extent maps the same logical blocks to others,
+    /// which are freed.
+    ///
+    /// The caller stores the inode. Errors: `NoSpace` when the map needs a block and none is left (map unchanged);
+    /// `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn swap_blocks(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        new: Extent,
+    ) -> Result<()> {
+        body.synced.map_changed = true;
+        self.note_mapped(handle, ino, body, new.logical.0..new.logical.0 + new.len);
+        let old = extent::truncate::replace(self, ino, body, handle, new)?;
+        self.free(handle, old.physical, old.len.into())
+    }
+
     /// Frees the clusters of `gone`, which has just left the map, that no other block of the file
     /// uses.
     pub(super) fn free_data(

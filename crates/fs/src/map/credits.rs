@@ -72,6 +72,30 @@ impl Volume {
         Credits { blocks: 2 * self.extent_credits(body), revokes: 1 + self.depth(body) }
     }
 
+    /// Zeroing parts of two blocks that may have to be written elsewhere; nothing where that never is.
+    pub(crate) fn zero_credits(&self, body: &Body) -> Credits {
+        match self.has_data_sums() {
+            true => {
+                let one = self.sums_step_credits(body).plus(self.hold_credits());
+                one.plus(one)
+            }
+            false => Credits::default(),
+        }
+    }
+
+    /// Holding blocks in a group that may never have been used.
+    pub(crate) fn hold_credits(&self) -> Credits {
+        Credits::blocks(self.group_credits(1))
+    }
+
+    /// Showing up to [`Volume::sums_at_once`] new blocks with their sums, by changing their state or in the place of
+    /// others, which are freed.
+    pub(crate) fn sums_step_credits(&self, body: &Body) -> Credits {
+        let sums = self.sums_credits(self.sums_at_once());
+        let groups = self.group_credits(1) + self.group_credits(self.groups_of_extent());
+        self.convert_credits(body).plus(Credits::blocks(sums + groups))
+    }
+
     /// The inode and the first step of giving blocks to `runs`.
     pub(crate) fn first_fill_credits(&self, body: &Body, runs: &[Run]) -> Credits {
         let longest = runs.iter().map(|run| run.len).max().unwrap_or(0);
@@ -84,7 +108,11 @@ impl Volume {
 
     /// The inode, and the first conversion where there is one.
     pub(crate) fn first_convert_credits(&self, body: &Body, any: bool) -> Credits {
-        let convert = if any { self.convert_credits(body) } else { Credits::default() };
+        let convert = match any {
+            true if self.has_data_sums() => self.sums_step_credits(body),
+            true => self.convert_credits(body),
+            false => Credits::default(),
+        };
         Credits { blocks: self.store_credits() + convert.blocks, revokes: convert.revokes }
     }
 
@@ -124,7 +152,7 @@ impl Volume {
     /// Moving inline content into blocks: an inode's worth of them, and the inode.
     pub(crate) fn inline_credits(&self) -> Credits {
         let blocks = self.block_size().blocks_for(self.layout.inode_size() as u64) as u32;
-        let nodes = 6 + self.group_credits(6);
+        let nodes = 6 + self.group_credits(6) + self.sums_credits(1);
         Credits::blocks(self.store_credits() + blocks * nodes)
     }
 

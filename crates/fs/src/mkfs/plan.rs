@@ -277,6 +277,11 @@ fn settle(features: &mut Features) -> Result<()> {
     if has(Incompat::CSUM_SEED) && !has_ro(RoCompat::METADATA_CSUM) {
         return Err(Error::Invalid("metadata_csum_seed needs metadata_csum"));
     }
+    if has_ro(RoCompat::DATA_CSUM) {
+        let journal = features.compat.contains(Compat::HAS_JOURNAL);
+        let with = (has_ro(RoCompat::METADATA_CSUM), has(Incompat::EXTENTS), journal);
+        data_csum_stands(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
+    }
     if has(Incompat::CASEFOLD) && has(Incompat::COMPRESSION) {
         return Err(Error::Invalid("compression is not supported"));
     }
@@ -301,6 +306,20 @@ fn settle(features: &mut Features) -> Result<()> {
     }
     features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
     Ok(())
+}
+
+/// Whether `data_csum` can stand beside metadata_csum, extents, a journal, and bigalloc; else why not.
+pub(crate) fn data_csum_stands(
+    (metadata_csum, extents, journal): (bool, bool, bool),
+    bigalloc: bool,
+) -> std::result::Result<(), &'static str> {
+    match (metadata_csum, extents, journal, bigalloc) {
+        (false, ..) => Err("data_csum needs metadata_csum"),
+        (_, false, ..) => Err("data_csum needs extents"),
+        (_, _, false, _) => Err("data_csum needs has_journal: data and sums are switched together"),
+        (_, _, _, true) => Err("data_csum and bigalloc exclude each other"),
+        _ => Ok(()),
+    }
 }
 
 fn cluster_ratio(options: &MkfsOptions, block_size: BlockSize, bigalloc: bool) -> Result<u32> {

@@ -5,6 +5,7 @@
 //!    2  root                       8  journal
 //!    3  user quota                11  lost+found
 //!    4  group quota               12… project quota, orphan file
+//!    5  sums of data (data_csum)
 //! ```
 
 use crate::alloc::blocks::{Request, Search};
@@ -20,6 +21,7 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, Result, Site, Tid};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::block_map::pointers_per_block;
+use extant_ondisk::data_sums::file_blocks;
 use extant_ondisk::dirent::{DirBlockMut, EntryKind};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
@@ -54,6 +56,17 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     }
     if plan.orphan_blocks > 0 {
         orphan_file(volume, plan.orphan_blocks)?;
+    }
+    if volume.has_data_sums() {
+        if plan.journal_blocks == 0 {
+            return Err(Error::Invalid(
+                "data_csum needs a journal, for which this volume is too small",
+            ));
+        }
+        data_sums(volume, &mut |at, bytes| match options.zeroed {
+            true => Ok(()),
+            false => volume.device.zero(at, bytes),
+        })?;
     }
     if volume.has_incompat(Incompat::MMP) {
         mmp_block(volume)?;
@@ -329,6 +342,31 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
         }
     }
     Ok(())
+}
+
+/// Inode 5: the checksum file, as long as it ever gets, without a sum: `zero` makes its blocks, by byte and length,
+/// read as zeros.
+pub(crate) fn data_sums(
+    volume: &Volume,
+    zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
+) -> Result<()> {
+    let bs = volume.block_size();
+    let blocks = file_blocks(bs, volume.layout.blocks_count());
+    let blocks = u32::try_from(blocks)
+        .map_err(|_| Error::Invalid("data_csum needs larger blocks on a volume of this size"))?;
+    let handle = volume.journal.start(CREDITS)?;
+    let mut body = fresh(volume, 0o100_600, 1)?;
+    let goal = volume.group_start(Ino::DATA_SUMS);
+    let state = ExtentState::Written;
+    volume.fill_from(goal, Ino::DATA_SUMS, &mut body, &handle, 0..blocks, state, &mut |run| {
+        match run.target.block() {
+            Some(first) => zero(bs.start_of(first), u64::from(run.len) << bs.log2()),
+            None => Ok(()),
+        }
+    })?;
+    body.disk.size = u64::from(blocks) << bs.log2();
+    body.store(volume, Ino::DATA_SUMS, &handle)?;
+    handle.stop()
 }
 
 /// Makes the orphan file, empty.

@@ -38,6 +38,7 @@ use crate::filesystem::Filesystem;
 use crate::open::OpenOptions;
 use extant_base::{Error, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
+use extant_ondisk::features::RoCompat;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -110,6 +111,11 @@ pub fn resize_with(
         return Err(Error::NotSupported("a volume on several devices keeps its size"));
     }
     open.change_file(path.as_ref(), |file, devices| {
+        if Exclusive::check(devices)?.features.ro_compat.contains(RoCompat::DATA_CSUM) {
+            return Err(Error::NotSupported(
+                "sums of data lie by place: turn data_csum off, resize, and turn it on again",
+            ));
+        }
         resize_file(file, devices, size, open.its_environment(), progress)
     })
 }

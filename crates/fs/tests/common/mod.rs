@@ -84,6 +84,7 @@ pub fn judge(device: &dyn BlockDevice) {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
     std::fs::write(&path, bytes).unwrap();
+    e2fsprogs::clear_data_csum(&path).unwrap();
     e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 

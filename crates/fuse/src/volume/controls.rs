@@ -117,7 +117,7 @@ fn refused(node: &Node) -> InodeFlags {
 
 /// The flags that a caller is shown, as Linux shows them.
 fn shown_flags(node: &Node) -> InodeFlags {
-    InodeFlags::from_bits_retain(node.metadata().flags().bits() & 0x725B_DFFF)
+    InodeFlags::from_bits_retain(node.metadata().flags().bits() & 0x72DB_DFFF)
 }
 
 fn put(out: &mut [u8], answer: &[u8]) -> Answer<usize> {

@@ -57,7 +57,7 @@ bitflags::bitflags! {
         const EA_INODE = 0x20_0000;
         /// Historic.
         const EOFBLOCKS = 0x40_0000;
-        /// Another filesystem's.
+        /// Data without sums, written in place (extant, with `data_csum`). Linux' ext4 leaves it as it is.
         const NOCOW = 0x80_0000;
         /// Accessed directly on persistent memory.
         const DAX = 0x200_0000;
@@ -85,6 +85,7 @@ impl InodeFlags {
         .union(InodeFlags::DIRSYNC)
         .union(InodeFlags::PROJINHERIT)
         .union(InodeFlags::CASEFOLD)
+        .union(InodeFlags::NOCOW)
         .union(InodeFlags::DAX);
 
     /// What a new inode of `kind` takes over from a parent with these flags.

@@ -131,7 +131,12 @@ impl Superblock {
             !bigalloc || self.features.incompat.contains(Incompat::EXTENTS),
             0x64,
             What::SuperblockField,
-        )
+        )?;
+        let sums_stand = self.features.ro_compat.contains(RoCompat::METADATA_CSUM)
+            && self.features.incompat.contains(Incompat::EXTENTS)
+            && !bigalloc;
+        let has_sums = self.features.ro_compat.contains(RoCompat::DATA_CSUM);
+        need(!has_sums || sums_stand, 0x64, What::SuperblockFeatures)
     }
 
     /// Whether a device of `device_bytes` holds the whole volume.

@@ -249,11 +249,41 @@ pub(crate) fn convert(
         } else if (at, end) == (old.logical.0, old_end) {
             convert_whole(&path, volume, ino, body, handle, Extent { state, ..old })?;
         } else {
-            convert_part(volume, ino, body, handle, piece(old, at..end), state)?;
+            let part = piece(old, at..end);
+            convert_part(volume, ino, body, handle, part, Extent { state, ..part })?;
         }
         at = end;
     }
     fold(volume, ino, body, handle)
+}
+
+/// Makes the blocks of `new` stand where one extent maps the same logical blocks to others: these. Split and joined as
+/// [`convert`] does.
+///
+/// Errors: `NoSpace` when a split needs a block (the tree maps the same blocks then); `ExtentOrder` where no one extent
+/// maps them all. Locks: the inode's is held.
+pub(crate) fn replace(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<Extent> {
+    let path = Path::to(volume, ino, body, new.logical)?;
+    let leaf = path.leaf();
+    let here = with_bytes(&leaf.place, body, |bytes| {
+        leaf.slot.checked_sub(1).map(|slot| node::extent(bytes, slot))
+    });
+    let old = here.filter(|old| new.logical.0 + new.len <= old.logical.0 + old.len);
+    let old = old.ok_or_else(|| Site::of_ino(ino).corrupt(What::ExtentOrder))?;
+    let part = piece(old, new.logical.0..new.logical.0 + new.len);
+    if part == old {
+        convert_whole(&path, volume, ino, body, handle, new)?;
+    } else {
+        convert_part(volume, ino, body, handle, part, new)?;
+    }
+    fold(volume, ino, body, handle)?;
+    Ok(part)
 }
 
 /// Writes `new` over the entry of the same blocks that `path` leads to, joined with the neighbours
@@ -292,22 +322,21 @@ fn convert_whole(
     })
 }
 
-/// Gives `part`, a piece of one extent but not all of it, the state `state`.
+/// Puts `new` where `part` is, a piece of one extent but not all of it.
 fn convert_part(
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
     part: Extent,
-    state: ExtentState,
+    new: Extent,
 ) -> Result<()> {
     let range = part.logical.0..part.end();
     let Step::Freed(taken) = remove_last(volume, ino, body, handle, range, u32::MAX)? else {
         return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
     };
-    let Err(error) = insert(volume, ino, body, handle, Extent { state, ..taken }) else {
-        return Ok(());
-    };
+    debug_assert_eq!(taken, part, "what is taken out is the part");
+    let Err(error) = insert(volume, ino, body, handle, new) else { return Ok(()) };
     // What is left of the extent, before or behind, stands in the leaf where the piece belongs:
     // in its old state it joins that again and needs no block.
     insert(volume, ino, body, handle, taken)?;

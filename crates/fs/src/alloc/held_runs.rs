@@ -1,0 +1,62 @@
+//! Blocks that get data before anything says that they are in use.
+//!
+//! ```text
+//!   hold_run   free extents ──► held, in memory          on disk: free        a crash loses nothing
+//!              data goes there, nobody has a handle
+//!   use_held   under the handle that maps them ──► bits, counters, sums        on disk: used
+//!   let_go     back to the free extents: the data did not arrive
+//! ```
+//!
+//! What is held counts as promised, and was promised before: see `cached/rewrites.rs`. Unlike what is held for files
+//! that grow it is not let go for others when space runs out.
+
+use crate::alloc::blocks::{BlockRun, Request, Search};
+use crate::alloc::claims::Claim;
+use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Result};
+use extant_journal::Handle;
+
+impl Volume {
+    /// Holds up to `want` free blocks near `goal`, in one run. Spends 2 credits, of a group that was never used.
+    ///
+    /// Errors: as [`Volume::allocate`]. Locks: takes `Group`.
+    pub(crate) fn hold_run(
+        &self,
+        handle: &Handle<'_>,
+        goal: BlockNr,
+        want: u32,
+    ) -> Result<BlockRun> {
+        let (search, claim) = (Search::Near, Claim::Held);
+        let wish = Request { goal, want, below: u64::MAX, search, claim, growth: None };
+        let run = self.allocate(handle, wish)?;
+        self.promise_held(run.len.into());
+        Ok(run)
+    }
+
+    /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.
+    ///
+    /// Errors: `Corrupt`, and they stay held; `Device`. Locks: takes `Group`.
+    pub(crate) fn use_held(&self, handle: &Handle<'_>, start: BlockNr, len: u32) -> Result<()> {
+        for (nr, span) in self.spans(start, len.into()) {
+            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
+            let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+            edit.check_free(span)?;
+            edit.flip(span, true, handle)?;
+            edit.state.held.cut(span);
+            edit.count_used(span.len);
+            edit.finish(&blocks, handle)?;
+        }
+        self.forget_held(len.into());
+        Ok(())
+    }
+
+    /// Gives `len` held blocks from `start` on back; nothing for block 0, which nobody holds. Locks: takes `Group`.
+    pub(crate) fn let_go_held(&self, start: BlockNr, len: u32) {
+        for (nr, span) in self.spans(start, len.into()) {
+            if release_run(self, nr, span) {
+                self.forget_held(span.len.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Covered blocks that are to be written again: they go to other blocks, for which space is promised first.
+//!
+//! ```text
+//!   write       over a written block ──promise──► dirty          no space: ENOSPC now, never later
+//!   write-back  run held in memory; the promise goes with it ──► data ──► [ mapping, sums ]
+//!   failed      run let go, promised again
+//! ```
+//!
+//! Who writes to a block whose older bytes are on their way promises it anew: what is in the set here belongs to
+//! bytes that no run is held for. A block that is written in place (it was unwritten) needs no promise for that, but
+//! will for the next bytes: such blocks are noted while their data is on its way.
+
+use crate::alloc::claims::Reservation;
+use crate::cached::Cached;
+use crate::file::pieces::Piece;
+use crate::inode::Body;
+use crate::map::Target;
+use crate::volume::Volume;
+use extant_base::{Ino, Result};
+use rangemap::RangeSet;
+use std::ops::Range;
+
+/// Blocks of one file that need another block with their next write-back.
+#[derive(Debug, Default)]
+pub(crate) struct Rewrites {
+    /// A cluster is promised for each.
+    blocks: RangeSet<u32>,
+    promise: Option<Reservation>,
+    /// Unwritten blocks that data is on its way to.
+    in_flight: RangeSet<u32>,
+    /// Bytes were lent to be changed: which are about to become dirty is not known here.
+    lent: bool,
+}
+
+fn count<'a>(ranges: impl Iterator<Item = &'a Range<u32>>) -> u64 {
+    ranges.map(|range| u64::from(range.end - range.start)).sum()
+}
+
+impl Rewrites {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Adds `range`, for whose blocks that are not in yet `promise` has a cluster at least.
+    fn add(&mut self, range: Range<u32>, mut promise: Reservation, clusters: u64) {
+        let new: u64 = self.blocks.gaps(&range).map(|gap| u64::from(gap.end - gap.start)).sum();
+        promise.give_back(clusters.saturating_sub(new));
+        self.blocks.insert(range);
+        match &mut self.promise {
+            Some(all) => all.join(promise),
+            none => *none = Some(promise),
+        }
+    }
+
+    /// Takes `range` out; what was promised for it is given back.
+    pub(super) fn take(&mut self, range: Range<u32>) {
+        if self.blocks.is_empty() || range.is_empty() {
+            return;
+        }
+        let parts: Vec<Range<u32>> = self
+            .blocks
+            .overlapping(range.clone())
+            .map(|part| part.start.max(range.start)..part.end.min(range.end))
+            .collect();
+        if let Some(promise) = &mut self.promise {
+            promise.give_back(count(parts.iter()));
+        }
+        self.blocks.remove(range);
+    }
+}
+
+impl Volume {
+    /// Makes sure that every block of `blocks`, which are about to be dirty, has a promise where it needs another block.
+    ///
+    /// Errors: `NoSpace`, and nothing more is promised; what the map gives. Locks: the inode's is held, exclusively.
+    pub(super) fn promise_rewrites(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<()> {
+        let missing: Vec<Range<u32>> = {
+            let rewrites = cached.rewrites.lock();
+            let missing = rewrites.blocks.gaps(&blocks).collect();
+            missing
+        };
+        let mut wanted: Vec<Range<u32>> = Vec::new();
+        for range in missing {
+            for run in self.runs(ino, body, range) {
+                let run = run?;
+                let range = run.logical.0..run.end().0;
+                match run.target {
+                    Target::Written(_) => wanted.push(range),
+                    Target::Unwritten(_) => {
+                        let rewrites = cached.rewrites.lock();
+                        let parts = rewrites.in_flight.overlapping(range.clone());
+                        wanted.extend(
+                            parts.map(|part| part.start.max(range.start)..part.end.min(range.end)),
+                        );
+                    }
+                    Target::Hole => {}
+                }
+            }
+        }
+        let clusters = count(wanted.iter());
+        if clusters == 0 {
+            return Ok(());
+        }
+        let mut promise = self.reserve_clusters(clusters)?;
+        let mut rewrites = cached.rewrites.lock();
+        for range in wanted {
+            let len = u64::from(range.end - range.start);
+            rewrites.add(range, promise.split(len), len);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file are about to be lent, to be changed in place.
+    pub(super) fn note_lent(&self, cached: &Cached) {
+        cached.rewrites.lock().lent = true;
+    }
+
+    /// Blocks of `range` got what was promised for them, or do not need it any more.
+    pub(crate) fn forget_rewrites(&self, body: &Body, range: Range<u32>) {
+        if let Some(cached) = &body.cached {
+            cached.rewrites.lock().take(range);
+        }
+    }
+
+    /// Nothing of the file is dirty, and the inode is held alone: nothing is promised any more.
+    pub(crate) fn forget_settled_rewrites(&self, cached: &Cached) {
+        let mut rewrites = cached.rewrites.lock();
+        if !rewrites.is_empty() && !rewrites.lent && !cached.pages.is_dirty() {
+            rewrites.take(0..u32::MAX);
+        }
+    }
+
+    /// Data is on its way to these blocks, which no map shows yet.
+    pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
+        let mut rewrites = cached.rewrites.lock();
+        for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
+            rewrites.in_flight.insert(piece.logical..piece.logical + piece.len);
+        }
+    }
+
+    /// It is there, or will not be. Locks: the inode's is held where the map shows them.
+    pub(super) fn note_landed(&self, cached: &Cached, pieces: &[Piece]) {
+        let mut rewrites = cached.rewrites.lock();
+        for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
+            rewrites.in_flight.remove(piece.logical..piece.logical + piece.len);
+        }
+    }
+
+    /// Data did not come to be shown in these blocks and is dirty again: what is held is let go and promised to it.
+    pub(super) fn promise_failed(&self, cached: &Cached, pieces: &[Piece]) {
+        self.note_landed(cached, pieces);
+        for piece in pieces.iter().filter(|piece| piece.moved) {
+            let clusters = u64::from(piece.len);
+            // Before others can have them.
+            let promise = self.reserve_freed(clusters);
+            self.let_go_held(piece.block, piece.len);
+            let range = piece.logical..piece.logical + piece.len;
+            cached.rewrites.lock().add(range, promise, clusters);
+        }
+    }
+
+    /// As [`Volume::promise_failed`], of blocks that are shown and whose data is dirty all the same.
+    pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
+        let clusters = u64::from(range.end.saturating_sub(range.start));
+        if clusters > 0 {
+            let promise = self.reserve_freed(clusters);
+            cached.rewrites.lock().add(range, promise, clusters);
+        }
+    }
+}

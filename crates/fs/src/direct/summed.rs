@@ -1,0 +1,164 @@
+//! Direct transfers of files with sums.
+//!
+//! ```text
+//!   write   runs held for what is written ─► copied and summed ─► device ─► handle [ moved in, words ]
+//!   read    words, under the inode's lock ─► device ─► caller's memory: the same? ─no─► again, to memory of our own, while
+//!                                                                                       the inode is held
+//! ```
+//!
+//! The words are those of the blocks that were found with them. Whoever overwrites one gives the file another block, so
+//! what the old one holds later does not match and is not taken for the file's.
+
+use super::bounce::CHUNK_MAX;
+use super::step::Step;
+use crate::file::pieces::Piece;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Result};
+use extant_blockdev::{CallerMemory, Faults, Memory};
+use extant_crc32c::crc32c;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The sums of a read's blocks, from its start on.
+pub(super) struct Expected {
+    words: Vec<u32>,
+    block: usize,
+    missed: bool,
+}
+
+impl Expected {
+    /// Holds what was read to `offset` on against them.
+    pub(super) fn look(&mut self, offset: usize, memory: &Memory<'_>) {
+        let mut words = self.words[offset / self.block..].iter();
+        let (mut sum, mut left) = (!0, self.block);
+        let mut missed = false;
+        let mut look = |mut bytes: &[u8]| {
+            while !bytes.is_empty() {
+                let (part, rest) = bytes.split_at(left.min(bytes.len()));
+                sum = crc32c(sum, part);
+                left -= part.len();
+                if left == 0 {
+                    missed |= words.next() != Some(&sum);
+                    (sum, left) = (!0, self.block);
+                }
+                bytes = rest;
+            }
+        };
+        match memory {
+            Memory::Lent(spans) => spans.iter().for_each(|span| span.look(&mut look)),
+            Memory::Owned(bytes) => look(bytes),
+        }
+        self.missed |= missed;
+    }
+
+    /// Whether something did not match.
+    pub(super) fn is_missed(&self) -> bool {
+        self.missed
+    }
+}
+
+impl Volume {
+    /// What the bytes of a read that was begun are held against. Locks: the inode's is held.
+    pub(super) fn expected_of(&self, step: &Step) -> Result<Expected> {
+        let size = self.block_size();
+        let mut words = vec![0; step.len >> size.log2()];
+        for run in &step.runs {
+            let Some(at) = run.at else { continue };
+            let (first, len) = (run.offset >> size.log2(), run.len >> size.log2());
+            let sums = self.load_sums(BlockNr(at >> size.log2()), len as u32)?;
+            words[first..first + len].copy_from_slice(&sums);
+        }
+        Ok(Expected { words, block: size.bytes(), missed: false })
+    }
+
+    /// How many of `want` bytes at `pos` are whole blocks, where they have to be; else how many go through the cache.
+    pub(super) fn whole_summed_blocks(
+        &self,
+        is_summed: bool,
+        pos: u64,
+        want: usize,
+    ) -> std::result::Result<usize, usize> {
+        let block = self.block_size().bytes();
+        let skip = (pos % block as u64) as usize;
+        match want / block * block {
+            _ if !is_summed => Ok(want),
+            _ if skip > 0 => Err(want.min(block - skip)),
+            0 => Err(want),
+            whole => Ok(whole),
+        }
+    }
+
+    /// Holds runs for pieces that are to be moved, each named by the block that it has.
+    ///
+    /// Errors: `NoSpace`, and nothing is held. Locks: the inode's is held; takes `Handle`, `Group`.
+    pub(super) fn hold_moved(&self, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
+        let blocks =
+            pieces.iter().filter(|piece| piece.moved).map(|piece| u64::from(piece.len)).sum();
+        if blocks == 0 {
+            return Ok(pieces);
+        }
+        let _promise = self.reserve_clusters(blocks)?;
+        let handle = self.journal.start(self.hold_credits())?;
+        let mut held = Vec::with_capacity(pieces.len());
+        let done = pieces.into_iter().try_for_each(|mut piece| {
+            let mut goal = piece.block;
+            while piece.moved && piece.len > 0 {
+                if !handle.ensure(self.hold_credits())? {
+                    return Err(Error::NoSpace);
+                }
+                let run = self.hold_run(&handle, goal, piece.len.min(self.sums_at_once()))?;
+                held.push(Piece { len: run.len, block: run.start, ..piece });
+                (piece.logical, piece.len) = (piece.logical + run.len, piece.len - run.len);
+                goal = BlockNr(run.start.0 + u64::from(run.len));
+            }
+            held.extend((piece.len > 0).then_some(piece));
+            Ok(())
+        });
+        if let Err(error) = done.and_then(|()| handle.stop()) {
+            self.let_go_pieces(&held);
+            return Err(error);
+        }
+        Ok(held)
+    }
+
+    /// Reads `len` bytes at `pos` anew, to memory that nobody else changes, while the file's blocks keep their place: how
+    /// many.
+    ///
+    /// Errors, where that is none: `DataChecksum` naming file and block; as `File::read_at`; `Fault`.
+    pub(super) fn read_again<'m>(
+        &self,
+        inode: &Inode,
+        pos: u64,
+        len: usize,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < len {
+            match self.read_stable(inode, pos + done as u64, len - done, memory) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_stable<'m>(
+        &self,
+        inode: &Inode,
+        pos: u64,
+        len: usize,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+    ) -> Result<usize> {
+        let mut chunk = self.chunks.take(len.min(CHUNK_MAX), self.block_size().bytes())?;
+        let len = len.min(chunk.buf.len());
+        let n = self.read_file(inode.ino, &inode.read(), pos, &mut chunk.buf[..len])?;
+        let done = memory.copy_in(&chunk.buf[..n], Faults::Allowed);
+        self.chunks.stats.copied.fetch_add(done as u64, Relaxed);
+        match done {
+            0 if n > 0 => Err(Error::Fault),
+            done => Ok(done),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The checksum file: where its blocks are, and its words.
+
+use crate::map::Target;
+use crate::verified::Role;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, Result, Site, What};
+use extant_journal::{Handle, Ineligible, MetaBlock};
+use extant_ondisk::data_sums;
+use extant_ondisk::inode::FileKind;
+
+/// Where the blocks of the checksum file are. It is whole from the day the feature is on, and keeps its place.
+pub(crate) struct SumsFile {
+    /// First block of the file and of the volume, and how many.
+    runs: Vec<(u64, BlockNr, u64)>,
+}
+
+impl SumsFile {
+    /// Reads the map of the file; it is long enough and has no holes.
+    ///
+    /// Errors: `DataSumsFile`; what the map gives.
+    pub(crate) fn open(volume: &Volume) -> Result<SumsFile> {
+        let ino = Ino::DATA_SUMS;
+        let wrong = || Site::of_ino(ino).corrupt(What::DataSumsFile);
+        let body = volume.read_inode(ino)?;
+        let wanted = data_sums::file_blocks(volume.block_size(), volume.layout.blocks_count());
+        let has = body.disk.size >> volume.block_size().log2();
+        if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || has != wanted {
+            return Err(wrong());
+        }
+        let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
+        // A volume of 2^48 blocks has a file of fewer than 2^32 with every size but the smallest.
+        for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
+            let run = run?;
+            let Target::Written(block) = run.target else { return Err(wrong()) };
+            match runs.last_mut() {
+                Some((_, start, len)) if start.0 + *len == block.0 => *len += u64::from(run.len),
+                _ => runs.push((run.logical.0.into(), block, run.len.into())),
+            }
+        }
+        Ok(SumsFile { runs })
+    }
+
+    /// Where block `index` of the file is, and how many lie together from there.
+    fn place(&self, index: u64) -> Option<(BlockNr, u64)> {
+        let n = self.runs.partition_point(|(first, ..)| *first <= index).checked_sub(1)?;
+        let (first, block, len) = self.runs[n];
+        let skip = index - first;
+        (skip < len).then(|| (BlockNr(block.0 + skip), len - skip))
+    }
+}
+
+impl Volume {
+    /// The checksum file, looked for once.
+    pub(crate) fn sums_file(&self) -> Result<&SumsFile> {
+        if let Some(file) = self.sums_file.get() {
+            return Ok(file);
+        }
+        let file = SumsFile::open(self)?;
+        Ok(self.sums_file.get_or_init(|| file))
+    }
+
+    /// Block `index` of the checksum file, checked.
+    ///
+    /// Errors: `DataSumsFile`, `DataSumsChecksum`, `Device`. Locks: takes `Leaf`.
+    pub(crate) fn sums_block(&self, index: u64) -> Result<MetaBlock> {
+        let (nr, _) = self.place_of_sums(index)?;
+        let block = self.journal.cache().get(nr)?;
+        let role = Role::DataSums(index).kind();
+        if !block.is_verified_as(role) {
+            let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
+            data_sums::check(&block.read(), index, self.csum_seed, at)?;
+            block.set_verified_as(role);
+        }
+        Ok(block)
+    }
+
+    fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
+        let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
+        self.sums_file()?.place(index).ok_or_else(wrong)
+    }
+
+    /// The stored sums of `len` blocks from `first` on.
+    ///
+    /// Errors: as [`Volume::sums_block`]. Locks: takes `Leaf`.
+    pub(crate) fn load_sums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
+        let size = self.block_size();
+        let mut sums = Vec::with_capacity(len as usize);
+        let last = data_sums::place_of(size, BlockNr(first.0 + u64::from(len.max(1)) - 1)).0;
+        let start = data_sums::place_of(size, first).0;
+        if last > start {
+            let (nr, together) = self.place_of_sums(start)?;
+            let count = together.min(last - start + 1);
+            self.journal.cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
+        }
+        while sums.len() < len as usize {
+            let at = BlockNr(first.0 + sums.len() as u64);
+            let (index, slot) = data_sums::place_of(size, at);
+            let block = self.sums_block(index)?;
+            let most = len as usize - sums.len();
+            sums.extend(data_sums::words(&block.read(), slot, most));
+        }
+        Ok(sums)
+    }
+
+    /// Stores the sums of blocks from `first` on; at most [`Volume::sums_credits`] of them are spent.
+    ///
+    /// Errors: as [`Volume::sums_block`]; `Aborted`. Locks: takes `Leaf`.
+    pub(crate) fn store_sums(
+        &self,
+        handle: &Handle<'_>,
+        first: BlockNr,
+        sums: &[u32],
+    ) -> Result<()> {
+        let size = self.block_size();
+        let words = data_sums::words_per_block(size) as usize;
+        self.note_untold(handle, Ineligible::DataSums);
+        let mut done = 0;
+        while done < sums.len() {
+            let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
+            let n = (words - slot).min(sums.len() - done);
+            let block = self.sums_block(index)?;
+            let block = block.write(handle)?;
+            data_sums::store(
+                &mut block.bytes_mut(),
+                index,
+                self.csum_seed,
+                slot,
+                &sums[done..done + n],
+            );
+            done += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Sums of data: which files have them, where they are, and how they are kept and asked for.
+//!
+//! ```text
+//!   read     map ──► run ──► its words, once per run ──► data ──► each block's sum: the same?
+//!   write    data to blocks that nobody reads ──► one handle [ map shows them, words stored ]
+//!
+//!   the checksum file, inode 5     index ──► run of its blocks ──► block of the volume, a metadata block
+//!   block n of the volume          word n mod E of block n / E
+//! ```
+//!
+//! A word is stored in the handle that makes its block readable and never afterwards, for such a block is not
+//! written in place: whoever overwrites it gets another block. So mapping, words and data agree after each commit.
+
+mod file;
+mod verify;
+mod write;
+
+pub(crate) use file::SumsFile;
+
+use crate::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino};
+use extant_crc32c::crc32c;
+use extant_ondisk::data_sums;
+use extant_ondisk::features::RoCompat;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+
+/// Most blocks of the checksum file that one step of a handle stores to.
+const BLOCKS_A_STEP: u64 = 16;
+
+impl Volume {
+    /// Whether files of this volume have sums.
+    pub(crate) fn has_data_sums(&self) -> bool {
+        self.has_ro_compat(RoCompat::DATA_CSUM)
+    }
+
+    /// Whether the written blocks of this file have sums: ordinary regular files that are mapped by extents and do not
+    /// go without (`NOCOW`).
+    pub(crate) fn covers(&self, ino: Ino, body: &Body) -> bool {
+        self.has_data_sums() && self.would_cover(ino, body)
+    }
+
+    /// As [`Volume::covers`], on a volume that gets the feature.
+    pub(crate) fn would_cover(&self, ino: Ino, body: &Body) -> bool {
+        let without = InodeFlags::NOCOW | InodeFlags::EA_INODE | InodeFlags::INLINE_DATA;
+        body.file_kind() == FileKind::Regular
+            && body.disk.has_extents()
+            && !body.disk.flags.intersects(without)
+            && !self.is_hidden(ino)
+    }
+
+    /// What storing the sums of `blocks` blocks that lie together may dirty.
+    pub(crate) fn sums_credits(&self, blocks: u32) -> u32 {
+        let words = data_sums::words_per_block(self.block_size());
+        (u64::from(blocks) / words + 2) as u32
+    }
+
+    /// Most blocks that lie together whose sums are stored under one step of a handle.
+    pub(crate) fn sums_at_once(&self) -> u32 {
+        (BLOCKS_A_STEP * data_sums::words_per_block(self.block_size())) as u32
+    }
+}
+
+/// Sums of blocks that were written and are not readable yet, by where they lie.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewSums {
+    runs: Vec<(BlockNr, Vec<u32>)>,
+}
+
+impl NewSums {
+    /// The sum of block `nr`; those of neighbours come in ascending order.
+    pub(crate) fn push(&mut self, nr: BlockNr, sum: u32) {
+        match self.runs.last_mut() {
+            Some((first, sums)) if first.0 + sums.len() as u64 == nr.0 => sums.push(sum),
+            _ => self.runs.push((nr, vec![sum])),
+        }
+    }
+
+    /// The sums of blocks from `nr` on.
+    pub(crate) fn push_all(&mut self, nr: BlockNr, sums: Vec<u32>) {
+        self.runs.push((nr, sums));
+    }
+
+    /// Adds what `other` holds.
+    pub(crate) fn append(&mut self, mut other: NewSums) {
+        self.runs.append(&mut other.runs);
+    }
+
+    /// The sums of `len` blocks from `first` on; `None` where one is missing. The newest counts.
+    pub(crate) fn of(&self, first: BlockNr, len: u32) -> Option<Vec<u32>> {
+        let mut found = Vec::with_capacity(len as usize);
+        while (found.len() as u64) < u64::from(len) {
+            let at = first.0 + found.len() as u64;
+            let (start, sums) = self
+                .runs
+                .iter()
+                .rev()
+                .find(|(start, sums)| (start.0..start.0 + sums.len() as u64).contains(&at))?;
+            let skip = (at - start.0) as usize;
+            let most = len as usize - found.len();
+            found.extend(sums[skip..].iter().take(most));
+        }
+        Some(found)
+    }
+}
+
+/// Sums whole blocks of bytes that come in pieces.
+pub(crate) struct Summer {
+    nr: BlockNr,
+    block: usize,
+    left: usize,
+    sum: u32,
+}
+
+impl Summer {
+    /// The first byte that comes is the first of block `nr`, of `block` bytes.
+    pub(crate) fn new(nr: BlockNr, block: usize) -> Summer {
+        Summer { nr, block, left: block, sum: !0 }
+    }
+
+    /// The next bytes; the sums of blocks that are whole go to `sums`.
+    pub(crate) fn add(&mut self, mut bytes: &[u8], sums: &mut NewSums) {
+        while !bytes.is_empty() {
+            let (part, rest) = bytes.split_at(self.left.min(bytes.len()));
+            self.sum = crc32c(self.sum, part);
+            self.left -= part.len();
+            if self.left == 0 {
+                sums.push(self.nr, self.sum);
+                *self = Summer::new(BlockNr(self.nr.0 + 1), self.block);
+            }
+            bytes = rest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_any_length_give_the_sums_of_their_blocks() {
+        let bytes: Vec<u8> = (0..4096u32).map(|n| (n * 7 >> 3) as u8).collect();
+        for cut in [0, 1, 1023, 1024, 1025, 4095] {
+            let mut sums = NewSums::default();
+            let mut summer = Summer::new(BlockNr(9), 1024);
+            summer.add(&bytes[..cut], &mut sums);
+            summer.add(&bytes[cut..], &mut sums);
+            let want: Vec<u32> = bytes.chunks(1024).map(data_sums::sum_of).collect();
+            assert_eq!(sums.of(BlockNr(9), 4).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn sums_are_found_by_place_and_the_newest_counts() {
+        let mut sums = NewSums::default();
+        (10..20).for_each(|n| sums.push(BlockNr(n), n as u32));
+        (15..25).for_each(|n| sums.push(BlockNr(n), 100 + n as u32));
+        assert_eq!(sums.runs.len(), 2);
+        assert_eq!(sums.of(BlockNr(13), 4).unwrap(), [13, 14, 115, 116]);
+        assert_eq!(sums.of(BlockNr(9), 2), None);
+        assert_eq!(sums.of(BlockNr(24), 2), None);
+    }
+}

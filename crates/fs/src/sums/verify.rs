@@ -1,0 +1,81 @@
+//! Reading data and holding it against its sums.
+
+use crate::volume::Volume;
+use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, What};
+use extant_ondisk::data_sums;
+
+impl Volume {
+    /// Reads whole blocks of a covered file from `first` on. A block that does not match is read again where the device
+    /// has another copy of it, and mended there.
+    ///
+    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_sums`]; `Device`. Locks: the inode's is held, so
+    /// that its blocks keep their place; takes `Leaf`.
+    pub(crate) fn read_summed(&self, ino: Ino, first: BlockNr, buf: &mut [u8]) -> Result<()> {
+        let size = self.block_size();
+        let sums = self.load_sums(first, (buf.len() >> size.log2()) as u32)?;
+        self.device.read_at(size.start_of(first), buf)?;
+        self.verify(ino, first, &sums, buf)
+    }
+
+    /// Holds whole blocks that were read from `first` on against `sums`, and mends them from another copy where the
+    /// device has one.
+    ///
+    /// Errors: `DataChecksum`, `Device`.
+    pub(crate) fn verify(
+        &self,
+        ino: Ino,
+        first: BlockNr,
+        sums: &[u32],
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let size = self.block_size();
+        for (n, (bytes, sum)) in (0..).zip(buf.chunks_exact_mut(size.bytes()).zip(sums)) {
+            if data_sums::sum_of(bytes) != *sum {
+                let nr = BlockNr(first.0 + n);
+                let is_good = |bytes: &[u8]| data_sums::sum_of(bytes) == *sum;
+                if !self.device.read_verified(size.start_of(nr), bytes, &is_good)? {
+                    return Err(Site::of_ino(ino).block(nr).corrupt(What::DataChecksum));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads any bytes of a covered file's blocks, `skip` bytes behind the start of `first`: as [`Volume::read_summed`],
+    /// by way of a copy where blocks are asked for in part.
+    pub(crate) fn read_summed_part(
+        &self,
+        ino: Ino,
+        first: BlockNr,
+        skip: usize,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let size = self.block_size();
+        let block = size.bytes();
+        let at = |skip: usize| BlockNr(first.0 + (skip / block) as u64);
+        let mut part = Vec::new();
+        let mut done = 0;
+        while done < buf.len() {
+            let (from, left) = ((skip + done) % block, buf.len() - done);
+            let nr = at(skip + done);
+            let n = if from == 0 && left >= block {
+                let n = left / block * block;
+                self.read_summed(ino, nr, &mut buf[done..done + n])?;
+                n
+            } else {
+                part.resize(block, 0);
+                self.read_summed(ino, nr, &mut part)?;
+                let n = (block - from).min(left);
+                buf[done..done + n].copy_from_slice(&part[from..from + n]);
+                n
+            };
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// The byte of the device where block `nr` starts.
+    pub(crate) fn start_of(&self, nr: BlockNr) -> ByteOffset {
+        self.block_size().start_of(nr)
+    }
+}

@@ -1,0 +1,238 @@
+//! Writing covered blocks: to places that nobody reads, and shown with their sums.
+//!
+//! ```text
+//!   written blocks     run held ──► data ──► handle [ bits, mapping swapped, words, old blocks freed ]
+//!   new blocks         unwritten ─► data ──► handle [ state changed, words ]
+//!   part of a block    read, verified, completed: whole blocks only
+//! ```
+
+use super::NewSums;
+use crate::data::DataPath;
+use crate::file::content::Content;
+use crate::file::pieces::Piece;
+use crate::file::write::{Plan, block_behind, block_of};
+use crate::inode::Body;
+use crate::map::Target;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::Handle;
+use extant_ondisk::data_sums;
+use extant_ondisk::extent::{Extent, ExtentState};
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// Most bytes of one step of a write past the cache.
+const STEP: u64 = 16 << 20;
+
+impl Volume {
+    /// Makes a piece readable, its sums first. What is shown leaves the piece.
+    pub(crate) fn show_summed(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        piece: &mut Piece,
+        sums: &NewSums,
+    ) -> Result<()> {
+        while piece.len > 0 {
+            let mut part = *piece;
+            if piece.moved {
+                let run = self.map(ino, body, LogicalBlock(piece.logical), piece.len)?;
+                if !matches!(run.target, Target::Written(_)) {
+                    return Err(Site::of_ino(ino).block(piece.block).corrupt(What::ExtentOrder));
+                }
+                part.len = run.len;
+            }
+            self.more_credits(handle, self.sums_step_credits(body))?;
+            let words = sums.of(part.block, part.len).ok_or(Error::Invalid("data without sums"))?;
+            self.store_sums(handle, part.block, &words)?;
+            let range = part.logical..part.logical + part.len;
+            match piece.moved {
+                true => self.move_in(body, handle, ino, piece, part)?,
+                false => self.convert(ino, body, handle, range, ExtentState::Written)?,
+            }
+            (piece.logical, piece.len) = (piece.logical + part.len, piece.len - part.len);
+            piece.block = BlockNr(piece.block.0 + u64::from(part.len));
+        }
+        Ok(())
+    }
+
+    /// Makes `part`, the start of `piece`, stand in the place of the blocks that the map has.
+    fn move_in(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        piece: &mut Piece,
+        part: Piece,
+    ) -> Result<()> {
+        self.use_held(handle, part.block, part.len)?;
+        let new = Extent {
+            logical: LogicalBlock(part.logical),
+            len: part.len,
+            physical: part.block,
+            state: ExtentState::Written,
+        };
+        let done = self.swap_blocks(ino, body, handle, new);
+        if let Err(error) = done {
+            // The bits are set, so the blocks are not held any more: they go the usual way, and the rest with them.
+            let rest = piece.len - part.len;
+            self.let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
+            piece.block = BlockNr(0);
+            self.free(handle, part.block, part.len.into())?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Writes the start of `content` at byte `pos` of a covered file, past the cache; how much of it, at least one byte.
+    pub(crate) fn write_covered(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        pos: u64,
+        content: Content<'_>,
+    ) -> Result<usize> {
+        let log2 = self.block_size().log2();
+        let mut end = pos + content.len() as u64;
+        if end - pos > STEP {
+            end = (pos + STEP) >> log2 << log2;
+        }
+        let runs = self.runs_to_write(ino, body, pos, end)?;
+        let last = runs.last().map_or(0, |run| run.end().0);
+        end = end.min(u64::from(last) << log2);
+        let content = content.part(0, (end - pos) as usize);
+
+        let whole = self.in_whole_blocks(pos..end);
+        let lead = self.bytes_there(ino, body, whole.start..pos)?;
+        let trail = self.bytes_there(ino, body, end..whole.end)?;
+        let mut slices = vec![IoSlice::new(&lead)];
+        slices.extend(content.slices().map(IoSlice::new));
+        slices.push(IoSlice::new(&trail));
+        let content = Content::new(&slices);
+        self.zero_gap(DataPath::Device, ino, body, pos)?;
+        let size = self.block_size();
+        let blocks = block_of(size, whole.start)?..block_behind(size, whole.end)?;
+        let runs = self.runs(ino, body, blocks).collect::<Result<Vec<_>>>()?;
+        let plan = Plan { ino, pos: whole.start, content, runs: &runs };
+
+        let handle = self.journal.start(self.first_fill_credits(body, &runs))?;
+        let (mut pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
+        body.store(self, ino, &handle)?;
+        handle.stop()?;
+        let Some(n) = plan.covered(self, &pieces) else {
+            return Err(error.unwrap_or(Error::NoSpace));
+        };
+        let mut sums = NewSums::default();
+        let path = DataPath::Device;
+        let content = plan.content.part(0, n);
+        let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut sums));
+        let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &sums, end));
+        self.let_go_pieces(&pieces);
+        let reached = shown?.min(end);
+        match reached.checked_sub(pos).filter(|n| *n > 0) {
+            Some(n) => Ok(n as usize),
+            None => Err(error.unwrap_or(Error::NoSpace)),
+        }
+    }
+
+    /// Shows pieces whose data is on the device, in as many handles as it takes; the size follows up to byte `end`. The
+    /// byte behind what is shown.
+    fn show_all(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        pieces: &mut Vec<Piece>,
+        sums: &NewSums,
+        end: u64,
+    ) -> Result<u64> {
+        let mut shown = 0;
+        while !pieces.is_empty() {
+            let credits = self.first_convert_credits(body, true);
+            let handle = self.journal.start(credits)?;
+            let (reached, error) = self.show(body, &handle, ino, pieces, Some(sums));
+            if reached > 0 {
+                shown = u64::from(reached) << self.block_size().log2();
+                self.grow(body, &handle, shown.min(end))?;
+            }
+            body.store(self, ino, &handle)?;
+            handle.stop()?;
+            if reached == 0 {
+                return match shown {
+                    0 => Err(error.unwrap_or(Error::NoSpace)),
+                    shown => Ok(shown),
+                };
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Gives back what is held for pieces that were not shown.
+    pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
+        for piece in pieces.iter().filter(|piece| piece.moved) {
+            self.let_go_held(piece.block, piece.len);
+        }
+    }
+
+    /// Bytes of one block as they are read now, zeros behind the file's end.
+    fn bytes_there(&self, ino: Ino, body: &Body, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        if !bytes.is_empty() {
+            self.read_raw(ino, body, range.start, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Zeroes bytes of a written block of a covered file, `range` within the block `at`, by giving it another block.
+    /// Nothing where they are zero.
+    ///
+    /// The caller stores the inode; without a `handle` it is stored under one of this call. Errors: `NoSpace`;
+    /// `DataChecksum`; `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn zero_covered(
+        &self,
+        handle: Option<&Handle<'_>>,
+        ino: Ino,
+        body: &mut Body,
+        (at, block): (LogicalBlock, BlockNr),
+        range: Range<usize>,
+    ) -> Result<()> {
+        let size = self.block_size();
+        let mut bytes = vec![0; size.bytes()];
+        self.read_summed(ino, block, &mut bytes)?;
+        if bytes[range.clone()].iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        bytes[range].fill(0);
+        let credits = self.sums_step_credits(body).plus(self.hold_credits());
+        let own = match handle {
+            Some(handle) => {
+                self.more_credits(handle, credits)?;
+                None
+            }
+            None => {
+                let credits = credits.plus(extant_journal::Credits::blocks(self.store_credits()));
+                Some(self.journal.start(credits)?)
+            }
+        };
+        let under = handle.or(own.as_ref()).expect("one of both is there");
+        let done = self.hold_run(under, block, 1).and_then(|run| {
+            let (logical, len, block) = (at.0, 1, run.start);
+            let mut piece = Piece { logical, len, block, fresh: true, moved: true };
+            let mut sums = NewSums::default();
+            sums.push(run.start, data_sums::sum_of(&bytes));
+            let done = self
+                .device
+                .write_at(self.start_of(run.start), &bytes)
+                .and_then(|()| self.show_summed(body, under, ino, &mut piece, &sums));
+            if piece.len > 0 {
+                self.let_go_held(piece.block, piece.len);
+            }
+            done
+        });
+        if let Some(handle) = own {
+            body.store(self, ino, &handle)?;
+            handle.stop()?;
+        }
+        done
+    }
+}

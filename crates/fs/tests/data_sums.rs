@@ -1,0 +1,368 @@
+//! Sums of data: every way of writing leaves blocks that match theirs, every way of reading finds those that do not,
+//! overwritten blocks are others, and space for them is promised when it is asked for.
+
+mod common;
+
+use common::{judge, pattern};
+use extant::mkfs::{self, MkfsOptions};
+use extant::{
+    BlockDevice, BlockSize, DirectOptions, Environment, Error, FallocateMode, File, Filesystem,
+    InodeFlags, MemoryDevice, NewFile, OpenOptions, SetAttributes, What,
+};
+use extant_base::ByteOffset;
+use extant_testkit::rng::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+type Device = Arc<MemoryDevice>;
+
+fn seed() -> u64 {
+    std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+fn below(rng: &mut Rng, end: u64) -> u64 {
+    rng.below(end as usize) as u64
+}
+
+
+fn made(mib: u64, block: usize, features: &str) -> Device {
+    let device = Arc::new(MemoryDevice::new(mib << 20));
+    let size = BlockSize::ALL.into_iter().find(|size| size.bytes() == block).unwrap();
+    let options = MkfsOptions::new().block_size(size).zeroed(true);
+    let options = options.features(&format!("data_csum,{features}")).unwrap();
+    mkfs::format(device.clone(), &options, &Environment::default()).unwrap();
+    device
+}
+
+fn options(cache_mib: u64) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None).page_cache_bytes(cache_mib << 20);
+    options
+}
+
+fn open(device: &Device, cache_mib: u64) -> Filesystem {
+    options(cache_mib).open_device(device.clone()).unwrap()
+}
+
+fn create(fs: &Filesystem, name: &str) -> File {
+    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
+}
+
+/// What the device holds, read without a cache.
+fn read_back(device: &Device, name: &str) -> extant::Result<Vec<u8>> {
+    let copy = Arc::new(MemoryDevice::copy_of(&**device).unwrap());
+    OpenOptions::new().page_cache_bytes(0).open_device(copy).unwrap().read(name)
+}
+
+fn is_mismatch<T: std::fmt::Debug>(done: extant::Result<T>) -> bool {
+    match done {
+        Err(error @ Error::Corrupt { what: What::DataChecksum, at }) => {
+            assert_eq!(error.errno(), 5);
+            at.ino.is_some() && at.block.is_some()
+        }
+        _ => false,
+    }
+}
+
+fn flip(device: &Device, at: u64) {
+    let mut byte = [0];
+    device.read_at(ByteOffset(at), &mut byte).unwrap();
+    device.write_at(ByteOffset(at), &[byte[0] ^ 0x10]).unwrap();
+}
+
+#[test]
+fn a_new_volume_with_sums_is_one_that_e2fsck_knows_without_them() {
+    for (block, features) in
+        [(1024, ""), (4096, "quota,^resize_inode"), (4096, "inline_data"), (65_536, "")]
+    {
+        let device = made(192, block, features);
+        let fs = open(&device, 8);
+        let file = create(&fs, "a");
+        file.write_all_at(0, &pattern(300_000, 1)).unwrap();
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+        assert_eq!(read_back(&device, "/a").unwrap(), pattern(300_000, 1));
+    }
+}
+
+#[test]
+fn what_cannot_stand_beside_sums_is_refused() {
+    for features in [
+        "data_csum,bigalloc",
+        "data_csum,^has_journal",
+        "data_csum,^metadata_csum",
+        "data_csum,^extent",
+    ] {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let options = MkfsOptions::new().features(features).unwrap();
+        assert!(
+            matches!(
+                mkfs::format(device, &options, &Environment::default()),
+                Err(Error::Invalid(_))
+            ),
+            "{features}"
+        );
+    }
+    let device = made(64, 4096, "");
+    let journaled = options(8).data_mode(extant::DataMode::Journal).open_device(device.clone());
+    assert!(matches!(journaled, Err(Error::NotSupported(_))));
+    let fs = open(&device, 8);
+    create(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
+    let flags = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+    for wish in [
+        InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS,
+        InodeFlags::empty(),
+        InodeFlags::NOCOW | InodeFlags::EXTENTS,
+    ] {
+        assert!(
+            matches!(fs.set_attributes("/a", &flags(wish)), Err(Error::NotSupported(_))),
+            "{wish:?}"
+        );
+    }
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+/// Random work against a plain vector, by every way in and out.
+fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
+    let device = made(if block > 4096 { 192 } else { 64 }, block, "");
+    let mut rng = Rng::new(seed);
+    let mut want: Vec<u8> = Vec::new();
+    let mut opened = options(cache_mib);
+    opened.one_transaction(one_transaction);
+    let fs = opened.open_device(device.clone()).unwrap();
+    let file = create(&fs, "f");
+    for step in 0..120 {
+        let at = below(&mut rng, 600_000);
+        let len = 1 + below(&mut rng, if step % 5 == 0 { 200_000 } else { 9000 }) as usize;
+        let bytes = pattern(len, below(&mut rng, 256) as u8);
+        let end = at as usize + len;
+        match below(&mut rng, if one_transaction { 6 } else { 9 }) {
+            0..=2 => {
+                file.write_all_at(at, &bytes).unwrap();
+                want.resize(want.len().max(end), 0);
+                want[at as usize..end].copy_from_slice(&bytes);
+            }
+            3 => {
+                file.set_len(at).unwrap();
+                want.resize(at as usize, 0);
+            }
+            4 if !one_transaction => {
+                let mode =
+                    [FallocateMode::PunchHole, FallocateMode::ZeroRange, FallocateMode::Allocate]
+                        [below(&mut rng, 3) as usize];
+                file.allocate(mode, at, len as u64).unwrap();
+                if mode != FallocateMode::PunchHole {
+                    want.resize(want.len().max(end), 0);
+                }
+                if mode != FallocateMode::Allocate {
+                    let (from, to) = ((at as usize).min(want.len()), end.min(want.len()));
+                    want[from..to].fill(0);
+                }
+            }
+            4 | 5 => file.sync_data().unwrap_or_else(|error| assert!(one_transaction, "{error}")),
+            6 | 7 => {
+                let at = at / 512 * 512;
+                let end = at as usize + len;
+                let n = file.write_direct_at(at, &bytes, &DirectOptions::default()).unwrap();
+                assert_eq!(n, len);
+                want.resize(want.len().max(end), 0);
+                want[at as usize..end].copy_from_slice(&bytes);
+            }
+            _ => {
+                let mut buf = vec![0; len];
+                let n = file.read_direct_at(at, &mut buf, &DirectOptions::default()).unwrap();
+                let there = want.get(at as usize..).unwrap_or_default();
+                assert!(buf[..n] == there[..len.min(there.len())], "seed {seed}, step {step}");
+            }
+        }
+        let mut seen = vec![1; want.len() + 1];
+        let n = file.read_at(0, &mut seen).unwrap();
+        assert!(seen[..n] == want, "seed {seed}, step {step}: {} of {}", n, want.len());
+    }
+    drop(file);
+    fs.close().unwrap();
+    assert!(read_back(&device, "/f").unwrap() == want, "seed {seed}");
+    judge(&*device);
+}
+
+#[test]
+fn whatever_is_written_is_read_back_and_matches() {
+    let first = seed();
+    for (n, block) in [1024, 4096, 65_536].into_iter().enumerate() {
+        let seed = first + n as u64;
+        random_work(block, 4, false, seed);
+        random_work(block, 0, false, seed + 10);
+        random_work(block, 0, true, seed + 20);
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_every_way_of_reading() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let bytes = pattern(40_960, 3);
+    let file = create(&fs, "f");
+    file.write_all_at(0, &bytes).unwrap();
+    drop(file);
+    fs.close().unwrap();
+    let mut image = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut image).unwrap();
+    let at = image.windows(4096).position(|window| *window == bytes[8192..12_288]).unwrap() as u64;
+    for (skip, cache) in [(0, 0), (1234, 8), (4095, 8)] {
+        flip(&device, at + skip);
+        let fs = open(&device, cache);
+        let file = fs.open_file("/f").unwrap();
+        let mut buf = vec![0; 4096];
+        assert_eq!(file.read_at(4096, &mut buf).unwrap(), 4096);
+        assert!(is_mismatch(file.read_at(8192, &mut buf)), "buffered, {cache}");
+        assert!(is_mismatch(file.read_at(8192 + 100, &mut buf[..10])), "a part");
+        assert!(
+            is_mismatch(file.read_direct_at(8192, &mut buf, &DirectOptions::default())),
+            "direct"
+        );
+        let bounce = DirectOptions { bounce: extant::Bounce::Always, ..DirectOptions::default() };
+        assert!(is_mismatch(file.read_direct_at(8192, &mut buf, &bounce)), "direct, copied");
+        assert_eq!(file.read_direct_at(12_288, &mut buf, &bounce).unwrap(), 4096);
+        assert_eq!(buf, bytes[12_288..16_384]);
+        // Writing over a part of it would bless what is there; writing it whole mends it.
+        assert!(is_mismatch(file.write_at(8192 + 5, &[1; 10]).and_then(|_| file.sync_data())));
+        assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
+        drop(file);
+        drop(fs);
+        flip(&device, at + skip);
+        extant::OpenOptions::new().recover_device_in_place(device.clone()).unwrap();
+    }
+    let fs = open(&device, 8);
+    assert_eq!(fs.read("/f").unwrap(), bytes);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn a_file_without_sums_is_written_in_place_and_hands_that_down() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let root = fs.root().unwrap();
+    let dir = root.create_dir("d", &NewFile::directory()).unwrap();
+    let nocow = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+    dir.set_attributes(&nocow(InodeFlags::NOCOW | InodeFlags::EXTENTS)).unwrap();
+    let file = dir.create("f", &NewFile::default()).unwrap().open().unwrap();
+    assert!(file.metadata().flags().contains(InodeFlags::NOCOW));
+    let covered = create(&fs, "g");
+    let place = |file: &File| file.extents().unwrap()[0].block;
+    let mut places = Vec::new();
+    for round in 0..3u8 {
+        for file in [&file, &covered] {
+            file.write_all_at(0, &[round; 8192]).unwrap();
+            file.sync_data().unwrap();
+            places.push(place(file));
+        }
+    }
+    assert!(places[0] == places[2] && places[2] == places[4], "{places:?}");
+    assert!(places[1] != places[3] && places[3] != places[5], "{places:?}");
+    drop((file, covered, dir, root));
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
+    let device = made(24, 4096, "");
+    let fs = open(&device, 32);
+    let file = create(&fs, "f");
+    let mut want = Vec::new();
+    // All that is free, but for a little.
+    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
+        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
+        if n < 65_536 {
+            break;
+        }
+    }
+    file.sync_all().unwrap();
+    let mut rng = Rng::new(seed());
+    let (mut refused, mut taken) = (0, 0);
+    for step in 0..400 {
+        let at = below(&mut rng, want.len() as u64 - 20_000);
+        let bytes = pattern(1 + below(&mut rng, 20_000) as usize, step as u8);
+        match file.write_at(at, &bytes) {
+            Ok(n) => {
+                want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
+                taken += 1;
+            }
+            Err(Error::NoSpace) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if step % 37 == 0 {
+            file.sync_all().unwrap();
+        }
+        if step == 200 {
+            want.truncate(want.len() - 500_000);
+            file.set_len(want.len() as u64).unwrap();
+        }
+    }
+    file.sync_all().unwrap();
+    assert!(taken > 100, "{taken} taken, {refused} refused");
+    drop(file);
+    fs.close().unwrap();
+    assert!(read_back(&device, "/f").unwrap() == want);
+    judge(&*device);
+}
+
+#[test]
+fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
+    let device = made(64, 4096, "");
+    // A small cache: what is read was written back, and its blocks are others soon.
+    let fs = options(1)
+        .commit_interval(Some(std::time::Duration::from_millis(20)))
+        .open_device(device.clone())
+        .unwrap();
+    let file = create(&fs, "f");
+    const LEN: usize = 4 << 20;
+    file.write_all_at(0, &vec![0; LEN]).unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let (file, ends) = (&file, &ends);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed() + writer);
+                for _ in 0..1500 {
+                    let n = below(&mut rng, LEN as u64 / 4096);
+                    let byte = [below(&mut rng, 256) as u8; 4096];
+                    match writer {
+                        0 => file.write_at(n * 4096, &byte).unwrap(),
+                        _ => file
+                            .write_direct_at(n * 4096, &byte, &DirectOptions::default())
+                            .unwrap(),
+                    };
+                    if n % 100 == 0 {
+                        file.sync_data().unwrap();
+                    }
+                }
+                ends.store(true, Relaxed);
+            });
+        }
+        for reader in 0..2u64 {
+            let (file, ends) = (&file, &ends);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed() + 100 + reader);
+                let mut buf = vec![0; 65_536];
+                while !ends.load(Relaxed) {
+                    let at = below(&mut rng, LEN as u64 / 65_536) * 65_536;
+                    match reader {
+                        0 => file.read_at(at, &mut buf).unwrap(),
+                        _ => file.read_direct_at(at, &mut buf, &DirectOptions::default()).unwrap(),
+                    };
+                    for block in buf.chunks(4096) {
+                        assert!(block.iter().all(|byte| *byte == block[0]), "a torn block");
+                    }
+                }
+            });
+        }
+    });
+    drop(file);
+    fs.close().unwrap();
+    read_back(&device, "/f").unwrap();
+    judge(&*device);
+}
