@@ -4,12 +4,16 @@
 mod common;
 
 use common::{judge, pattern};
+use extant::check;
 use extant::mkfs::{self, MkfsOptions};
+use extant::tune;
 use extant::{
     BlockDevice, BlockSize, DirectOptions, Environment, Error, FallocateMode, File, Filesystem,
     InodeFlags, MemoryDevice, NewFile, OpenOptions, SetAttributes, What,
 };
 use extant_base::ByteOffset;
+use extant_ondisk::features::RoCompat;
+use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,7 +27,6 @@ fn seed() -> u64 {
 fn below(rng: &mut Rng, end: u64) -> u64 {
     rng.below(end as usize) as u64
 }
-
 
 fn made(mib: u64, block: usize, features: &str) -> Device {
     let device = Arc::new(MemoryDevice::new(mib << 20));
@@ -185,6 +188,7 @@ fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
     fs.close().unwrap();
     assert!(read_back(&device, "/f").unwrap() == want, "seed {seed}");
     judge(&*device);
+    assert_eq!(findings(&device).0, [], "seed {seed}");
 }
 
 #[test]
@@ -365,4 +369,107 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
     fs.close().unwrap();
     read_back(&device, "/f").unwrap();
     judge(&*device);
+    assert_eq!(findings(&device).0, []);
+}
+
+/// What a check of the volume and all its data finds.
+fn findings(device: &Device) -> (Vec<What>, u64) {
+    let options = check::Options { data: true, ..check::Options::default() };
+    let report = check::check_device(device.clone(), &options, &()).unwrap();
+    (report.findings.iter().map(|finding| finding.what).collect(), report.stats.data_blocks)
+}
+
+fn switched(device: &Device, wish: &str) -> extant::Result<()> {
+    let wish = tune::Tune::default().features(wish).unwrap();
+    let device: Arc<dyn BlockDevice> = device.clone();
+    tune::tune_device(&OpenOptions::new(), &device, &wish).map(|_| ())
+}
+
+#[test]
+fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, len) in [("small", 10), ("a", 70_000), ("b", 3_000_000)] {
+        std::fs::write(dir.path().join(name), pattern(len, name.len() as u8)).unwrap();
+    }
+    for options in ["-b 1024 -O quota", "-b 4096 -O inline_data,^orphan_file", "-b 4096"] {
+        let path = dir.path().with_extension("img");
+        e2fsprogs::mke2fs(&path, 64 << 20, options, Some(dir.path())).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        if options.contains("quota") {
+            // mke2fs -d counts wrong.
+            switched(&device, "^quota").unwrap();
+            switched(&device, "quota").unwrap();
+        }
+        judge(&*device);
+        switched(&device, "data_csum").unwrap();
+        judge(&*device);
+        let (found, blocks) = findings(&device);
+        assert!(found.is_empty() && blocks > 700, "{options}: {found:?}, {blocks}");
+        let fs = open(&device, 8);
+        assert_eq!(fs.read("/b").unwrap(), pattern(3_000_000, 1));
+        fs.open_file("/b").unwrap().write_all_at(12_345, &[7; 50_000]).unwrap();
+        fs.close().unwrap();
+        let fs = open(&device, 0);
+        fs.open_file("/small").unwrap().append(&[8; 5000]).unwrap();
+        fs.close().unwrap();
+        assert_eq!(findings(&device).0, []);
+        assert!(matches!(switched(&device, "^has_journal"), Err(Error::NotSupported(_))));
+        let free = open(&device, 0).space().free;
+        switched(&device, "^data_csum").unwrap();
+        let fs = open(&device, 8);
+        assert!(fs.space().free > free, "the file's blocks are free again");
+        assert_eq!(fs.read("/small").unwrap()[10..], [8; 5000]);
+        assert!(!fs.superblock().features.ro_compat.contains(RoCompat::DATA_CSUM));
+        fs.close().unwrap();
+        judge(&*device);
+        switched(&device, "data_csum").unwrap();
+        assert_eq!(findings(&device).0, []);
+    }
+}
+
+#[test]
+fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let file = create(&fs, "f");
+    file.write_all_at(0, &pattern(2 << 20, 1)).unwrap();
+    file.sync_all().unwrap();
+    let data: Vec<_> = file.extents().unwrap();
+    drop(file);
+    fs.close().unwrap();
+    let (found, blocks) = findings(&device);
+    assert_eq!((found, blocks), (vec![], 512));
+    let debug = |request: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        let mut bytes = vec![0; device.len() as usize];
+        device.read_at(ByteOffset(0), &mut bytes).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        e2fsprogs::debugfs(&path, request).unwrap()
+    };
+    let sums = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
+    let sums: u64 = sums.trim().parse().unwrap();
+    let mut rng = Rng::new(seed());
+    for _ in 0..60 {
+        let extent = &data[below(&mut rng, data.len() as u64) as usize];
+        let at = (extent.block.0 << 12) + below(&mut rng, extent.len);
+        flip(&device, at);
+        let (found, _) = findings(&device);
+        assert_eq!(found, [What::DataChecksum], "data, byte {at}");
+        flip(&device, at);
+        let at = (sums << 12) + below(&mut rng, 4096);
+        flip(&device, at);
+        let (found, _) = findings(&device);
+        assert!(found.contains(&What::DataSumsChecksum), "sums, byte {at}: {found:?}");
+        flip(&device, at);
+    }
+    // A block of zeros says that nothing was stored, which does not match what is there.
+    let mut block = vec![0; 4096];
+    device.read_at(ByteOffset(sums << 12), &mut block).unwrap();
+    device.write_at(ByteOffset(sums << 12), &[0; 4096]).unwrap();
+    assert!(findings(&device).0.contains(&What::DataChecksum));
+    assert!(is_mismatch(read_back(&device, "/f")));
+    device.write_at(ByteOffset(sums << 12), &block).unwrap();
+    assert_eq!(findings(&device).0, []);
 }

@@ -27,6 +27,7 @@ const TROUBLE: u8 = 8;
   extant check disk.img
   extant check --json disk.img | jq -r 'select(.ino) | .ino'
   extant check 'sd.img?offset=1M' && echo in order
+  extant check --data backup.img
 
 Exit status: 0 in order, 4 damage was found, 8 the volume could not be checked, 2 wrong usage.")]
 pub(crate) struct Args {
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Check the volume as it stands, without replaying its journal in memory
     #[arg(long)]
     no_replay: bool,
+    /// Read all data, too, and hold it against its checksums (a volume with data_csum)
+    #[arg(long)]
+    data: bool,
     /// Print nothing but findings
     #[arg(short, long)]
     quiet: bool,
@@ -96,6 +100,8 @@ struct Counts {
     names: u64,
     blocks: u64,
     blocks_used: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_blocks: Option<u64>,
 }
 
 impl Args {
@@ -124,6 +130,7 @@ impl Args {
         let mut options = Options {
             findings_limit: self.max_findings,
             recover: !self.no_replay,
+            data: self.data,
             ..Options::default()
         };
         if let Some(threads) = self.threads {
@@ -155,7 +162,7 @@ impl Args {
         if self.json {
             let message = (!report.ran).then(|| "the volume could not be checked".to_owned());
             let findings = report.findings.len() as u64;
-            let counts = Some(counts(report));
+            let counts = Some(counts(report, self.data));
             out.json(&self.last_line(status, findings, message, counts))?;
         } else if !self.quiet {
             let name = Shown(self.image.as_bytes()).to_string();
@@ -170,6 +177,12 @@ impl Args {
                 more => format!(" ({more} not shown: --max-findings)"),
             };
             match code {
+                CLEAN if self.data => {
+                    let (holds, sums) = (holds(&report.stats), report.stats.data_blocks);
+                    out.text(format_args!(
+                        "{name}: clean, {holds}, {sums} blocks of data verified\n"
+                    ))?;
+                }
                 CLEAN => out.text(format_args!("{name}: clean, {}\n", holds(&report.stats)))?,
                 TROUBLE => out.text(format_args!("{name}: could not be checked\n"))?,
                 _ => {
@@ -233,7 +246,7 @@ fn holds(stats: &Stats) -> String {
     )
 }
 
-fn counts(report: &Report) -> Counts {
+fn counts(report: &Report, data: bool) -> Counts {
     let stats = report.stats;
     Counts {
         errors: report.errors,
@@ -250,6 +263,7 @@ fn counts(report: &Report) -> Counts {
         names: stats.names,
         blocks: stats.blocks,
         blocks_used: stats.blocks_used,
+        data_blocks: data.then_some(stats.data_blocks),
     }
 }
 
@@ -265,6 +279,7 @@ impl Progress for Bar {
             Pass::Connectivity => (3, "reachability"),
             Pass::Counts => (4, "counts"),
             Pass::Bitmaps => (5, "bitmaps"),
+            Pass::Data => (6, "data"),
         };
         self.0.reset();
         self.0.set_message(format!("pass {n}: {name}"));

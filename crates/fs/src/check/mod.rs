@@ -9,6 +9,7 @@
 //!   pass 3   every directory hangs on the root
 //!   pass 4   link and reference counts
 //!   pass 5   bitmaps and counts against what was found
+//!   data     the checksum file; with [`Options::data`] all data against it
 //! ```
 //!
 //! Every rule is one [`What`]. Nothing read from the device is believed before it is
@@ -17,6 +18,7 @@
 //! block, 16 bytes per name of the directories being looked at.
 
 mod claim;
+mod data;
 mod inodes;
 mod map;
 mod parallel;
@@ -53,6 +55,8 @@ pub struct Options {
     pub recover: bool,
     /// Whether the copies of the superblock are looked at, too.
     pub backups: bool,
+    /// Whether data is read and held against its sums, where the volume has them.
+    pub data: bool,
     /// The device of the volume's external journal.
     pub journal: Option<Arc<dyn BlockDevice>>,
 }
@@ -64,6 +68,7 @@ impl fmt::Debug for Options {
             .field("findings_limit", &self.findings_limit)
             .field("recover", &self.recover)
             .field("backups", &self.backups)
+            .field("data", &self.data)
             .field("journal", &self.journal.is_some())
             .finish()
     }
@@ -74,7 +79,8 @@ impl Default for Options {
         // More than there are processors: most of them wait for the device.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) * 4;
         let threads = threads.max(8);
-        Options { threads, findings_limit: 10_000, recover: true, backups: true, journal: None }
+        let (recover, backups, data) = (true, true, false);
+        Options { threads, findings_limit: 10_000, recover, backups, data, journal: None }
     }
 }
 
@@ -93,6 +99,8 @@ pub enum Pass {
     Counts,
     /// Bitmaps.
     Bitmaps,
+    /// Data against its sums.
+    Data,
 }
 
 /// Hears how far a check is. Called from several threads.
@@ -147,13 +155,13 @@ pub fn check_device(
     let Some(view) = View::new(device, superblock, &findings, options, progress, recovered) else {
         return Ok(findings.into_report(None));
     };
-    let stats = run(view)?;
+    let stats = run(view, options.data)?;
     let mut report = findings.into_report(Some(stats));
     report.recovered = recovered;
     Ok(report)
 }
 
-fn run(mut view: View<'_>) -> Result<Stats> {
+fn run(mut view: View<'_>, data: bool) -> Result<Stats> {
     pass0::run(&mut view);
     let view = &view;
     view.progress.begin(Pass::Inodes);
@@ -166,6 +174,7 @@ fn run(mut view: View<'_>) -> Result<Stats> {
     pass4::run(view, &tables);
     view.progress.begin(Pass::Bitmaps);
     pass5::run(view, &mut tables);
+    tables.stats.data_blocks = data::run(view, data);
     Ok(tables.stats)
 }
 

@@ -76,6 +76,8 @@ pub struct Stats {
     pub blocks_used: u64,
     /// Attribute blocks.
     pub xattr_blocks: u64,
+    /// Blocks of data that were held against their sums.
+    pub data_blocks: u64,
 }
 
 /// The result of a check.

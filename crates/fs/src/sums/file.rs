@@ -41,7 +41,7 @@ impl SumsFile {
     }
 
     /// Where block `index` of the file is, and how many lie together from there.
-    fn place(&self, index: u64) -> Option<(BlockNr, u64)> {
+    pub(crate) fn place(&self, index: u64) -> Option<(BlockNr, u64)> {
         let n = self.runs.partition_point(|(first, ..)| *first <= index).checked_sub(1)?;
         let (first, block, len) = self.runs[n];
         let skip = index - first;
@@ -74,7 +74,8 @@ impl Volume {
         Ok(block)
     }
 
-    fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
+    /// Where block `index` of the checksum file is, and how many lie together from there.
+    pub(crate) fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
         let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
         self.sums_file()?.place(index).ok_or_else(wrong)
     }

@@ -45,7 +45,7 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
         let ino = node.ino();
         let written = extant_ondisk::extent::ExtentState::Written;
         volume.convert(ino, &mut body, &handle, 0..4, written).unwrap();
-        let piece = Piece { logical: 0, len: 4, block: extent.block, fresh: true };
+        let piece = Piece { logical: 0, len: 4, block: extent.block, fresh: true, moved: false };
         volume.hide(&mut body, &handle, ino, &[piece]);
         let _ = body.store(volume, ino, &handle);
         drop(done);

@@ -4,6 +4,7 @@
 //!   bit │ on or off │ what it needs        ─► allowed, or the reason why not
 //! ```
 
+use crate::mkfs::plan;
 use extant_base::{Error, Result};
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
 use extant_ondisk::superblock::Superblock;
@@ -34,6 +35,8 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
     let has_journal = new.compat.contains(Compat::HAS_JOURNAL);
     match (bit, on) {
         (FeatureBit::Compat(Compat::HAS_JOURNAL), false) => {
+            let summed = new.ro_compat.contains(RoCompat::DATA_CSUM);
+            need(!summed, "data_csum needs has_journal: turn it off first")?;
             need(old.journal_inum != 0, "an external journal is not removed here")
         }
         (FeatureBit::Compat(Compat::ORPHAN_FILE | Compat::FAST_COMMIT), true) => {
@@ -62,6 +65,16 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::RoCompat(RoCompat::PROJECT), false) => {
             need(!new.ro_compat.contains(RoCompat::QUOTA), "quota counts projects: turn it off too")
         }
+        (FeatureBit::RoCompat(RoCompat::DATA_CSUM), true) => {
+            let ro = |bit| new.ro_compat.contains(bit);
+            let with = (
+                ro(RoCompat::METADATA_CSUM),
+                new.incompat.contains(Incompat::EXTENTS),
+                has_journal,
+            );
+            plan::data_csum_stands(with, ro(RoCompat::BIGALLOC))
+        }
+        (FeatureBit::RoCompat(RoCompat::DATA_CSUM), false) => Ok(()),
         (FeatureBit::RoCompat(RoCompat::VERITY), true) => {
             need(new.incompat.contains(Incompat::EXTENTS), "verity needs extents")
         }

@@ -1,6 +1,6 @@
 //! The files that come and go with features: quota and orphan file, as part of the step.
 
-use super::turned;
+use super::{data_sums, turned};
 use crate::exclusive::Exclusive;
 use crate::inode::{Body, Counted};
 use crate::mkfs::{plan, reserved};
@@ -14,7 +14,17 @@ use extant_ondisk::inode::Inode as DiskInode;
 const CREDITS: Credits = Credits::blocks(64);
 
 /// Makes and frees the files of quota and orphans as the features turn.
-pub(super) fn switch(volume: &Volume, old: &Features, new: &Features) -> Result<()> {
+pub(super) fn switch(
+    exclusive: &Exclusive,
+    volume: &Volume,
+    old: &Features,
+    new: &Features,
+) -> Result<()> {
+    match turned(old, new, FeatureBit::RoCompat(RoCompat::DATA_CSUM)) {
+        Some(true) => data_sums::make(exclusive, volume)?,
+        Some(false) => free_file(volume, Ino::DATA_SUMS.get())?,
+        None => {}
+    }
     if turned(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(false) {
         let number = std::mem::take(&mut volume.superblock.write().orphan_file_inum);
         free_file(volume, number)?;

@@ -9,6 +9,7 @@
 //! Only what leaves a volume whole is changed; the rest is refused with the reason. A journal is added
 //! or removed in a step of its own, which leans on that very journal.
 
+mod data_sums;
 mod features;
 mod files;
 mod journal;
@@ -177,7 +178,7 @@ fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()
 
 fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result<()> {
     let volume = exclusive.volume()?;
-    files::switch(&volume, &old.features, &new.features)?;
+    files::switch(exclusive, &volume, &old.features, &new.features)?;
     {
         let mut sb = volume.superblock.write();
         let mut new = Superblock {

@@ -1,0 +1,72 @@
+//! The blocks that have sums, or are to get them, found from the inodes.
+
+use crate::inode::{Ask, Body};
+use crate::map::Target;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, GroupNr, Ino, LogicalBlock, Result};
+
+/// Blocks of one file that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CoveredRun {
+    pub(crate) block: BlockNr,
+    pub(crate) len: u32,
+    pub(crate) ino: Ino,
+}
+
+/// What a walk over all inodes passes by.
+pub(crate) trait Passed {
+    /// An inode in use, covered or not.
+    fn inode(&mut self, ino: Ino, body: &Body) -> Result<()>;
+    /// Written blocks of a covered one.
+    fn run(&mut self, run: CoveredRun) -> Result<()>;
+    /// What cannot be read, and its blocks with it.
+    fn damage(&mut self, error: Error) -> Result<()>;
+}
+
+impl Volume {
+    /// Goes through the inodes of group `nr` that are in use, and the blocks of those that the volume covers, or would.
+    ///
+    /// Errors: `Device`; those of `passed`.
+    pub(crate) fn walk_covered(&self, nr: GroupNr, passed: &mut dyn Passed) -> Result<()> {
+        let used: Vec<u32> = match self.inode_bitmap(nr) {
+            Ok(bitmap) => bitmap.with(|bytes| {
+                let is_used =
+                    |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
+                (0..self.layout.inodes_per_group()).filter(is_used).collect()
+            }),
+            Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
+            Err(error) => return Err(error),
+        };
+        for ino in used.into_iter().filter_map(|slot| self.layout.ino_of_slot(nr, slot)) {
+            if self.is_hidden(ino) {
+                continue;
+            }
+            match self.peek_inode(ino, Ask::Internal) {
+                Ok(body) => self.walk_inode(ino, &body, passed)?,
+                Err(error @ Error::Corrupt { .. }) => passed.damage(error)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_inode(&self, ino: Ino, body: &Body, passed: &mut dyn Passed) -> Result<()> {
+        passed.inode(ino, body)?;
+        if !self.would_cover(ino, body) {
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < crate::map::LOGICAL_END {
+            let run = match self.map(ino, body, LogicalBlock(at), crate::map::LOGICAL_END - at) {
+                Ok(run) => run,
+                Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
+                Err(error) => return Err(error),
+            };
+            if let Target::Written(block) = run.target {
+                passed.run(CoveredRun { block, len: run.len, ino })?;
+            }
+            at = run.end().0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Sums for the data of a volume that stands.
+//!
+//! ```text
+//!   1  the file's blocks, in memory: bitmaps, inode 5, its map
+//!   2  sums of all data, past the step, to blocks that are free until it counts
+//!   3  flush; the step, with the feature's bit: one transaction of the log
+//! ```
+//!
+//! Cut before the third the volume has some free blocks that were written to.
+
+use crate::exclusive::Exclusive;
+use crate::inode::Body;
+use crate::mkfs::reserved;
+use crate::sums::{CoveredRun, Passed, SumsFile};
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result, Site};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::data_sums;
+use extant_ondisk::inode::InodeFlags;
+use std::collections::BTreeMap;
+
+/// Bytes of data that are read at a time.
+const PIECE: usize = 4 << 20;
+/// Bytes of the checksum file that are gathered before they are written.
+const GATHERED: usize = 64 << 20;
+
+/// Makes the checksum file of a volume without one, with the sums of all data.
+///
+/// Errors: `NoSpace`; `NotSupported` for what the feature cannot stand beside; `Corrupt` for anything that cannot be
+/// read; `Device`.
+pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
+    let size = volume.block_size();
+    let blocks = data_sums::file_blocks(size, volume.layout.blocks_count());
+    if volume
+        .read_inode(Ino::DATA_SUMS)
+        .is_ok_and(|body| body.disk.links > 0 || body.disk.mode != 0)
+    {
+        return Err(Error::NotSupported(
+            "data_csum needs inode 5, the boot loader's, which is in use",
+        ));
+    }
+    let free = volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed);
+    if free < i64::try_from(blocks).unwrap_or(i64::MAX).saturating_add(64) {
+        return Err(Error::NoSpace);
+    }
+    let home = exclusive.staged.home();
+    // Free at home, and the log is empty: nobody misses what is written there.
+    reserved::data_sums(volume, &mut |at, bytes| home.zero(at, bytes))?;
+    let file = SumsFile::open(volume)?;
+    let mut sums = Sums { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
+    for nr in volume.layout.groups() {
+        volume.walk_covered(nr, &mut sums)?;
+    }
+    sums.write()?;
+    home.flush()
+}
+
+struct Sums<'a> {
+    volume: &'a Volume,
+    home: &'a dyn BlockDevice,
+    file: SumsFile,
+    /// Blocks of the file that were changed, by index.
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    bytes: Vec<u8>,
+}
+
+impl Passed for Sums<'_> {
+    fn inode(&mut self, _: Ino, body: &Body) -> Result<()> {
+        match body.disk.flags.contains(InodeFlags::JOURNAL_DATA) {
+            true => Err(Error::NotSupported(
+                "data_csum: a file or directory has its data in the journal (chattr -j)",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn run(&mut self, run: CoveredRun) -> Result<()> {
+        let size = self.volume.block_size();
+        let most = (PIECE >> size.log2()) as u32;
+        let mut done = 0;
+        while done < run.len {
+            let len = most.min(run.len - done);
+            let first = BlockNr(run.block.0 + u64::from(done));
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.resize(len as usize * size.bytes(), 0);
+            self.home.read_at(size.start_of(first), &mut bytes)?;
+            let sums: Vec<u32> = bytes.chunks(size.bytes()).map(data_sums::sum_of).collect();
+            self.bytes = bytes;
+            self.store(first, &sums)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, error: Error) -> Result<()> {
+        Err(error)
+    }
+}
+
+impl Sums<'_> {
+    fn store(&mut self, first: BlockNr, sums: &[u32]) -> Result<()> {
+        let size = self.volume.block_size();
+        let words = data_sums::words_per_block(size) as usize;
+        let mut done = 0;
+        while done < sums.len() {
+            let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
+            let n = (words - slot).min(sums.len() - done);
+            if self.blocks.len() << size.log2() >= GATHERED && !self.blocks.contains_key(&index) {
+                self.write()?;
+            }
+            if !self.blocks.contains_key(&index) {
+                let mut bytes = vec![0; size.bytes()].into_boxed_slice();
+                self.home.read_at(size.start_of(self.place(index)?), &mut bytes)?;
+                self.blocks.insert(index, bytes);
+            }
+            if let Some(bytes) = self.blocks.get_mut(&index) {
+                let sums = &sums[done..done + n];
+                data_sums::store(bytes, index, self.volume.csum_seed, slot, sums);
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn place(&self, index: u64) -> Result<BlockNr> {
+        let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(extant_base::What::DataSumsFile);
+        self.file.place(index).map(|(nr, _)| nr).ok_or_else(wrong)
+    }
+
+    fn write(&mut self) -> Result<()> {
+        for (index, bytes) in std::mem::take(&mut self.blocks) {
+            let at = self.volume.block_size().start_of(self.place(index)?);
+            self.home.write_at(at, &bytes)?;
+        }
+        Ok(())
+    }
+}
