@@ -80,11 +80,7 @@ impl Volume {
         cached: &Cached,
         blocks: Range<u32>,
     ) -> Result<()> {
-        let missing: Vec<Range<u32>> = {
-            let rewrites = cached.rewrites.lock();
-            let missing = rewrites.blocks.gaps(&blocks).collect();
-            missing
-        };
+        let missing: Vec<Range<u32>> = cached.rewrites.lock().blocks.gaps(&blocks).collect();
         let mut wanted: Vec<Range<u32>> = Vec::new();
         for range in missing {
             for run in self.runs(ino, body, range) {

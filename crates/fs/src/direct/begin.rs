@@ -32,6 +32,7 @@ pub(super) const STEP_MAX: usize = 16 << 20;
 const RUNS_MAX: usize = 64;
 
 /// What becomes of the start of a transfer.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Begun<'a> {
     /// It is under way; a file that grows stays closed to other writers meanwhile.
     Step(Step, Option<MutexGuard<'a, ()>>),
@@ -397,7 +398,7 @@ impl Volume {
             let mut step = Step::new(entry, pos, len, runs);
             if is_summed {
                 match self.expected_of(&step) {
-                    Ok(expected) => step.expected = Some(expected),
+                    Ok(expected) => step.expected = Some(Box::new(expected)),
                     Err(error) => {
                         inode.directs.end(entry);
                         return Err(error);

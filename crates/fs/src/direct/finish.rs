@@ -9,7 +9,6 @@
 //! Runs where sleeping is allowed, with nothing held but `Write` of a file that grows.
 
 use super::step::{Step, put_zeros};
-use super::summed::Expected;
 use crate::file::pieces::Piece;
 use crate::inode::Inode;
 use crate::superblock::SUPERBLOCK_CREDITS;
@@ -133,7 +132,7 @@ impl Volume {
         inode.directs.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
-        if error.is_none() && step.expected.as_ref().is_some_and(Expected::is_missed) {
+        if error.is_none() && step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
             if was_lent {
                 memory.revert(step.len);
             }

@@ -40,7 +40,7 @@ pub(super) struct Step {
     /// A write's: the sums of its blocks, where the file has them.
     pub(super) sums: Option<NewSums>,
     /// A read's: what its bytes are held against.
-    pub(super) expected: Option<Expected>,
+    pub(super) expected: Option<Box<Expected>>,
     /// It is durable when it is handed out.
     pub(super) sync: bool,
     /// How far from the start all is well; the first error behind that.

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn pieces_of_any_length_give_the_sums_of_their_blocks() {
-        let bytes: Vec<u8> = (0..4096u32).map(|n| (n * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..4096u32).map(|n| ((n * 7) >> 3) as u8).collect();
         for cut in [0, 1, 1023, 1024, 1025, 4095] {
             let mut sums = NewSums::default();
             let mut summer = Summer::new(BlockNr(9), 1024);
