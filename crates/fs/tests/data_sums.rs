@@ -340,7 +340,7 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
                             .write_direct_at(n * 4096, &byte, &DirectOptions::default())
                             .unwrap(),
                     };
-                    if n % 100 == 0 {
+                    if n.is_multiple_of(100) {
                         file.sync_data().unwrap();
                     }
                 }
