@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::e2fsprogs::{e2fsck, has_data_csum};
 use extant_testkit::kernel_images::{CleanCase, Maker};
 use extant_testkit::manifest::{Look, Manifest};
 use extant_testkit::uml::{IMAGES_MAX, Uml};
@@ -111,7 +111,9 @@ fn guest(batch: &[Verdict], work: &Path) -> Result<(), String> {
     for (at, verdict) in batch.iter().enumerate() {
         let device = next();
         let journal = verdict.journal.as_ref().map(|_| format!(",journal_path=/dev/ubd{}", next()));
-        let options = format!("noatime{}", journal.unwrap_or_default());
+        // It does not write to a volume with a feature that it does not know.
+        let ro = if has_data_csum(&verdict.img) { ",ro" } else { "" };
+        let options = format!("noatime{}{ro}", journal.unwrap_or_default());
         script += &format!(
             "if mount -t ext4 -o {options} /dev/ubd{device} /dev/shm/m; then\n\
              $KIT manifest /dev/shm/m > /mnt/work/{at} || echo no manifest > /mnt/work/{at}.error\n\

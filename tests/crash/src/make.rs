@@ -144,7 +144,49 @@ pub const FAST: &[Make] = &[
     },
 ];
 
+/// Kinds whose files have sums. Overwritten blocks are others, so bytes that were there stay until others are.
+pub const SUMS: &[Make] = &[
+    Make { name: "sums_4k", features: "data_csum", ..PLAIN },
+    Make {
+        name: "sums_1k",
+        features: "data_csum,orphan_file",
+        mib: 12,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "sums_inline", features: "data_csum,inline_data,quota", ..PLAIN },
+    Make { name: "sums_fast", features: "data_csum,fast_commit", ..PLAIN },
+    Make { name: "sums_one_transaction", features: "data_csum", one_transaction: true, ..PLAIN },
+];
+
 /// The same, with files that go through the page cache.
+pub const SUMS_CACHED: &[Make] = &[
+    Make { name: "sums_cache_4k", features: "data_csum", page_cache: SMALL, ..ROOMY },
+    Make {
+        name: "sums_cache_1k",
+        features: "data_csum,quota",
+        page_cache: LARGER,
+        block_bytes: 1024,
+        ..ROOMY
+    },
+    Make {
+        name: "sums_cache_64k",
+        features: "data_csum",
+        page_cache: LARGER,
+        mib: 192,
+        block_bytes: 65536,
+        ..ROOMY
+    },
+    Make { name: "sums_commits", features: "data_csum", page_cache: COMMITTED, ..ROOMY },
+    Make {
+        name: "sums_drop",
+        features: "data_csum,inline_data",
+        page_cache: dropped(DontCachePolicy::Inline),
+        ..ROOMY
+    },
+];
+
+/// The same as [`FAST`], with files that go through the page cache.
 pub const FAST_CACHED: &[Make] = &[
     Make { name: "fast_cache_4k", features: "fast_commit", page_cache: SMALL, ..ROOMY },
     Make {
@@ -251,7 +293,7 @@ pub const CACHED: &[Make] = &[
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        [MAKES, CACHED, FAST, FAST_CACHED, BYTE_LOG, &[DEEP]]
+        [MAKES, CACHED, FAST, FAST_CACHED, BYTE_LOG, SUMS, SUMS_CACHED, &[DEEP]]
             .into_iter()
             .flatten()
             .find(|make| make.name == name)
@@ -272,6 +314,11 @@ impl Make {
     /// Bytes of a block.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
+    }
+
+    /// Whether its files have sums.
+    pub fn has_sums(&self) -> bool {
+        self.features.contains("data_csum")
     }
 
     /// Whether values of attributes may lie in inodes of their own. e2fsck 1.47 frees an orphan and
@@ -299,6 +346,10 @@ impl Make {
     /// large they are, nor how many blocks a map takes.
     pub fn look(&self) -> Look {
         match self.features.contains("fast_commit") {
+            // Linux ends no truncation on a volume that it does not write to.
+            _ if self.has_sums() => {
+                Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() }
+            }
             true => Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() },
             false => Look::all(),
         }

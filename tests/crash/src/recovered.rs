@@ -58,8 +58,13 @@ pub fn look(make: &Make, device: &Arc<MemoryDevice>) -> Result<View, String> {
     let fs = fs.map_err(|e| format!("open after recovery: {e}"))?;
     let view = View::of(&fs).map_err(|e| format!("after recovery: {e}"))?;
     let journal = parts.journal;
-    let options =
-        check::Options { threads: 1, recover: false, journal, ..check::Options::default() };
+    let options = check::Options {
+        threads: 1,
+        recover: false,
+        data: true,
+        journal,
+        ..check::Options::default()
+    };
     let report =
         check::check_device(parts.volume, &options, &()).map_err(|e| format!("check: {e}"))?;
     if !report.clean {

@@ -1,5 +1,6 @@
 //! mke2fs, e2fsck, debugfs, dumpe2fs: the format's own tools, called as a user calls them.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -57,22 +58,31 @@ pub fn e2fsck(img: &Path, journal: Option<&Path>) -> FsckReport {
     }
 }
 
+/// Where the superblock has its read-only compatible features.
+const RO_COMPAT: usize = 0x64;
+
 /// Clears extant's own feature `data_csum` in the superblock of `img`, an image that nobody needs: what is left is a
 /// volume that e2fsck knows. Others are left as they are.
 pub fn clear_data_csum(img: &Path) -> Result<(), String> {
-    use std::os::unix::fs::FileExt;
-    const RO_COMPAT: usize = 0x64;
     let told = |error: std::io::Error| format!("{}: {error}", img.display());
+    if !has_data_csum(img) {
+        return Ok(());
+    }
     let file = std::fs::File::options().read(true).write(true).open(img).map_err(told)?;
     let mut sb = [0; 1024];
     file.read_exact_at(&mut sb, 1024).map_err(told)?;
-    if sb[RO_COMPAT + 3] & 0x40 == 0 {
-        return Ok(());
-    }
     sb[RO_COMPAT + 3] &= !0x40;
     let sum = crc32c(&sb[..1020]).to_le_bytes();
     sb[1020..].copy_from_slice(&sum);
     file.write_all_at(&sb, 1024).map_err(told)
+}
+
+/// Whether a volume has extant's own feature `data_csum`: Linux mounts it read-only.
+pub fn has_data_csum(img: &Path) -> bool {
+    let mut byte = [0];
+    let read = std::fs::File::open(img)
+        .and_then(|file| file.read_exact_at(&mut byte, 1024 + RO_COMPAT as u64 + 3));
+    read.is_ok() && byte[0] & 0x40 != 0
 }
 
 /// CRC32C as ext4 has it, bit by bit: a judge uses nothing of what it judges.
