@@ -23,7 +23,7 @@ mod volume;
 
 pub use dispatch::Log;
 pub use mount::unmount;
-pub use mount::{MountError, MountOptions, Transport};
+pub use mount::{Idle, MountError, MountOptions, Transport};
 pub use operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,

@@ -35,6 +35,19 @@ pub enum Transport {
     Dev,
 }
 
+/// What processors do while the mount waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// As `Poll` on machines of up to four processors, else as `Halt`.
+    #[default]
+    Auto,
+    /// While requests come close together (5000 a second and more), no processor sleeps deeply; in a virtual machine, not at
+    /// all. Takes the right to write `/dev/cpu_dma_latency`; without it, as `Halt`.
+    Poll,
+    /// They sleep as the system has them sleep.
+    Halt,
+}
+
 /// How to mount. `Default`: read and write, for the user who mounts, the kernel checks permissions.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -57,6 +70,8 @@ pub struct MountOptions {
     pub block_device: Option<u32>,
     /// Which way requests come.
     pub transport: Transport,
+    /// What processors do while requests come close together.
+    pub idle: Idle,
     /// Most threads that serve requests, at least 1.
     pub threads: usize,
 }
@@ -73,6 +88,7 @@ impl Default for MountOptions {
             default_permissions: true,
             block_device: None,
             transport: Transport::Best,
+            idle: Idle::Auto,
             threads: 64,
         }
     }

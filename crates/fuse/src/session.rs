@@ -16,7 +16,7 @@ use crate::negotiate::{self, Agreed, Refusal};
 use crate::operations::{Operations, Settings};
 use crate::statistics::Requests;
 use crate::transport::dev::{self, Dev};
-use crate::transport::{Crew, uring};
+use crate::transport::{Awake, Crew, uring};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -167,8 +167,10 @@ fn serve(
     agreed.flags.set(InitFlags::OVER_IO_URING, rings.is_some());
     dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
     let dispatch = Arc::new(Dispatch::new(operations, agreed, Arc::clone(&log)));
-    let mut crews = rings.map_or_else(Vec::new, |rings| rings.go(&dispatch, &connection, &log));
-    let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, log });
+    let awake = Awake::new(options.idle, &log);
+    let go = |rings: uring::Prepared| rings.go(&dispatch, &connection, awake.as_ref(), &log);
+    let mut crews = rings.map_or_else(Vec::new, go);
+    let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, awake, log });
     let crew = Crew::new("extant-fuse", options.threads);
     for _ in 0..FIRST_THREADS {
         dev::start(&dev, &crew).map_err(MountError::Thread)?;

@@ -9,7 +9,7 @@ use crate::dispatch::{Dispatch, Log, Outcome};
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
 use crate::transport::crew::Place;
-use crate::transport::{Crew, is_end};
+use crate::transport::{Awake, Crew, is_end};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ const IN_FRONT: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 pub(crate) struct Dev {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) connection: Arc<OwnedFd>,
+    pub(crate) awake: Option<Arc<Awake>>,
     pub(crate) log: Log,
 }
 
@@ -68,6 +69,9 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
                 return;
             }
         };
+        if let Some(awake) = &dev.awake {
+            awake.request();
+        }
         if place.busy()
             && let Err(error) = start(dev, place.crew())
         {

@@ -6,11 +6,13 @@
 //!          what the kernel does not send there still comes by dev
 //! ```
 
+pub(crate) mod awake;
 pub(crate) mod buffer;
 pub(crate) mod crew;
 pub(crate) mod dev;
 pub(crate) mod uring;
 
+pub(crate) use awake::Awake;
 pub(crate) use crew::Crew;
 
 use rustix::io::Errno;

@@ -23,7 +23,7 @@ use crate::negotiate::Agreed;
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
 use crate::transport::crew::Place;
-use crate::transport::{Crew, is_end};
+use crate::transport::{Awake, Crew, is_end};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -50,6 +50,7 @@ const LEAST_TRANSFER: u32 = 128 << 10;
 struct Shared {
     dispatch: Arc<Dispatch>,
     connection: Arc<OwnedFd>,
+    awake: Option<Arc<Awake>>,
     log: Log,
 }
 
@@ -111,11 +112,13 @@ impl Prepared {
         self,
         dispatch: &Arc<Dispatch>,
         connection: &Arc<OwnedFd>,
+        awake: Option<&Arc<Awake>>,
         log: &Log,
     ) -> Vec<Arc<Crew>> {
         let shared = Arc::new(Shared {
             dispatch: Arc::clone(dispatch),
             connection: Arc::clone(connection),
+            awake: awake.cloned(),
             log: Arc::clone(log),
         });
         for go in &self.go {
@@ -126,7 +129,7 @@ impl Prepared {
 }
 
 /// CPUs that the machine may ever have, each of which has a queue. `None` when they cannot be told.
-fn possible_cpus() -> Option<usize> {
+pub(crate) fn possible_cpus() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     cpus_of(&text)
 }
@@ -217,6 +220,9 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
                 (shared.log)(&format!("io_uring serves no more of the mount: {errno}"));
             }
             return;
+        }
+        if let Some(awake) = &shared.awake {
+            awake.request();
         }
         if place.busy() {
             start(shared, queue, place.crew());

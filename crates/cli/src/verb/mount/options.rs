@@ -3,7 +3,7 @@
 use crate::amount;
 use crate::failure::Failure;
 use extant::{ByteLogMode, DataMode, DaxMode};
-use extant_fuse::{IdMap, IdRange};
+use extant_fuse::{IdMap, IdRange, Idle};
 use std::time::Duration;
 
 /// Options of a mount; `None` where nothing was said.
@@ -24,6 +24,7 @@ pub(super) struct Options {
     pub(super) collect_writes: Option<bool>,
     pub(super) plain: Option<bool>,
     pub(super) uring: Option<bool>,
+    pub(super) idle: Option<Idle>,
     pub(super) suid: Option<bool>,
     pub(super) dev: Option<bool>,
     pub(super) exec: Option<bool>,
@@ -76,6 +77,7 @@ impl Options {
         self.collect_writes = later.collect_writes.or(self.collect_writes);
         self.plain = later.plain.or(self.plain);
         self.uring = later.uring.or(self.uring);
+        self.idle = later.idle.or(self.idle);
         self.suid = later.suid.or(self.suid);
         self.dev = later.dev.or(self.dev);
         self.exec = later.exec.or(self.exec);
@@ -157,6 +159,14 @@ impl Options {
                     "auto" => DaxMode::IfDurable,
                     "always" => DaxMode::Always,
                     _ => return Err(format!("{option}: not never, auto or always")),
+                });
+            }
+            "idle" => {
+                self.idle = Some(match value {
+                    "auto" => Idle::Auto,
+                    "poll" => Idle::Poll,
+                    "halt" => Idle::Halt,
+                    _ => return Err(format!("{option}: not auto, poll or halt")),
                 });
             }
             "cache" => self.cache_bytes = Some(amount::bytes(value)?),

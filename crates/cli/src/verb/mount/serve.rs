@@ -130,6 +130,7 @@ fn serve_volume(
             Some(false) => Transport::Dev,
             _ => Transport::Best,
         },
+        idle: options.idle.unwrap_or_default(),
         ..MountOptions::default()
     };
     let note = Arc::clone(log);
