@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   extant, extant-uring   the engine behind /dev/fuse, behind io_uring
+//!   extant-fast-commit     the engine on a volume with fast commits; sqlite_commits only
 //!   null-fuse              files in memory behind the same transport: the limit
 //!   fuse2fs                the engine of e2fsprogs behind libfuse
 //!   kernel-ext4            a loop mount
@@ -24,6 +25,7 @@ use serde_json::json;
 
 use crate::report::{Key, Params, Report};
 use crate::rig::{self, Scratch};
+use serve::Idle;
 pub(crate) use serve::Serve;
 use subject::{Kind, Subject};
 
@@ -45,6 +47,9 @@ pub(crate) struct Plan {
     /// Transactions of SQLite
     #[arg(long, default_value_t = 2000)]
     commits: usize,
+    /// What processors do between requests to the mounts that this bench serves
+    #[arg(long, value_enum, default_value_t = Idle::Auto)]
+    idle: Idle,
     /// Only these subjects, by name; may be repeated
     #[arg(long, value_name = "SUBJECT")]
     only: Vec<String>,
@@ -67,6 +72,7 @@ impl Plan {
             files: 100_000,
             mib: 1024,
             commits: 2000,
+            idle: Idle::Auto,
             only: Vec::new(),
             case: Vec::new(),
         }
@@ -115,7 +121,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
             }
             let samples = Samples { report: &mut report, subject: kind.name() };
             let done = Subject::mount(kind, &scratch, plan)
-                .and_then(|subject| work::run(&subject, plan, &archive, samples));
+                .and_then(|subject| work::run(kind, &subject, plan, &archive, samples));
             if let Err(error) = done {
                 eprintln!("extant-bench: {} left out: {error:#}", kind.name());
                 left_out.push(kind);

@@ -1,9 +1,11 @@
 //! The server of a mount, in a process of its own, until it is unmounted.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use extant::OpenOptions;
 use extant_fuse::{MountOptions, Operations, Session, Transport, Volume, VolumeOptions};
@@ -17,6 +19,17 @@ pub(crate) enum Served {
     Null,
 }
 
+/// As [`extant_fuse::Idle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Idle {
+    /// Awake on small machines.
+    Auto,
+    /// Awake.
+    Poll,
+    /// Asleep.
+    Halt,
+}
+
 /// Serves a mount until it is unmounted: the other half of the bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
@@ -25,6 +38,8 @@ pub(crate) struct Serve {
     dir: PathBuf,
     #[arg(long)]
     uring: bool,
+    #[arg(long, value_enum)]
+    idle: Idle,
 }
 
 impl Serve {
@@ -56,6 +71,11 @@ impl Serve {
         let options = MountOptions {
             allow_other: true,
             transport: if self.uring { Transport::Best } else { Transport::Dev },
+            idle: match self.idle {
+                Idle::Auto => extant_fuse::Idle::Auto,
+                Idle::Poll => extant_fuse::Idle::Poll,
+                Idle::Halt => extant_fuse::Idle::Halt,
+            },
             ..MountOptions::default()
         };
         let session = Session::mount(Arc::clone(operations), &self.image, &self.dir, &options)?;
@@ -63,11 +83,17 @@ impl Serve {
         Ok(())
     }
 
+    pub(super) fn new(served: Served, image: &Path, dir: &Path, uring: bool, idle: Idle) -> Serve {
+        Serve { served, image: image.into(), dir: dir.into(), uring, idle }
+    }
+
     /// The arguments that make a process do this.
-    pub(crate) fn arguments(served: Served, image: &Path, dir: &Path, uring: bool) -> Vec<PathBuf> {
-        let served = if served == Served::Extant { "extant" } else { "null" };
-        let mut arguments = vec!["serve".into(), served.into(), image.into(), dir.into()];
-        if uring {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let word = |value: Option<PossibleValue>| value.expect("none is hidden").get_name().into();
+        let mut arguments = vec!["serve".into(), word(self.served.to_possible_value())];
+        arguments.extend([self.image.clone().into(), self.dir.clone().into()]);
+        arguments.extend(["--idle".into(), word(self.idle.to_possible_value())]);
+        if self.uring {
             arguments.push("--uring".into());
         }
         arguments

@@ -22,19 +22,26 @@ const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(super) enum Kind {
     Extant,
     Uring,
+    FastCommit,
     Fuse2fs,
     Null,
     Kernel,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 5] =
-        [Kind::Extant, Kind::Uring, Kind::Fuse2fs, Kind::Null, Kind::Kernel];
+    pub(super) const ALL: [Kind; 6] =
+        [Kind::Extant, Kind::Uring, Kind::FastCommit, Kind::Fuse2fs, Kind::Null, Kind::Kernel];
+
+    /// Whether it differs from the others in `sqlite_commits` alone.
+    pub(super) fn syncs_only(self) -> bool {
+        self == Kind::FastCommit
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Extant => "extant",
             Kind::Uring => "extant-uring",
+            Kind::FastCommit => "extant-fast-commit",
             Kind::Fuse2fs => "fuse2fs",
             Kind::Null => "null-fuse",
             Kind::Kernel => "kernel-ext4",
@@ -57,7 +64,7 @@ impl Subject {
         }
         let image = scratch.join(&format!("{}.img", kind.name()));
         if kind != Kind::Null {
-            make_volume(&image, plan)?;
+            make_volume(&image, plan, kind == Kind::FastCommit)?;
         }
         let dir = scratch.join(&format!("{}.mnt", kind.name()));
         fs::create_dir_all(&dir)?;
@@ -75,7 +82,8 @@ impl Subject {
             _ => {
                 let served = if kind == Kind::Null { Served::Null } else { Served::Extant };
                 let mut command = Command::new(own);
-                command.args(Serve::arguments(served, &image, &dir, kind == Kind::Uring));
+                let serve = Serve::new(served, &image, &dir, kind == Kind::Uring, plan.idle);
+                command.args(serve.arguments());
                 command
             }
         };
@@ -131,12 +139,15 @@ fn device_of(dir: &Path) -> Result<u64> {
     Ok(fs::metadata(dir)?.dev())
 }
 
-fn make_volume(path: &Path, plan: &Plan) -> Result<()> {
+fn make_volume(path: &Path, plan: &Plan, fast_commits: bool) -> Result<()> {
     let _ = fs::remove_file(path);
     let inodes = plan.files as u64 * 3 + 50_000;
     // A group of 128 MiB has at most 32,768 inodes; small files take a block each.
     let bytes = (((inodes >> 15) + 8) << 27).max((plan.mib << 20) * 3);
-    let options = MkfsOptions::new().inodes(InodeCount::AtLeast(inodes as u32));
+    let mut options = MkfsOptions::new().inodes(InodeCount::AtLeast(inodes as u32));
+    if fast_commits {
+        options = options.features("fast_commit")?;
+    }
     let device = Arc::new(FileDevice::create(path, bytes)?);
     format(device, &options, &Environment::default())?;
     Ok(())

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::Advice;
 use serde_json::json;
 
-use super::subject::Subject;
+use super::subject::{Kind, Subject};
 use super::{Plan, Samples};
 use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
@@ -30,11 +30,19 @@ const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
 /// Does everything the plan wants on one mount.
 pub(super) fn run(
+    kind: Kind,
     subject: &Subject,
     plan: &Plan,
     archive: &Path,
     mut samples: Samples<'_>,
 ) -> Result<()> {
+    if kind.syncs_only() {
+        return if plan.wants("sqlite_commits") {
+            sqlite(subject, plan, &mut samples)
+        } else {
+            Ok(())
+        };
+    }
     names(subject, plan, &mut samples)?;
     tree(subject, plan, archive, &mut samples)?;
     streams(subject, plan, &mut samples)?;
@@ -267,23 +275,26 @@ pub(super) fn make_archive(path: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` in a thread for each part; seconds until all are done.
+/// Runs `work` in a thread for each part; seconds from the first start to the last end.
 fn in_threads<T: Sync>(parts: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<f64> {
-    let barrier = Barrier::new(parts.len() + 1);
+    let barrier = Barrier::new(parts.len());
     std::thread::scope(|scope| {
         let (barrier, work) = (&barrier, &work);
         let run = |part| {
-            move || {
+            move || -> Result<(Instant, Instant)> {
                 barrier.wait();
-                work(part)
+                let start = Instant::now();
+                work(part)?;
+                Ok((start, Instant::now()))
             }
         };
         let all: Vec<_> = parts.iter().map(|part| scope.spawn(run(part))).collect();
-        barrier.wait();
-        let start = Instant::now();
+        let mut span: Option<(Instant, Instant)> = None;
         for thread in all {
-            thread.join().expect("a bench thread panicked")?;
+            let (start, end) = thread.join().expect("a bench thread panicked")?;
+            let so_far = span.unwrap_or((start, end));
+            span = Some((so_far.0.min(start), so_far.1.max(end)));
         }
-        Ok(start.elapsed().as_secs_f64())
+        Ok(span.map_or(0.0, |(start, end)| (end - start).as_secs_f64()))
     })
 }
