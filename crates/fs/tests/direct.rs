@@ -29,9 +29,34 @@ pub fn by(bounce: Bounce) -> DirectOptions {
     DirectOptions { bounce, ..DirectOptions::default() }
 }
 
+/// Makes a volume with blocks of so many bytes, with so many MiB for content.
+type Kind = fn(usize, Option<u64>) -> (Arc<MemoryDevice>, Filesystem);
+
+/// Those that every rule holds for.
+pub const VOLUMES: [Kind; 2] = [volume, volume_with_sums];
+
 /// A volume with blocks of `block` bytes in memory, whose free blocks hold garbage, with so much memory for content.
 pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(common::mke2fs(24, &format!("-b {block} -O ^resize_inode")));
+    full_of_garbage(device, cache_mib)
+}
+
+/// The same, whose files have sums.
+pub fn volume_with_sums(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+    let mib = if block > 4096 { 144 } else { 24 };
+    let words =
+        format!("-b {block} -O ^resize_inode -J size={}", if block > 4096 { 64 } else { 4 });
+    let device = Arc::new(common::mke2fs(mib, &words));
+    let wish = extant::tune::Tune::default().features("data_csum").unwrap();
+    let dynamic: Arc<dyn extant::BlockDevice> = device.clone();
+    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &wish).unwrap();
+    full_of_garbage(device, cache_mib)
+}
+
+fn full_of_garbage(
+    device: Arc<MemoryDevice>,
+    cache_mib: Option<u64>,
+) -> (Arc<MemoryDevice>, Filesystem) {
     {
         let fs = open(&device, None);
         let file = common::new_file(&fs, "garbage");

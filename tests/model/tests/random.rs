@@ -63,3 +63,15 @@ fn volumes_with_features_of_their_own() {
     run(&Kind { pools: LONG, ..kind("bigalloc", bigalloc) }, 2000);
     run(&Kind { projects: true, ..kind("quota", features("quota,project")) }, 2000);
 }
+
+#[test]
+fn volumes_with_sums_of_data() {
+    require!(E2fsprogs);
+    run(&kind("data_csum", features("data_csum")), 3000);
+    let inline = small(features("data_csum,inline_data"));
+    run(&Kind { pools: LONG, ..kind("data_csum, 1k", inline) }, 2000);
+    let memory = Memory { metadata: 64 << 10, pages: 128 << 10, drop_behind: true };
+    run(&Kind { memory, ..kind("data_csum, little memory", features("data_csum,quota")) }, 1500);
+    let memory = Memory { pages: 0, drop_behind: false, ..memory };
+    run(&Kind { memory, ..kind("data_csum, no page cache", features("data_csum")) }, 1500);
+}

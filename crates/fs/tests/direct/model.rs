@@ -1,7 +1,7 @@
 //! Direct, buffered and lent bytes, mixed at random, against a plain vector.
 
 use crate::common::{judge, new_file};
-use crate::{ALL, by, volume};
+use crate::{ALL, VOLUMES, by};
 use extant::{AlignedBuf, FallocateMode};
 use extant_testkit::rng::Rng;
 
@@ -9,18 +9,20 @@ const MOST: usize = 1 << 20;
 
 #[test]
 fn direct_buffered_and_lent_bytes_are_those_of_a_plain_vector() {
-    for (block, cache, seed) in [
-        (1024, Some(4), 1),
-        (4096, Some(4), 2),
-        (4096, None, 3),
-        (65_536, Some(4), 4),
-        (65_536, None, 5),
-        (4096, Some(4), 6),
-    ] {
-        let (device, fs) = volume(block, cache);
-        run(&fs, cache.is_some(), seed);
-        fs.close().unwrap();
-        judge(&*device);
+    for volume in VOLUMES {
+        for (block, cache, seed) in [
+            (1024, Some(4), 1),
+            (4096, Some(4), 2),
+            (4096, None, 3),
+            (65_536, Some(4), 4),
+            (65_536, None, 5),
+            (4096, Some(4), 6),
+        ] {
+            let (device, fs) = volume(block, cache);
+            run(&fs, cache.is_some(), seed);
+            fs.close().unwrap();
+            judge(&*device);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Many transfers at a time.
 
 use crate::common::{judge, new_file, pattern};
-use crate::{ALL, by, open, volume};
+use crate::{ALL, VOLUMES, by, open};
 use extant::{
     AlignedBuf, DirectOptions, DirectQueue, FallocateMode, FileOptions, OpenOptions, OwnedMemory,
     QueueWay,
@@ -95,68 +95,72 @@ fn every_transfer_arrives_at_any_depth_in_memory_and_in_files_by_every_way() {
 
 #[test]
 fn what_is_under_way_is_finished_by_who_needs_the_file() {
-    let (device, fs) = volume(4096, Some(4));
-    let file = new_file(&fs, "f");
-    file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
-    let mut queue = fs.direct_queue(64);
-    for n in 0..32 {
-        queue.write(n, &file, n * 8192, block_of(n as u8 + 1), &DirectOptions::default());
+    for volume in VOLUMES {
+        let (device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
+        let mut queue = fs.direct_queue(64);
+        for n in 0..32 {
+            queue.write(n, &file, n * 8192, block_of(n as u8 + 1), &DirectOptions::default());
+        }
+        // The same thread cuts the file, writes over a block and reads one, with all of them under way.
+        file.write_at(100, b"later").unwrap();
+        file.set_len(100_000).unwrap();
+        let mut back = [0; 4096];
+        file.read_direct_at(8192, &mut back, &DirectOptions::default()).unwrap();
+        assert!(back.iter().all(|byte| *byte == 2));
+        let mut tags = Vec::new();
+        while let Some(done) = queue.wait() {
+            assert_eq!(done.result.unwrap(), 4096);
+            tags.push(done.tag);
+        }
+        tags.sort_unstable();
+        assert!(tags.into_iter().eq(0..32));
+        let content = fs.read("/f").unwrap();
+        assert_eq!((content.len(), &content[100..105], content[99]), (100_000, &b"later"[..], 1));
+        // Left with some under way, the file without a name.
+        for n in 0..12 {
+            queue.write(n, &file, n * 8192, block_of(9), &DirectOptions::default());
+        }
+        fs.remove_file("/f").unwrap();
+        drop(file);
+        drop(queue);
+        fs.close().unwrap();
+        judge(&*device);
     }
-    // The same thread cuts the file, writes over a block and reads one, with all of them under way.
-    file.write_at(100, b"later").unwrap();
-    file.set_len(100_000).unwrap();
-    let mut back = [0; 4096];
-    file.read_direct_at(8192, &mut back, &DirectOptions::default()).unwrap();
-    assert!(back.iter().all(|byte| *byte == 2));
-    let mut tags = Vec::new();
-    while let Some(done) = queue.wait() {
-        assert_eq!(done.result.unwrap(), 4096);
-        tags.push(done.tag);
-    }
-    tags.sort_unstable();
-    assert!(tags.into_iter().eq(0..32));
-    let content = fs.read("/f").unwrap();
-    assert_eq!((content.len(), &content[100..105], content[99]), (100_000, &b"later"[..], 1));
-    // Left with some under way, the file without a name.
-    for n in 0..12 {
-        queue.write(n, &file, n * 8192, block_of(9), &DirectOptions::default());
-    }
-    fs.remove_file("/f").unwrap();
-    drop(file);
-    drop(queue);
-    fs.close().unwrap();
-    judge(&*device);
 }
 
 #[test]
 fn what_the_device_alone_cannot_do_is_done_all_the_same() {
-    let (device, fs) = volume(65_536, Some(4));
-    let file = new_file(&fs, "f");
-    let mut queue = fs.direct_queue(4);
-    let mut model = Vec::new();
-    // Appends, at no alignment, and over parts of blocks that are new.
-    for n in 0..40usize {
-        let bytes = pattern(3000 + n * 700, n as u8);
-        let at = model.len();
-        model.extend_from_slice(&bytes);
-        let memory = OwnedMemory::new(AlignedBuf::copy_of(&bytes));
-        queue.write(n as u64, &file, at as u64, memory, &by(ALL[n % 4]));
+    for volume in VOLUMES {
+        let (device, fs) = volume(65_536, Some(4));
+        let file = new_file(&fs, "f");
+        let mut queue = fs.direct_queue(4);
+        let mut model = Vec::new();
+        // Appends, at no alignment, and over parts of blocks that are new.
+        for n in 0..40usize {
+            let bytes = pattern(3000 + n * 700, n as u8);
+            let at = model.len();
+            model.extend_from_slice(&bytes);
+            let memory = OwnedMemory::new(AlignedBuf::copy_of(&bytes));
+            queue.write(n as u64, &file, at as u64, memory, &by(ALL[n % 4]));
+        }
+        let sync = DirectOptions { sync: true, ..DirectOptions::default() };
+        queue.write(99, &file, 4096, block_of(7), &sync);
+        model[4096..8192].fill(7);
+        while let Some(done) = queue.wait() {
+            done.result.unwrap();
+        }
+        queue.read(0, &file, 4096, OwnedMemory::new(AlignedBuf::zeroed(1 << 20)), &by(ALL[0]));
+        let done = queue.wait().unwrap();
+        assert_eq!(done.result.unwrap(), model.len() - 4096);
+        assert!(done.memory.into_buf().unwrap()[..model.len() - 4096] == model[4096..]);
+        queue.read(0, &file, 1 << 30, block_of(0), &by(ALL[0]));
+        assert_eq!(queue.wait().unwrap().result.unwrap(), 0, "past the end");
+        assert!(queue.wait().is_none());
+        drop((queue, file));
+        fs.close().unwrap();
+        judge(&*device);
+        assert!(open(&device, None).read("/f").unwrap() == model);
     }
-    let sync = DirectOptions { sync: true, ..DirectOptions::default() };
-    queue.write(99, &file, 4096, block_of(7), &sync);
-    model[4096..8192].fill(7);
-    while let Some(done) = queue.wait() {
-        done.result.unwrap();
-    }
-    queue.read(0, &file, 4096, OwnedMemory::new(AlignedBuf::zeroed(1 << 20)), &by(ALL[0]));
-    let done = queue.wait().unwrap();
-    assert_eq!(done.result.unwrap(), model.len() - 4096);
-    assert!(done.memory.into_buf().unwrap()[..model.len() - 4096] == model[4096..]);
-    queue.read(0, &file, 1 << 30, block_of(0), &by(ALL[0]));
-    assert_eq!(queue.wait().unwrap().result.unwrap(), 0, "past the end");
-    assert!(queue.wait().is_none());
-    drop((queue, file));
-    fs.close().unwrap();
-    judge(&*device);
-    assert!(open(&device, None).read("/f").unwrap() == model);
 }

@@ -1,7 +1,7 @@
 //! Each kind of range, at each alignment, under each block size.
 
 use crate::common::{judge, new_file, pattern};
-use crate::{ALL, GARBAGE, by, volume};
+use crate::{ALL, GARBAGE, VOLUMES, by};
 use extant::{FallocateMode, File};
 
 /// What a range is before it is written.
@@ -85,45 +85,48 @@ fn places(block: usize) -> Vec<(usize, usize)> {
 
 #[test]
 fn every_kind_of_range_takes_a_direct_write_at_every_alignment() {
-    for block in [1024, 4096, 65_536] {
-        for cache in [None, Some(8)] {
-            let (device, fs) = volume(block, cache);
-            for kind in KINDS {
-                for (n, (at, len)) in places(block).into_iter().enumerate() {
-                    let name = format!("{kind:?}-{n}");
-                    let file = new_file(&fs, &name);
-                    let mut model = prepare(&file, kind);
-                    let bytes = pattern(len, 77);
-                    let how = by(ALL[n % ALL.len()]);
-                    let mut done = 0;
-                    while done < len {
-                        done +=
-                            file.write_direct_at((at + done) as u64, &bytes[done..], &how).unwrap();
+    for volume in VOLUMES {
+        for block in [1024, 4096, 65_536] {
+            for cache in [None, Some(8)] {
+                let (device, fs) = volume(block, cache);
+                for kind in KINDS {
+                    for (n, (at, len)) in places(block).into_iter().enumerate() {
+                        let name = format!("{kind:?}-{n}");
+                        let file = new_file(&fs, &name);
+                        let mut model = prepare(&file, kind);
+                        let bytes = pattern(len, 77);
+                        let how = by(ALL[n % ALL.len()]);
+                        let mut done = 0;
+                        while done < len {
+                            done += file
+                                .write_direct_at((at + done) as u64, &bytes[done..], &how)
+                                .unwrap();
+                        }
+                        if model.len() < at + len {
+                            model.resize(at + len, 0);
+                        }
+                        model[at..at + len].copy_from_slice(&bytes);
+                        let mut back = vec![GARBAGE; model.len() + 10];
+                        let site = format!(
+                            "blocks of {block}, cache {cache:?}, {kind:?}, {len} at {at}, {how:?}"
+                        );
+                        assert_eq!(
+                            file.read_direct_at(0, &mut back, &how).unwrap(),
+                            model.len(),
+                            "{site}"
+                        );
+                        assert!(back[..model.len()] == model[..], "direct: {site}");
+                        assert!(back[model.len()..].iter().all(|byte| *byte == GARBAGE), "{site}");
+                        back.fill(GARBAGE);
+                        assert_eq!(file.read_at(0, &mut back).unwrap(), model.len());
+                        assert!(back[..model.len()] == model[..], "buffered: {site}");
+                        drop(file);
+                        fs.remove_file(format!("/{name}")).unwrap();
                     }
-                    if model.len() < at + len {
-                        model.resize(at + len, 0);
-                    }
-                    model[at..at + len].copy_from_slice(&bytes);
-                    let mut back = vec![GARBAGE; model.len() + 10];
-                    let site = format!(
-                        "blocks of {block}, cache {cache:?}, {kind:?}, {len} at {at}, {how:?}"
-                    );
-                    assert_eq!(
-                        file.read_direct_at(0, &mut back, &how).unwrap(),
-                        model.len(),
-                        "{site}"
-                    );
-                    assert!(back[..model.len()] == model[..], "direct: {site}");
-                    assert!(back[model.len()..].iter().all(|byte| *byte == GARBAGE), "{site}");
-                    back.fill(GARBAGE);
-                    assert_eq!(file.read_at(0, &mut back).unwrap(), model.len());
-                    assert!(back[..model.len()] == model[..], "buffered: {site}");
-                    drop(file);
-                    fs.remove_file(format!("/{name}")).unwrap();
                 }
+                fs.close().unwrap();
+                judge(&*device);
             }
-            fs.close().unwrap();
-            judge(&*device);
         }
     }
 }

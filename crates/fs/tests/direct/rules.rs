@@ -2,7 +2,7 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::doubles::{FaultsAt, Mapping};
-use crate::{ALL, by, volume};
+use crate::{ALL, VOLUMES, by, volume};
 use extant::{
     AlignedBuf, Bounce, CallerMemory, DirectOptions, Error, FallocateMode, Filesystem,
     SharedCursor, SharedMemory,
@@ -70,55 +70,60 @@ fn a_short_copy_gives_everything_back_and_says_so() {
 
 #[test]
 fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
-    let (_device, fs) = volume(4096, Some(4));
-    let file = new_file(&fs, "f");
-    let bytes = pattern(2 * MIB, 3);
-    let mut memory = FaultsAt::new(&bytes, 70_000, true);
-    assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), 2 * MIB);
-    assert_eq!((memory.faulted_in, memory.left()), (1, 0));
-    assert!(content(&fs, "f") == bytes);
-    // Pages that leave again and again: in the end the bytes are copied where that can wait.
-    let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
-    memory.flees = 1000;
-    assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
-    assert!(memory.faulted_in < 100);
-    assert!(content(&fs, "f") == bytes);
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        let bytes = pattern(2 * MIB, 3);
+        let mut memory = FaultsAt::new(&bytes, 70_000, true);
+        assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), 2 * MIB);
+        assert_eq!((memory.faulted_in, memory.left()), (1, 0));
+        assert!(content(&fs, "f") == bytes);
+        // Pages that leave again and again: in the end the bytes are copied where that can wait.
+        let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
+        memory.flees = 1000;
+        assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
+        assert!(memory.faulted_in < 100);
+        assert!(content(&fs, "f") == bytes);
+    }
 }
 
 #[test]
 fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
-    for block in [1024, 4096, 65_536] {
-        let (device, fs) = volume(block, Some(8));
-        let file = new_file(&fs, "f");
-        let bytes = pattern(512 << 10, 4);
-        file.write_all_at(0, &bytes).unwrap();
-        // From the same range, from one that overlaps, into a hole, past the end, and at no alignment.
-        for (from, to, len) in [
-            (0, 0, 65_536),
-            (8192, 4096, 65_536),
-            (0, 300_000 / 4096 * 4096, 131_072),
-            (5, 700_001, 70_000),
-        ] {
-            let mut want = content(&fs, "f");
-            let copy = want[from..from + len].to_vec();
-            let size = want.len().max(to + len);
-            want.resize(size, 0);
-            want[to..to + len].copy_from_slice(&copy);
-            let mut memory = Mapping { file: &file, start: from as u64, len, at: 0, present: 0 };
-            let mut done = 0;
-            while done < len {
-                done += file
-                    .write_direct((to + done) as u64, &mut memory, &DirectOptions::default())
-                    .unwrap();
-                assert_eq!(memory.left(), len - done);
+    for volume in VOLUMES {
+        for block in [1024, 4096, 65_536] {
+            let (device, fs) = volume(block, Some(8));
+            let file = new_file(&fs, "f");
+            let bytes = pattern(512 << 10, 4);
+            file.write_all_at(0, &bytes).unwrap();
+            // From the same range, from one that overlaps, into a hole, past the end, and at no alignment.
+            for (from, to, len) in [
+                (0, 0, 65_536),
+                (8192, 4096, 65_536),
+                (0, 300_000 / 4096 * 4096, 131_072),
+                (5, 700_001, 70_000),
+            ] {
+                let mut want = content(&fs, "f");
+                let copy = want[from..from + len].to_vec();
+                let size = want.len().max(to + len);
+                want.resize(size, 0);
+                want[to..to + len].copy_from_slice(&copy);
+                let mut memory =
+                    Mapping { file: &file, start: from as u64, len, at: 0, present: 0 };
+                let mut done = 0;
+                while done < len {
+                    done += file
+                        .write_direct((to + done) as u64, &mut memory, &DirectOptions::default())
+                        .unwrap();
+                    assert_eq!(memory.left(), len - done);
+                }
+                // Where the ranges overlap the program cannot know which bytes it sends.
+                let overlaps = from < to + len && to < from + len && from != to;
+                assert!(overlaps || content(&fs, "f") == want, "blocks of {block}: {from} to {to}");
             }
-            // Where the ranges overlap the program cannot know which bytes it sends.
-            let overlaps = from < to + len && to < from + len && from != to;
-            assert!(overlaps || content(&fs, "f") == want, "blocks of {block}: {from} to {to}");
+            drop(file);
+            fs.close().unwrap();
+            judge(&*device);
         }
-        drop(file);
-        fs.close().unwrap();
-        judge(&*device);
     }
 }
 
@@ -157,96 +162,102 @@ fn what_may_not_wait_says_so_instead() {
 
 #[test]
 fn chunks_shrink_when_memory_is_short_and_no_page_is_an_error() {
-    let (device, fs) = volume(4096, Some(4));
-    let file = new_file(&fs, "f");
-    file.allocate(FallocateMode::Allocate, 0, 4 << 20).unwrap();
-    let bytes = pattern(MIB, 6);
-    for (most, least) in [(64 * MIB, 1), (MIB, 1), (700 << 10, 2), (4096, 256)] {
-        fs.limit_direct_chunks(most);
-        let before = fs.direct_stats().chunks;
-        let done = file.write_direct_at(0, &bytes, &by(Bounce::Always));
-        let used = fs.direct_stats().chunks - before;
-        assert_eq!(done.unwrap(), MIB);
-        assert!(used >= least && (used == 1 || least > 1), "{used} chunks out of {most} bytes");
-        let mut back = vec![0; MIB];
-        assert_eq!(file.read_direct_at(0, &mut back, &by(Bounce::Always)).unwrap(), MIB);
-        assert!(back == bytes);
+    for volume in VOLUMES {
+        let (device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 4 << 20).unwrap();
+        let bytes = pattern(MIB, 6);
+        for (most, least) in [(64 * MIB, 1), (MIB, 1), (700 << 10, 2), (4096, 256)] {
+            fs.limit_direct_chunks(most);
+            let before = fs.direct_stats().chunks;
+            let done = file.write_direct_at(0, &bytes, &by(Bounce::Always));
+            let used = fs.direct_stats().chunks - before;
+            assert_eq!(done.unwrap(), MIB);
+            assert!(used >= least && (used == 1 || least > 1), "{used} chunks out of {most} bytes");
+            let mut back = vec![0; MIB];
+            assert_eq!(file.read_direct_at(0, &mut back, &by(Bounce::Always)).unwrap(), MIB);
+            assert!(back == bytes);
+        }
+        fs.limit_direct_chunks(0);
+        let small = AlignedBuf::zeroed(4096);
+        let done = file.write_direct_at(0, &small, &by(Bounce::Always));
+        assert!(matches!(done, Err(Error::NoMemory)));
+        fs.limit_direct_chunks(64 * MIB);
+        assert!(content(&fs, "f")[..MIB] == bytes[..], "nothing was written without memory");
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
     }
-    fs.limit_direct_chunks(0);
-    let small = AlignedBuf::zeroed(4096);
-    let done = file.write_direct_at(0, &small, &by(Bounce::Always));
-    assert!(matches!(done, Err(Error::NoMemory)));
-    fs.limit_direct_chunks(64 * MIB);
-    assert!(content(&fs, "f")[..MIB] == bytes[..], "nothing was written without memory");
-    drop(file);
-    fs.close().unwrap();
-    judge(&*device);
 }
 
 #[test]
 fn a_thread_that_scribbles_on_the_buffer_writes_old_words_or_new_ones_and_nothing_else() {
-    let (_device, fs) = volume(4096, Some(4));
-    let file = new_file(&fs, "f");
-    file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
-    let memory = Arc::new(SharedMemory::zeroed(65_536));
-    let ends = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut n = 0u64;
-            while !ends.load(Ordering::Relaxed) {
-                memory.store((n as usize * 8) % 65_536, (n % 250) * 0x0101_0101_0101_0101);
-                n += 1;
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
+        let memory = Arc::new(SharedMemory::zeroed(65_536));
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0u64;
+                while !ends.load(Ordering::Relaxed) {
+                    memory.store((n as usize * 8) % 65_536, (n % 250) * 0x0101_0101_0101_0101);
+                    n += 1;
+                }
+            });
+            for n in 0..100 {
+                let mut cursor = SharedCursor::new(Arc::clone(&memory), 0, 65_536);
+                file.write_direct(0, &mut cursor, &by(ALL[n % 4])).unwrap();
+                let mut back = AlignedBuf::zeroed(65_536);
+                file.read_direct_at(0, &mut back, &by(Bounce::Auto)).unwrap();
+                let whole = |word: &[u8]| word.iter().all(|byte| *byte == word[0]);
+                assert!(back.chunks(8).all(whole));
+                let mut again = vec![0; 65_536];
+                file.read_at(0, &mut again).unwrap();
+                assert!(back[..] == again[..], "buffered and direct readers see the same");
             }
+            ends.store(true, Ordering::Relaxed);
         });
-        for n in 0..100 {
-            let mut cursor = SharedCursor::new(Arc::clone(&memory), 0, 65_536);
-            file.write_direct(0, &mut cursor, &by(ALL[n % 4])).unwrap();
-            let mut back = AlignedBuf::zeroed(65_536);
-            file.read_direct_at(0, &mut back, &by(Bounce::Auto)).unwrap();
-            let whole = |word: &[u8]| word.iter().all(|byte| *byte == word[0]);
-            assert!(back.chunks(8).all(whole));
-            let mut again = vec![0; 65_536];
-            file.read_at(0, &mut again).unwrap();
-            assert!(back[..] == again[..], "buffered and direct readers see the same");
-        }
-        ends.store(true, Ordering::Relaxed);
-    });
+    }
 }
 
 #[test]
 fn vectors_of_odd_lengths_are_written_and_read_whole() {
-    let (_device, fs) = volume(4096, Some(4));
-    let file = new_file(&fs, "f");
-    let bytes = pattern(100_000, 8);
-    for cuts in [vec![1, 4095, 4096, 7777], vec![512, 1024, 99_000], vec![50_001]] {
-        for bounce in ALL {
-            let mut pieces = Vec::new();
-            let mut from = 0;
-            for to in cuts.iter().copied().chain([bytes.len()]) {
-                pieces.push(std::io::IoSlice::new(&bytes[from..to]));
-                from = to;
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        let bytes = pattern(100_000, 8);
+        for cuts in [vec![1, 4095, 4096, 7777], vec![512, 1024, 99_000], vec![50_001]] {
+            for bounce in ALL {
+                let mut pieces = Vec::new();
+                let mut from = 0;
+                for to in cuts.iter().copied().chain([bytes.len()]) {
+                    pieces.push(std::io::IoSlice::new(&bytes[from..to]));
+                    from = to;
+                }
+                let mut source = extant::Source::vectored(&pieces);
+                let mut done = 0;
+                while source.left() > 0 {
+                    done += file.write_direct(done as u64, &mut source, &by(bounce)).unwrap();
+                }
+                let mut back = vec![0; bytes.len()];
+                let mut targets = Vec::new();
+                let mut rest = &mut back[..];
+                let mut from = 0;
+                for to in cuts.iter().copied() {
+                    let (piece, behind) = rest.split_at_mut(to - from);
+                    targets.push(std::io::IoSliceMut::new(piece));
+                    (rest, from) = (behind, to);
+                }
+                targets.push(std::io::IoSliceMut::new(rest));
+                let mut target = extant::Target::vectored(&mut targets);
+                let n = file.read_direct(0, &mut target, &by(bounce)).unwrap();
+                drop(target);
+                drop(targets);
+                assert_eq!(n, bytes.len());
+                assert!(back == bytes, "{cuts:?} {bounce:?}");
             }
-            let mut source = extant::Source::vectored(&pieces);
-            let mut done = 0;
-            while source.left() > 0 {
-                done += file.write_direct(done as u64, &mut source, &by(bounce)).unwrap();
-            }
-            let mut back = vec![0; bytes.len()];
-            let mut targets = Vec::new();
-            let mut rest = &mut back[..];
-            let mut from = 0;
-            for to in cuts.iter().copied() {
-                let (piece, behind) = rest.split_at_mut(to - from);
-                targets.push(std::io::IoSliceMut::new(piece));
-                (rest, from) = (behind, to);
-            }
-            targets.push(std::io::IoSliceMut::new(rest));
-            let mut target = extant::Target::vectored(&mut targets);
-            let n = file.read_direct(0, &mut target, &by(bounce)).unwrap();
-            drop(target);
-            drop(targets);
-            assert_eq!(n, bytes.len());
-            assert!(back == bytes, "{cuts:?} {bounce:?}");
         }
     }
 }
