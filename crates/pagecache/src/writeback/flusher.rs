@@ -49,7 +49,7 @@ pub(crate) struct Writeback<F> {
     pub(super) settings: Settings,
     pub(super) kick: Kick,
     list: Mutex<DirtyList<F>>,
-    rate: Rate,
+    pub(super) rate: Rate,
     running: Mutex<Running<F>>,
     is_running: AtomicBool,
     /// Everything that was dirty then is to be written ("write everything").

@@ -101,6 +101,12 @@ impl Line {
         self.fill
     }
 
+    /// Whether anybody had to pause so far, however shortly, and how many wait in line.
+    #[cfg(test)]
+    pub fn seen(&self) -> (bool, usize) {
+        (self.clock.load(Ordering::Relaxed) > 0, self.queue.lock().waiting.len())
+    }
+
     /// `bytes` were written by somebody of this class: what was granted has been used.
     pub fn used(&self, bytes: u64) {
         if self.granted.load(Ordering::Relaxed) > 0 {
@@ -268,6 +274,12 @@ impl Rate {
     /// Bytes a second, 0 if nobody knows yet.
     pub fn now(&self) -> f64 {
         self.now.load(Ordering::Relaxed) as f64
+    }
+
+    /// As if it had been measured.
+    #[cfg(test)]
+    pub fn set(&self, bytes_a_second: u64) {
+        self.now.store(bytes_a_second, Ordering::Relaxed);
     }
 
     /// A write-back begins; several may run at once.

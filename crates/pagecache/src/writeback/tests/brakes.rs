@@ -105,3 +105,60 @@ fn those_who_wait_go_one_by_one_as_bytes_arrive() {
     assert!(scene.stats().drop_behind_dirty_peak <= 14 * MIB);
     assert!(scene.settles(Duration::from_secs(2)));
 }
+
+/// Where the first brake was, and where the writer stood still, in bytes of its class; written in calls
+/// of 64 KiB to a device that takes nothing.
+fn brakes_of(how: Use, plan: Plan) -> (u64, u64) {
+    const CALL: u64 = 64 << 10;
+    let scene = Scene::new(plan);
+    scene.shut(true);
+    // Of a device so fast pauses are counted, and none is worth sleeping for.
+    scene.writeback.rate.set(1 << 40);
+    let line = match how {
+        Use::DropBehind => &scene.account.marked_line,
+        Use::Keep => &scene.account.all_line,
+    };
+    let level = || match how {
+        Use::DropBehind => scene.account.marked_held(),
+        Use::Keep => scene.account.held(),
+    };
+    let first = AtomicU64::new(u64::MAX);
+    let over = AtomicBool::new(false);
+    let file = Arc::new(FakeFile::default());
+    let stood = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for call in 0.. {
+                scene.write(&file, call * CALL..(call + 1) * CALL, how).unwrap();
+                if line.seen().0 {
+                    first.fetch_min(level(), Ordering::Relaxed);
+                }
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        // Whoever waits elsewhere or nowhere is told from one in line by the level only.
+        scene.comes(Duration::from_secs(10), |_| line.seen().1 == 1 || level() > 64 * MIB);
+        let stood = level();
+        over.store(true, Ordering::Relaxed);
+        scene.shut(false);
+        writer.join().unwrap();
+        stood
+    });
+    (first.into_inner() - CALL, stood)
+}
+
+#[test]
+fn dont_cache_writers_are_braked_from_half_of_the_cap_on_and_stand_at_three_quarters() {
+    let plan = || Plan { cap: 8 * MIB, ..Plan::default() };
+    assert_eq!(brakes_of(Use::DropBehind, plan()), (4 * MIB, 6 * MIB));
+    // The gate has no part in that.
+    let plan = Plan { gate: false, ..plan() };
+    assert_eq!(brakes_of(Use::DropBehind, plan), (4 * MIB, 6 * MIB));
+}
+
+#[test]
+fn ordinary_writers_are_braked_from_half_of_the_dirty_limit_on_and_stand_at_it() {
+    let plan = Plan { dirty_limit: 8 * MIB, ..Plan::default() };
+    assert_eq!(brakes_of(Use::Keep, plan), (4 * MIB, 8 * MIB));
+}
