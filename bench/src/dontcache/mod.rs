@@ -46,6 +46,9 @@ pub(crate) struct Plan {
     /// Only settings with so many writers
     #[arg(long)]
     writers: Option<usize>,
+    /// Only this: writes, plain_copy or reader_beside_writer
+    #[arg(long, value_name = "CASE")]
+    case: Option<String>,
     /// Fewer settings
     #[arg(skip)]
     few: bool,
@@ -60,7 +63,7 @@ impl Plan {
     /// The plan of `extant-bench all`.
     pub(crate) fn standard() -> Plan {
         let scratch = ".".into();
-        Plan { scratch, rounds: 3, mib: 1024, store: None, writers: None, few: false }
+        Plan { scratch, rounds: 3, mib: 1024, store: None, writers: None, case: None, few: false }
     }
 
     fn total(&self) -> u64 {
@@ -73,8 +76,15 @@ impl Plan {
         Limits { cache: (self.total() / 2).max(dirty), dirty }
     }
 
+    fn wants(&self, case: &str) -> bool {
+        self.case.as_deref().is_none_or(|only| only == case)
+    }
+
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
+        if !self.wants("writes") {
+            return jobs;
+        }
         for writers in [1, 4, 32] {
             for call_bytes in [64 << 10, 1 << 20] {
                 for shared_file in [false, true] {
@@ -149,12 +159,14 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
                     bench.attempt(store, subject, |bench| bench.writes(store, subject, &job))?;
                 }
             }
-            if matches!(store, Store::File(_)) && plan.writers.is_none_or(|only| only == 1) {
+            let is_alone = plan.writers.is_none_or(|only| only == 1);
+            if matches!(store, Store::File(_)) && is_alone && plan.wants("plain_copy") {
                 for subject in [Subject::Buffered, Subject::PlainFile] {
                     bench.copies(store, subject)?;
                 }
             }
-            for call_bytes in [64 << 10, 1 << 20] {
+            let calls = [64 << 10, 1 << 20].into_iter();
+            for call_bytes in calls.filter(|_| plan.wants("reader_beside_writer")) {
                 let total = plan.total();
                 let job = Job { random: false, writers: 1, call_bytes, shared_file: false, total };
                 for subject in Subject::ALL {
