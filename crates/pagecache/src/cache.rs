@@ -263,7 +263,7 @@ impl Shared {
         let (frame, file) = folio.take_apart();
         drop(folio);
         if let Some(frame) = frame {
-            self.frames.give(frame);
+            self.frames.give(frame, self.reclaim.room());
         }
         self.reclaim.release(bytes);
         self.slots.give(number);

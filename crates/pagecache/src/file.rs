@@ -216,7 +216,7 @@ impl FileCache {
             };
             let size = 1u64 << (PAGE_LOG2 + order);
             shared.make_room(size);
-            let Some(frame) = shared.frames.take(order) else {
+            let Some(frame) = shared.frames.take(order, shared.reclaim.room()) else {
                 shared.reclaim.release(size);
                 // Smaller ones are easier to have; the last try is after something else left.
                 if order > *shared.orders.start() {
@@ -227,7 +227,7 @@ impl FileCache {
                 continue;
             };
             let undo = |frame, number| {
-                shared.frames.give(frame);
+                shared.frames.give(frame, shared.reclaim.room());
                 shared.reclaim.release(size);
                 if let Some(number) = number {
                     shared.slots.give(number);

@@ -8,9 +8,9 @@
 //!   256 KiB … │▪▪▪▪▪▪│      │▪▪▪▪▪▪│░░░░░░│
 //!             └────────────────────────────┘              take: the lowest slab with room
 //! ```
-//! What is given back stays warm up to a reserve: its next user meets no page faults. Beyond it an
-//! empty slab is unmapped; beyond twice the reserve a large frame of another loses its memory, which
-//! takes its huge page apart.
+//! What is given back stays warm, so its next user meets no page faults: up to a reserve, and up to
+//! 64 MiB while the cache has that much room. Beyond that an empty slab is unmapped; beyond twice as much
+//! a large frame of another loses its memory, which takes its huge page apart.
 //!
 //! A frame's bytes are zeros or what its last user left.
 
@@ -32,6 +32,9 @@ pub(crate) const ORDERS: u32 = 10;
 const SLAB: usize = 256 << 10;
 /// Frames of [`SLAB`] bytes and more share a huge page: 512 page faults less, and zeroed in one go.
 const HUGE: usize = 2 << 20;
+
+/// Bytes that nobody uses are not kept beyond this, whatever room there is.
+const KEPT_MAX: usize = 64 << 20;
 
 /// Pages from the system.
 struct Mapping {
@@ -158,7 +161,7 @@ struct Shape {
 }
 
 impl Frames {
-    /// Keeps at most `reserve` bytes that nobody uses, and as many in slabs that somebody does.
+    /// Keeps `reserve` bytes that nobody uses even where the cache is full.
     pub fn new(reserve: usize) -> Frames {
         let classes = std::array::from_fn(|_| Mutex::new(Rank::Leaf, Class::default()));
         let is_huge = reserve >= 2 * HUGE;
@@ -172,9 +175,20 @@ impl Frames {
         Shape { frame, slab, all: u64::MAX >> (64 - slab / frame) }
     }
 
-    /// A frame of 4 KiB << `order` with any content, or `None`: the system has no memory.
-    pub fn take(&self, order: u32) -> Option<Frame> {
+    /// Most bytes to keep with `room` in the cache.
+    fn most(&self, room: u64) -> usize {
+        self.reserve.max(room.min(KEPT_MAX as u64) as usize)
+    }
+
+    /// A frame of 4 KiB << `order` with any content, or `None`: the system has no memory. `room` is what
+    /// is left of the cache's limit, in bytes.
+    pub fn take(&self, order: u32, room: u64) -> Option<Frame> {
         let shape = self.shape(order);
+        if self.idle.load(Relaxed) > self.most(room)
+            && self.classes[order as usize].lock().open.is_empty()
+        {
+            self.trim(self.most(room));
+        }
         let mut class = self.classes[order as usize].lock();
         let number = match class.open.first() {
             Some(number) => *number,
@@ -215,8 +229,40 @@ impl Frames {
         Some(Frame { start, len: shape.frame, order, spot, slab: number, _mapping: mapping })
     }
 
-    /// Takes a frame back.
-    pub fn give(&self, frame: Frame) {
+    /// Unmaps empty slabs until no more than `most` bytes are kept, as far as there are any.
+    #[cold]
+    fn trim(&self, most: usize) {
+        for (order, class) in self.classes.iter().enumerate() {
+            let shape = self.shape(order as u32);
+            let mut gone = Vec::new();
+            let mut class = class.lock();
+            let open: Vec<u32> = class.open.iter().rev().copied().collect();
+            for number in open {
+                if self.idle.load(Relaxed) <= most {
+                    break;
+                }
+                let slab = class.slabs[number as usize].as_ref();
+                if slab.is_some_and(|slab| slab.free == shape.all) {
+                    gone.push(self.close(&mut class, number, &shape));
+                }
+            }
+            drop(class);
+        }
+    }
+
+    /// Takes an empty slab out; it is unmapped when it is dropped.
+    fn close(&self, class: &mut Class, number: u32, shape: &Shape) -> Option<Slab> {
+        let slab = class.slabs[number as usize].take()?;
+        let warm = (slab.free & !slab.cold).count_ones() as usize;
+        self.idle.fetch_sub(warm * shape.frame, Relaxed);
+        class.open.remove(&number);
+        class.vacant.push(number);
+        Some(slab)
+    }
+
+    /// Takes a frame back; `room` as in [`Frames::take`].
+    pub fn give(&self, frame: Frame, room: u64) {
+        let most = self.most(room);
         let Frame { order, spot, slab: number, .. } = frame;
         let shape = self.shape(order.into());
         // The next owner of the spot must be alone: this frame ends first.
@@ -227,18 +273,14 @@ impl Frames {
         slab.free |= bit;
         let idle = self.idle.fetch_add(shape.frame, Relaxed) + shape.frame;
         let is_empty = slab.free == shape.all;
-        if idle > self.reserve && is_empty {
-            let warm = (slab.free & !slab.cold).count_ones() as usize;
-            self.idle.fetch_sub(warm * shape.frame, Relaxed);
-            class.open.remove(&number);
-            let slab = class.slabs[number as usize].take();
-            class.vacant.push(number);
+        if idle > most && is_empty {
+            let slab = self.close(&mut class, number, &shape);
             drop(class);
             drop(slab);
             return;
         }
         // Small ones are not worth the call.
-        if idle > 2 * self.reserve && shape.frame >= SLAB {
+        if idle > 2 * most && shape.frame >= SLAB {
             slab.mapping.let_go(usize::from(spot) * shape.frame, shape.frame);
             slab.cold |= bit;
             self.idle.fetch_sub(shape.frame, Relaxed);
@@ -255,7 +297,7 @@ mod tests {
     fn frames_are_apart_and_come_again() {
         let frames = Frames::new(1 << 20);
         for order in 0..ORDERS {
-            let mut lent: Vec<Frame> = (0..70).map(|_| frames.take(order).unwrap()).collect();
+            let mut lent: Vec<Frame> = (0..70).map(|_| frames.take(order, 0).unwrap()).collect();
             for (n, frame) in lent.iter_mut().enumerate() {
                 assert_eq!(frame.len(), 4096 << order);
                 assert_eq!(frame.as_ptr() as usize % 4096, 0);
@@ -264,7 +306,7 @@ mod tests {
             for (n, frame) in lent.iter().enumerate() {
                 assert!(frame.iter().all(|byte| *byte == n as u8));
             }
-            lent.into_iter().for_each(|frame| frames.give(frame));
+            lent.into_iter().for_each(|frame| frames.give(frame, 0));
             assert!(frames.idle.load(Relaxed) <= 1 << 20);
         }
     }
@@ -272,8 +314,8 @@ mod tests {
     #[test]
     fn what_is_above_the_reserve_goes_back() {
         let frames = Frames::new(0);
-        let lent: Vec<Frame> = (0..200).map(|_| frames.take(0).unwrap()).collect();
-        lent.into_iter().for_each(|frame| frames.give(frame));
+        let lent: Vec<Frame> = (0..200).map(|_| frames.take(0, 0).unwrap()).collect();
+        lent.into_iter().for_each(|frame| frames.give(frame, 0));
         assert!(frames.classes[0].lock().slabs.iter().all(Option::is_none));
         assert_eq!(frames.idle.load(Relaxed), 0);
     }
@@ -282,21 +324,32 @@ mod tests {
     fn frames_share_huge_pages_and_keep_their_bytes_when_other_parts_go_back() {
         const HALF: u32 = 8;
         let frames = Frames::new(4 << 20);
-        let mut lent: Vec<Frame> = (0..20).map(|_| frames.take(HALF).unwrap()).collect();
+        let mut lent: Vec<Frame> = (0..20).map(|_| frames.take(HALF, 0).unwrap()).collect();
         assert!(lent.chunks(2).all(|pair| pair[0].as_ptr().align_offset(HUGE) == 0));
         lent.iter_mut().for_each(|frame| frame.fill(7));
         let (even, odd): (Vec<_>, Vec<_>) =
             lent.into_iter().enumerate().partition(|(n, _)| n % 2 == 0);
-        even.into_iter().for_each(|(_, frame)| frames.give(frame));
+        even.into_iter().for_each(|(_, frame)| frames.give(frame, 0));
         // Ten halves came back: eight are warm, the last two have no memory.
         assert_eq!(frames.idle.load(Relaxed), 8 << 20);
-        let even: Vec<Frame> = (0..10).map(|_| frames.take(HALF).unwrap()).collect();
+        let even: Vec<Frame> = (0..10).map(|_| frames.take(HALF, 0).unwrap()).collect();
         let zeros = |frame: &Frame| frame.iter().all(|byte| *byte == 0);
         assert_eq!(even.iter().filter(|frame| zeros(frame)).count(), 2);
         assert!(odd.iter().all(|(_, frame)| frame.iter().all(|byte| *byte == 7)));
         assert_eq!(frames.idle.load(Relaxed), 0);
         let odd = odd.into_iter().map(|(_, frame)| frame);
-        even.into_iter().chain(odd).for_each(|frame| frames.give(frame));
+        even.into_iter().chain(odd).for_each(|frame| frames.give(frame, 0));
         assert_eq!(frames.idle.load(Relaxed), 4 << 20);
+    }
+
+    #[test]
+    fn what_is_kept_while_there_is_room_goes_when_there_is_none() {
+        let frames = Frames::new(4 << 20);
+        let lent: Vec<Frame> = (0..40).map(|_| frames.take(9, u64::MAX).unwrap()).collect();
+        lent.into_iter().for_each(|frame| frames.give(frame, u64::MAX));
+        assert_eq!(frames.idle.load(Relaxed), KEPT_MAX);
+        let small = frames.take(0, 0).unwrap();
+        assert_eq!(frames.idle.load(Relaxed), 4 << 20);
+        frames.give(small, 0);
     }
 }

@@ -75,6 +75,11 @@ impl Reclaim {
         self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
+    /// Bytes that are left of the limit.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used.load(Relaxed))
+    }
+
     /// Takes room for `bytes` beyond the limit.
     pub fn force(&self, bytes: u64) {
         self.used.fetch_add(bytes, Relaxed);

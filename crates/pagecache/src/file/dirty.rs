@@ -260,7 +260,7 @@ impl FileCache {
         let least = *self.shared.orders.start();
         let mut order = order.clamp(least, ORDERS - 1);
         loop {
-            match self.shared.frames.take(order) {
+            match self.shared.frames.take(order, self.shared.reclaim.room()) {
                 Some(frame) => return Some(frame),
                 None if order > least => order -= 1,
                 None => return None,
@@ -345,8 +345,9 @@ impl<'a> Taken<'a> {
 
     fn clear(&mut self) {
         self.bytes.clear();
-        let frames = &self.landing.file.shared.frames;
-        self.copies.drain(..).for_each(|frame| frames.give(frame));
+        let shared = &*self.landing.file.shared;
+        let room = shared.reclaim.room();
+        self.copies.drain(..).for_each(|frame| shared.frames.give(frame, room));
     }
 }
 
