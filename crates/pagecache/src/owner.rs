@@ -23,6 +23,12 @@ pub trait Demand: Sync {
     /// with `begun` 0 first, then each time when it reaches the answer, under no lock but the file's
     /// own.
     fn wanted(&self, begun: u64) -> u64;
+
+    /// How many transfers of the call may be under way at a time, now, of the `most` that the engine
+    /// would have: one at least.
+    fn flights(&self, most: usize) -> usize {
+        most
+    }
 }
 
 impl Demand for u64 {

@@ -222,12 +222,16 @@ impl<'a> Stream<'a> {
     fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Option<Job<'a>>> {
         let mut guard = self.turn.lock();
         let turn = &mut *guard;
+        let (hands, most) = (self.hands.load(Ordering::Relaxed), self.demand.flights(IN_FLIGHT));
+        if hands > most.max(1) && !turn.is_over {
+            self.hands.store(hands - 1, Ordering::Relaxed);
+            return Ok(None);
+        }
         let job = self.next_in(turn);
         turn.is_over |= !matches!(job, Ok(Some(_)));
         let left = self.cached.pages.dirty_bytes().min(turn.wanted.saturating_sub(turn.begun));
         let is_more = !turn.is_over && (turn.placed.is_some() || left >= WORTH_A_THREAD);
-        let hands = self.hands.load(Ordering::Relaxed);
-        if is_more && hands < IN_FLIGHT {
+        if is_more && hands < most {
             // Without more threads these write it all.
             let hand = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
             self.hands.store(hands + usize::from(hand.is_ok()), Ordering::Relaxed);

@@ -137,6 +137,7 @@ impl FileCache {
                 return Ok(part.len());
             }
         }
+        let _reading = self.shared.account.readers.begin();
         let (mut held, new) = self.hold_or_make(at, window, how)?;
         let part = part_of(&held.folio, at, to.len());
         let wanted = held.folio.touched(part.start, part.end);
@@ -168,6 +169,7 @@ impl FileCache {
             let (slot, next) = match known {
                 Some(known) => known,
                 None => {
+                    let _reading = self.shared.account.readers.begin();
                     let (mut held, _) = self.hold_or_make(at, end, how)?;
                     let part = part_of(&held.folio, at, to_end(at, end));
                     let wanted = held.folio.touched(part.start, part.end);

@@ -16,6 +16,7 @@
 //! together, does not move then, so peaks are exact, too.
 
 use super::gate::Gate;
+use super::readers::Readers;
 use super::throttle::{Fill, Line};
 use crate::stats::CacheStats;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -65,6 +66,7 @@ impl Unwritten {
 /// How many bytes of the cache are in which state, exactly at any time; and the two lines in which
 /// writers wait for room in it.
 pub(crate) struct Account {
+    pub readers: Readers,
     cached: Sum,
     /// In marked folios, in whatever state.
     drop_behind: Sum,
@@ -84,6 +86,7 @@ impl Account {
     /// that theirs stay within `dont_cache_cap` bytes.
     pub fn new(dirty_limit: u64, dont_cache_cap: u64) -> Account {
         Account {
+            readers: Readers::default(),
             cached: Sum::default(),
             drop_behind: Sum::default(),
             all: Unwritten::default(),

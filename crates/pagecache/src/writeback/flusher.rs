@@ -11,7 +11,7 @@ use crate::owner::{Demand, Use};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ const VISIT_MAX: u64 = 16 << 20;
 const VISIT_FIRST: u64 = 8 << 20;
 /// However few bytes are owed, the device is given as many as make a large write.
 const OWED_MIN: u64 = 4 << 20;
+
+/// How long a thread stands aside for readers until it looks again.
+const ASIDE: Duration = Duration::from_millis(5);
 
 /// Limits, times and the policy.
 pub(crate) struct Settings {
@@ -56,6 +59,8 @@ pub(crate) struct Writeback<F> {
     everything: Mutex<Option<Instant>>,
     /// Bytes that write calls gave to the flusher, where the policy does not give it all.
     pub(super) handed_over: AtomicU64,
+    /// Threads that look for a file or are at one.
+    at_work: AtomicUsize,
     is_stuck: AtomicBool,
     /// The latest failure.
     failure: Mutex<Option<Error>>,
@@ -82,6 +87,10 @@ impl<F: DirtyFile> Demand for Visiting<'_, F> {
         self.limit.store(limit, Ordering::Relaxed);
         limit
     }
+
+    fn flights(&self, most: usize) -> usize {
+        if self.flusher.account.readers.are_there() { 1 } else { most }
+    }
 }
 
 impl<F: DirtyFile> Writeback<F> {
@@ -99,6 +108,7 @@ impl<F: DirtyFile> Writeback<F> {
             is_running: AtomicBool::new(false),
             everything: Mutex::new(Rank::Leaf, None),
             handed_over: AtomicU64::new(0),
+            at_work: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
             failure: Mutex::new(Rank::Leaf, None),
         })
@@ -193,13 +203,23 @@ impl<F: DirtyFile> Writeback<F> {
             if !self.is_running.load(Ordering::SeqCst) {
                 return;
             }
+            // Beside readers there is one at a time; the others look again when they have gone.
+            let others = self.at_work.fetch_add(1, Ordering::SeqCst);
+            if others > 0 && self.account.readers.are_there() {
+                self.at_work.fetch_sub(1, Ordering::SeqCst);
+                self.kick.bell().sleep(heard, Some(Instant::now() + ASIDE));
+                continue;
+            }
             let owed = self.kick.claim(|| self.owed());
-            match self.next(owed) {
-                Some(visit) => self.visit(owner, visit),
-                None => {
-                    let due = self.list.lock().next_due(self.settings.expire);
-                    self.kick.bell().sleep(heard, due);
-                }
+            let next = self.next(owed);
+            let is_idle = next.is_none();
+            if let Some(visit) = next {
+                self.visit(owner, visit);
+            }
+            self.at_work.fetch_sub(1, Ordering::SeqCst);
+            if is_idle {
+                let due = self.list.lock().next_due(self.settings.expire);
+                self.kick.bell().sleep(heard, due);
             }
         }
     }

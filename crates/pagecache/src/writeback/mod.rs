@@ -24,6 +24,8 @@
 //! - A visit has an end, so that each file has its turn; while no other file waits and bytes are owed
 //!   it goes on where it would end, for the device has nothing to do until a next visit has found its
 //!   first bytes.
+//! - While somebody reads from the device the flusher has one transfer under way, not sixteen
+//!   (`readers`): who reads waits for his bytes, and a writer's are in memory.
 //! - The flusher goes on while marked bytes are dirty, so none is left to a timer. One page per file
 //!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
 //!   the last call that touched it (`dirty_list`).
@@ -49,6 +51,7 @@ mod dirty_list;
 mod flag;
 mod flusher;
 mod gate;
+mod readers;
 #[cfg(test)]
 mod tests;
 mod throttle;

@@ -5,6 +5,7 @@ mod faults;
 mod list;
 mod measure;
 mod policies;
+mod readers;
 
 use super::account::Account;
 use super::dirty_list::FileState;
@@ -80,6 +81,8 @@ struct Device {
     log: Mutex<Vec<(u64, u64, u64)>>,
     /// Calls so far.
     visits: AtomicU64,
+    /// Of four transfers at a time the last call was to have so many.
+    flights: AtomicU64,
     /// While true, nothing arrives.
     shut: Mutex<bool>,
     opened: Condvar,
@@ -127,6 +130,7 @@ impl WriteBack<FakeFile> for Device {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
+        self.flights.store(demand.flights(4) as u64, Ordering::SeqCst);
         self.visits.fetch_add(1, Ordering::SeqCst);
         if file.fails.load(Ordering::SeqCst) {
             let source = std::io::Error::from_raw_os_error(5);
@@ -232,6 +236,7 @@ impl Scene {
             free_at: Mutex::new(Instant::now()),
             log: Mutex::default(),
             visits: AtomicU64::new(0),
+            flights: AtomicU64::new(0),
             shut: Mutex::new(false),
             opened: Condvar::new(),
         });
