@@ -374,8 +374,12 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
 
 /// What a check of the volume and all its data finds.
 fn findings(device: &Device) -> (Vec<What>, u64) {
+    findings_of(device.clone())
+}
+
+fn findings_of(device: Arc<dyn BlockDevice>) -> (Vec<What>, u64) {
     let options = check::Options { data: true, ..check::Options::default() };
-    let report = check::check_device(device.clone(), &options, &()).unwrap();
+    let report = check::check_device(device, &options, &()).unwrap();
     (report.findings.iter().map(|finding| finding.what).collect(), report.stats.data_blocks)
 }
 
@@ -472,4 +476,67 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
     assert!(is_mismatch(read_back(&device, "/f")));
     device.write_at(ByteOffset(sums << 12), &block).unwrap();
     assert_eq!(findings(&device).0, []);
+}
+
+#[test]
+fn a_mirror_mends_data_from_the_copy_that_matches() {
+    use extant::layout::{Assembled, Opening, Part, Wanted, assemble, create};
+    let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(32 << 20))).collect();
+    let parts = || {
+        let part =
+            |(n, device): (usize, &Device)| Part::new(Arc::clone(device) as _, format!("m{n}"));
+        devices.iter().enumerate().map(part).collect::<Vec<_>>()
+    };
+    create(&parts(), Wanted::Mirrored { alike: true }, [7; 16], 32 << 20).unwrap();
+    let mirror = || match assemble(parts(), Opening::write()).unwrap() {
+        Assembled::Mirrored(mirror) => mirror,
+        _ => panic!("no mirror"),
+    };
+    let bytes = pattern(1 << 20, 9);
+    let mut at = 0;
+    {
+        let device = mirror();
+        let size = BlockSize::from_bytes(4096).unwrap();
+        let words = MkfsOptions::new().block_size(size).features("data_csum").unwrap();
+        mkfs::format(device.clone(), &words, &Environment::default()).unwrap();
+        let fs = options(8).open_device(device).unwrap();
+        let file = self::create(&fs, "f");
+        file.write_all_at(0, &bytes).unwrap();
+        file.sync_all().unwrap();
+        at += file.extents().unwrap()[0].block.0 << 12;
+        drop(file);
+        fs.close().unwrap();
+    }
+    let mut rng = Rng::new(seed());
+    for round in 0..20u64 {
+        let member = &devices[below(&mut rng, 2) as usize];
+        let place = at + below(&mut rng, 100) * 4096 + below(&mut rng, 4096);
+        flip(member, place);
+        let fs = options([0, 8][round as usize % 2]).open_device(mirror()).unwrap();
+        let file = fs.open_file("/f").unwrap();
+        // Which member is asked is its own choice: each of them has its turn.
+        for _ in 0..4 {
+            let mut back = vec![0; bytes.len()];
+            match round % 3 {
+                0 => assert_eq!(file.read_at(0, &mut back).unwrap(), bytes.len()),
+                _ => assert_eq!(
+                    file.read_direct_at(0, &mut back, &DirectOptions::default()).unwrap(),
+                    bytes.len()
+                ),
+            }
+            assert!(back == bytes, "round {round}");
+        }
+        drop(file);
+        fs.close().unwrap();
+        let mut there = [vec![0; 4096], vec![0; 4096]];
+        for (device, there) in devices.iter().zip(&mut there) {
+            device.read_at(ByteOffset(place / 4096 * 4096), there).unwrap();
+        }
+        if there[0] != there[1] {
+            // Nobody asked the bad one.
+            flip(member, place);
+        }
+    }
+    let (found, _) = findings_of(mirror());
+    assert_eq!(found, []);
 }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// Compare the members of a mirrored volume, and mend what differs.
 ///
 /// Every block of every member is read. Where members differ the volume's own checksums say which is
-/// right, and that copy is written over the others. What no checksum covers, as the bytes of
-/// files, is reported and left, unless --trust names the member to believe. A journal is replayed
+/// right, and that copy is written over the others. What no checksum covers, as the bytes of files
+/// without data_csum, is reported and left, unless --trust names the member to believe. A journal is replayed
 /// first, and what a crash left to be brought in line is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
@@ -186,7 +186,7 @@ fn block_bytes(mirror: &Arc<Mirror>) -> u64 {
 
 /// For each member, the blocks that its own content says are damaged.
 fn damaged_blocks(mirror: &Arc<Mirror>, members: usize, unit: u64) -> Vec<HashSet<u64>> {
-    let options = Options { findings_limit: 1 << 20, ..Options::default() };
+    let options = Options { findings_limit: 1 << 20, data: true, ..Options::default() };
     let view = |place| mirror.view_of(place);
     (0..members)
         .map(|place| {
