@@ -32,6 +32,9 @@ impl SumsFile {
         for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
             let run = run?;
             let Target::Written(block) = run.target else { return Err(wrong()) };
+            if volume.is_system(block, run.len.into()) {
+                return Err(wrong());
+            }
             match runs.last_mut() {
                 Some((_, start, len)) if start.0 + *len == block.0 => *len += u64::from(run.len),
                 _ => runs.push((run.logical.0.into(), block, run.len.into())),
