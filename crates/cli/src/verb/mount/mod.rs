@@ -45,8 +45,8 @@ use std::path::PathBuf;
                            late, holes not at all, and a crash can lose 30 seconds
   plain                    no loop device: `sync` and `umount` do not reach the volume then
   uring, nouring           FUSE over io_uring, where the kernel has it (yes)
-  idle=auto|poll|halt      what processors do between requests that come close together. poll: wait awake,
-                           as root; auto: on machines of up to four processors
+  idle=auto|poll|halt      what processors do between requests that come close together.
+                           poll: wait awake, as root; auto: that, where there are up to four
   dax_fc_bytelog=off|on|force
                            fsync stores what changed into mapped memory (off); needs fast_commit.
                            on: where that can be; force: there, or there is no mount
