@@ -10,8 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+mod backing;
 mod build;
 mod crc;
+mod direct;
 mod dontcache;
 mod fallocate;
 mod fsync;
@@ -67,6 +69,8 @@ enum Verb {
     Dontcache(dontcache::Plan),
     /// Small changes made durable: by full commits, fast commits and the byte log, against the kernel
     Fsync(fsync::Plan),
+    /// Reads and writes past the page cache, with copies and without: against the device and the kernel
+    Direct(direct::Plan),
     /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
     Fuse(fuse::Plan),
     #[command(hide = true)]
@@ -92,6 +96,8 @@ impl Verb {
             Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
             Verb::Fsync(plan) if quick => vec![fsync::measure(&plan.clone().quick())?],
             Verb::Fsync(plan) => vec![fsync::measure(plan)?],
+            Verb::Direct(plan) if quick => vec![direct::measure(&plan.clone().quick())?],
+            Verb::Direct(plan) => vec![direct::measure(plan)?],
             Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
             Verb::Fuse(plan) => vec![fuse::measure(plan)?],
             Verb::Serve(serve) => {
@@ -106,6 +112,7 @@ impl Verb {
                 reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fsync(fsync::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Direct(direct::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
                 reports
             }

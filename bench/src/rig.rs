@@ -53,10 +53,21 @@ impl Mount {
     ///
     /// Errors: when `losetup` or `mount` refuse, in their words.
     pub(crate) fn image(image: &Path, dir: &Path, kind: &str, direct: bool) -> Result<Mount> {
-        let device = LoopDevice::attach(image, direct)?;
-        let from = device.0.clone();
         // The kernel would clear the inode tables while others are measured.
         let options = if kind == "ext4" { "noatime,noinit_itable" } else { "noatime" };
+        Mount::image_with(image, dir, kind, direct, options)
+    }
+
+    /// As [`Mount::image`], with other options.
+    pub(crate) fn image_with(
+        image: &Path,
+        dir: &Path,
+        kind: &str,
+        direct: bool,
+        options: &str,
+    ) -> Result<Mount> {
+        let device = LoopDevice::attach(image, direct)?;
+        let from = device.0.clone();
         Mount::new(&from, dir, kind, options, Some(device))
     }
 

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use extant::mkfs::{MkfsOptions, format};
-use extant::{BlockDevice, Environment, FileOptions, MemoryDevice};
+use extant::{BlockDevice, Environment, MemoryDevice};
 use extant_base::ByteOffset;
-use extant_blockdev::AlignedBuf;
+
+use crate::backing::{self, Kept};
 
 /// Where a run takes place.
 pub(crate) enum Store {
@@ -28,24 +29,15 @@ pub(crate) enum Store {
 impl Store {
     /// A file of `len` bytes that has all its blocks, so that nobody waits for them.
     pub(crate) fn file(path: PathBuf, len: u64) -> Result<Store> {
-        FileOptions::new().write(true).create(&path, len)?;
-        let store = Store::File(path);
-        store.fill(len)?;
-        Ok(store)
+        backing::file(&path, len)?;
+        Ok(Store::File(path))
     }
 
     /// A simulated device of `len` bytes.
     pub(crate) fn simulated(len: u64) -> Result<Store> {
         let device = Simulated { memory: MemoryDevice::new(len), free_at: Mutex::new(None) };
-        let store = Store::Simulated(Arc::new(device));
-        if let Store::Simulated(device) = &store {
-            fill(&device.memory, len)?;
-        }
-        Ok(store)
-    }
-
-    fn fill(&self, len: u64) -> Result<()> {
-        fill(&*self.device()?, len)
+        backing::fill(&device.memory, len)?;
+        Ok(Store::Simulated(Arc::new(device)))
     }
 
     /// As `store` of a row.
@@ -59,7 +51,7 @@ impl Store {
     /// Opens it, around the kernel's cache.
     pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self {
-            Store::File(path) => Arc::new(FileOptions::new().write(true).direct(true).open(path)?),
+            Store::File(path) => backing::direct(path)?,
             Store::Simulated(device) => Arc::clone(device) as Arc<dyn BlockDevice>,
         })
     }
@@ -69,38 +61,6 @@ impl Store {
         let device = Arc::new(Kept(self.device()?));
         format(device, &MkfsOptions::new(), &Environment::default())?;
         Ok(())
-    }
-}
-
-/// Writes everything once.
-fn fill(device: &dyn BlockDevice, len: u64) -> Result<()> {
-    let mut bytes = AlignedBuf::zeroed(4 << 20);
-    bytes.fill(1);
-    for at in (0..len).step_by(bytes.len()) {
-        let n = (len - at).min(bytes.len() as u64) as usize;
-        device.write_at(ByteOffset(at), &bytes[..n])?;
-    }
-    Ok(device.flush()?)
-}
-
-/// A device that keeps its blocks: what is discarded or zeroed is not given back to the disk.
-struct Kept(Arc<dyn BlockDevice>);
-
-impl BlockDevice for Kept {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant::Result<()> {
-        self.0.read_at(at, buf)
-    }
-
-    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant::Result<()> {
-        self.0.write_at(at, buf)
-    }
-
-    fn flush(&self) -> extant::Result<()> {
-        self.0.flush()
     }
 }
 

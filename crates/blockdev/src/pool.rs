@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   class   4K    8K   16K   …   4M         take(len): the smallest class that holds len
-//!          [▪▪]  [ ]   [▪]      [▪▪▪]       drop: back into its class, unless that is full
+//!          [▪▪]  [ ]   [▪]      [▪▪▪]       drop: back into its class, unless all hold enough
 //!           each class is a list under a lock of its own
 //! ```
 
@@ -10,6 +10,7 @@ use crate::aligned::AlignedBuf;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SMALLEST_LOG2: u32 = 12;
 const LARGEST_LOG2: u32 = 22;
@@ -22,23 +23,23 @@ pub struct BufPool {
 }
 
 struct Shared {
-    idle_bytes_per_class: usize,
+    /// The most bytes that wait in all classes together, and those that do.
+    most_idle: usize,
+    idle_bytes: AtomicUsize,
     idle: [Mutex<Vec<AlignedBuf>>; CLASSES],
 }
 
 impl BufPool {
-    /// A pool that keeps at most `idle_bytes_per_class` bytes of unused buffers in each of its 11
-    /// size classes.
-    pub fn new(idle_bytes_per_class: usize) -> BufPool {
+    /// A pool that keeps at most `most_idle` bytes of unused buffers.
+    pub fn new(most_idle: usize) -> BufPool {
         let idle = std::array::from_fn(|_| Mutex::new(Vec::new()));
-        BufPool { shared: Arc::new(Shared { idle_bytes_per_class, idle }) }
+        BufPool { shared: Arc::new(Shared { most_idle, idle_bytes: AtomicUsize::new(0), idle }) }
     }
 
     /// A buffer of `len` bytes with any content: zeros, or what its last user left. Lengths above
     /// 4 MiB are served too, and not kept.
     pub fn take(&self, len: usize) -> PooledBuf {
-        let idle = class_of(len).and_then(|class| self.shared.idle[class].lock().pop());
-        let buf = idle.unwrap_or_else(|| {
+        let buf = class_of(len).and_then(|class| self.idle(class)).unwrap_or_else(|| {
             AlignedBuf::zeroed(
                 class_of(len).map_or(len, |class| 1 << (SMALLEST_LOG2 as usize + class)),
             )
@@ -49,7 +50,7 @@ impl BufPool {
     /// As [`BufPool::take`]; `None` where the system has no memory for it.
     pub fn try_take(&self, len: usize) -> Option<PooledBuf> {
         let class = class_of(len);
-        let idle = class.and_then(|class| self.shared.idle[class].lock().pop());
+        let idle = class.and_then(|class| self.idle(class));
         let size = class.map_or(len, |class| 1 << (SMALLEST_LOG2 as usize + class));
         let buf = match idle {
             Some(buf) => buf,
@@ -58,15 +59,33 @@ impl BufPool {
         Some(PooledBuf { buf: Some(buf), len, pool: self.clone() })
     }
 
+    /// One that waits. When there is none, buffers of other classes make way for the one to come.
+    fn idle(&self, class: usize) -> Option<AlignedBuf> {
+        let found = self.pop(class);
+        if found.is_none() {
+            let most = self.shared.most_idle.saturating_sub(1 << (SMALLEST_LOG2 as usize + class));
+            let mut others = (0..CLASSES).rev();
+            while self.idle_bytes() > most {
+                let Some(other) = others.next() else { break };
+                while self.idle_bytes() > most && self.pop(other).is_some() {}
+            }
+        }
+        found
+    }
+
+    fn pop(&self, class: usize) -> Option<AlignedBuf> {
+        let buf = self.shared.idle[class].lock().pop()?;
+        self.shared.idle_bytes.fetch_sub(buf.len(), Relaxed);
+        Some(buf)
+    }
+
     /// Bytes that wait in the pool.
     pub fn idle_bytes(&self) -> usize {
-        let bytes =
-            |list: &Mutex<Vec<AlignedBuf>>| list.lock().iter().map(|buf| buf.len()).sum::<usize>();
-        self.shared.idle.iter().map(bytes).sum()
+        self.shared.idle_bytes.load(Relaxed)
     }
 }
 
-/// Keeps up to 16 MiB in each class.
+/// Keeps up to 16 MiB.
 impl Default for BufPool {
     fn default() -> BufPool {
         BufPool::new(16 << 20)
@@ -117,9 +136,12 @@ impl DerefMut for PooledBuf {
 impl Drop for PooledBuf {
     fn drop(&mut self) {
         let (Some(class), Some(buf)) = (class_of(self.len), self.buf.take()) else { return };
-        let mut idle = self.pool.shared.idle[class].lock();
-        if (idle.len() + 1) * buf.len() <= self.pool.shared.idle_bytes_per_class {
-            idle.push(buf);
+        let Shared { most_idle, idle_bytes, idle } = &*self.pool.shared;
+        let kept = idle_bytes.fetch_update(Relaxed, Relaxed, |waiting| {
+            waiting.checked_add(buf.len()).filter(|bytes| bytes <= most_idle)
+        });
+        if kept.is_ok() {
+            idle[class].lock().push(buf);
         }
     }
 }
@@ -140,12 +162,23 @@ mod tests {
     }
 
     #[test]
-    fn a_class_keeps_no_more_than_it_may() {
+    fn a_pool_keeps_no_more_than_it_may() {
         let pool = BufPool::new(8192);
         drop([pool.take(4096), pool.take(1), pool.take(0)]);
         assert_eq!(pool.idle_bytes(), 8192);
         drop(pool.take(16384));
-        assert_eq!(pool.idle_bytes(), 8192);
+        assert!(pool.idle_bytes() <= 8192);
+    }
+
+    #[test]
+    fn buffers_of_one_size_make_way_for_those_of_another() {
+        let pool = BufPool::new(64 << 10);
+        drop((0..16).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        assert_eq!(pool.idle_bytes(), 64 << 10);
+        let large = pool.take(32 << 10);
+        assert_eq!(pool.idle_bytes(), 32 << 10);
+        drop(large);
+        assert_eq!(pool.idle_bytes(), 64 << 10);
     }
 
     #[test]

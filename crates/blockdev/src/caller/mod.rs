@@ -16,6 +16,7 @@ mod shared;
 mod slices;
 #[allow(unsafe_code)]
 mod span;
+mod stream;
 
 pub use owned::OwnedMemory;
 pub use shared::{SharedCursor, SharedMemory};

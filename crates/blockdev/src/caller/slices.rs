@@ -1,6 +1,6 @@
 //! Plain memory of this program: slices, one after the other. It never faults.
 
-use super::{Access, CallerMemory, Faults, Span};
+use super::{Access, CallerMemory, Faults, Span, stream};
 use std::any::Any;
 use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
@@ -94,7 +94,7 @@ impl<'m> CallerMemory<'m> for Source<'m> {
         while done < to.len()
             && let Some(from) = self.next(to.len() - done)
         {
-            to[done..done + from.len()].copy_from_slice(from);
+            stream::copy(&mut to[done..done + from.len()], from);
             done += from.len();
         }
         done

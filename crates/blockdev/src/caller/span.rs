@@ -148,16 +148,22 @@ impl<'m> Span<'m> {
     /// Copies all of them to `to`, which is as long; what others change meanwhile is there or not.
     pub(crate) fn load(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "a copy of a whole span");
-        // SAFETY: the maker vouched for the range.
-        unsafe { load_racing(self.start, to) }
+        match self.quiet_bytes() {
+            Some(bytes) => super::stream::copy(to, bytes),
+            // SAFETY: the maker vouched for the range.
+            None => unsafe { load_racing(self.start, to) },
+        }
     }
 
     /// Copies `from`, which is as long, over all of them.
     pub(crate) fn store(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "a copy of a whole span");
         assert_eq!(self.access, Access::Write, "a span that is to be filled");
-        // SAFETY: the maker vouched for the range, for writing too.
-        unsafe { store_racing(self.start, from) }
+        match self.quiet_bytes_mut() {
+            Some(bytes) => bytes.copy_from_slice(from),
+            // SAFETY: the maker vouched for the range, for writing too.
+            None => unsafe { store_racing(self.start, from) },
+        }
     }
 }
 
@@ -183,10 +189,10 @@ pub(super) unsafe fn load_racing(start: *mut u8, to: &mut [u8]) {
         // SAFETY: `n` is in the range; a byte is always aligned.
         *byte = unsafe { AtomicU8::from_ptr(start.add(n)) }.load(Relaxed);
     }
-    for (n, word) in to[head..].chunks_exact_mut(8).enumerate() {
+    for (n, word) in to[head..].as_chunks_mut::<8>().0.iter_mut().enumerate() {
         // SAFETY: `head + 8 n + 8` is at most the length, and the address a multiple of 8.
         let value = unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.load(Relaxed);
-        word.copy_from_slice(&value.to_ne_bytes());
+        *word = value.to_ne_bytes();
     }
     for (n, byte) in to.iter_mut().enumerate().skip(head + 8 * words) {
         // SAFETY: `n` is in the range.
@@ -205,8 +211,8 @@ pub(super) unsafe fn store_racing(start: *mut u8, from: &[u8]) {
         // SAFETY: `n` is in the range; a byte is always aligned.
         unsafe { AtomicU8::from_ptr(start.add(n)) }.store(*byte, Relaxed);
     }
-    for (n, word) in from[head..].chunks_exact(8).enumerate() {
-        let value = u64::from_ne_bytes(word.try_into().expect("chunks of 8 bytes"));
+    for (n, word) in from[head..].as_chunks::<8>().0.iter().enumerate() {
+        let value = u64::from_ne_bytes(*word);
         // SAFETY: `head + 8 n + 8` is at most the length, and the address a multiple of 8.
         unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.store(value, Relaxed);
     }

@@ -80,10 +80,10 @@ pub(super) struct Chunk {
 }
 
 impl Chunks {
-    /// Chunks of up to `most` bytes in all.
+    /// Chunks of up to `most` bytes in all, which are used again: fresh memory costs more than the copy.
     pub(crate) fn new(most: usize) -> Chunks {
         Chunks {
-            pool: BufPool::new(16 << 20),
+            pool: BufPool::new(most),
             most: AtomicUsize::new(most),
             used: Arc::default(),
             stats: Stats::default(),

@@ -1,0 +1,177 @@
+//! Transfers of one size, started and waited for.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use extant::{AlignedBuf, BlockDevice, CacheUse, DirectOptions, DirectQueue, OwnedMemory};
+use extant_base::ByteOffset;
+use extant_blockdev::{Access, BufPool, FileDevice, Memory, Queue, QueueWay, Request, transfer};
+
+use super::work::Setting;
+
+/// See the module. Who starts more at a time than the setting has is made to wait.
+pub(crate) trait Lane {
+    fn start(&mut self, at: u64) -> Result<()>;
+    /// Waits for one that is over.
+    fn wait(&mut self) -> Result<()>;
+    /// Makes what was written durable.
+    fn sync(&mut self) -> Result<()>;
+}
+
+/// A buffer with something in it.
+fn filled(len: usize) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(len);
+    buf.fill(0x5A);
+    buf
+}
+
+/// A file or device as it is.
+pub(crate) struct Raw {
+    device: Arc<FileDevice>,
+    queue: Queue<'static>,
+    pool: BufPool,
+    setting: Setting,
+}
+
+impl Raw {
+    pub(crate) fn new(device: Arc<FileDevice>, setting: Setting) -> Raw {
+        let queue = Queue::new(device.clone(), setting.depth, QueueWay::Auto);
+        Raw { device, queue, pool: BufPool::new(128 << 20), setting }
+    }
+}
+
+impl Lane for Raw {
+    fn start(&mut self, at: u64) -> Result<()> {
+        let access = if self.setting.case.writes() { Access::Read } else { Access::Write };
+        let memory = Memory::Owned(self.pool.take(self.setting.call_bytes));
+        let mut request = Request { tag: at, access, at: ByteOffset(at), memory };
+        if self.setting.depth == 1 {
+            return Ok(transfer(&*self.device, &mut request)?);
+        }
+        self.queue.submit(request);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        if let Some(done) = self.queue.wait() {
+            done.result?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+}
+
+/// extant's direct calls, one after the other.
+pub(crate) struct Calls {
+    pub file: extant::File,
+    pub options: DirectOptions,
+    buf: AlignedBuf,
+    writes: bool,
+}
+
+impl Calls {
+    pub(crate) fn new(file: extant::File, options: DirectOptions, setting: Setting) -> Calls {
+        let (buf, writes) = (filled(setting.call_bytes), setting.case.writes());
+        Calls { file, options, buf, writes }
+    }
+}
+
+impl Lane for Calls {
+    fn start(&mut self, at: u64) -> Result<()> {
+        let done = match self.writes {
+            true => self.file.write_direct_at(at, &self.buf, &self.options)?,
+            false => self.file.read_direct_at(at, &mut self.buf, &self.options)?,
+        };
+        ensure!(done == self.buf.len(), "a transfer of {done} bytes");
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.file.sync_data()?)
+    }
+}
+
+/// extant's queue.
+pub(crate) struct Queued {
+    file: extant::File,
+    options: DirectOptions,
+    queue: DirectQueue<OwnedMemory>,
+    free: Vec<AlignedBuf>,
+    setting: Setting,
+}
+
+impl Queued {
+    pub(crate) fn new(
+        fs: &extant::Filesystem,
+        file: extant::File,
+        options: DirectOptions,
+        setting: Setting,
+    ) -> Queued {
+        let free = (0..setting.depth).map(|_| filled(setting.call_bytes)).collect();
+        Queued { file, options, queue: fs.direct_queue(setting.depth), free, setting }
+    }
+}
+
+impl Lane for Queued {
+    fn start(&mut self, at: u64) -> Result<()> {
+        let memory = OwnedMemory::new(self.free.pop().expect("a buffer for each transfer"));
+        match self.setting.case.writes() {
+            true => self.queue.write(at, &self.file, at, memory, &self.options),
+            false => self.queue.read(at, &self.file, at, memory, &self.options),
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let done = self.queue.wait().expect("a transfer is under way");
+        let moved = done.result?;
+        ensure!(moved == self.setting.call_bytes, "a transfer of {moved} bytes");
+        self.free.push(done.memory.into_buf().expect("nobody has the memory of one that is over"));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.file.sync_data()?)
+    }
+}
+
+/// extant's page cache, each write sent to the device at once.
+pub(crate) struct Buffered {
+    file: extant::File,
+    buf: AlignedBuf,
+    writes: bool,
+}
+
+impl Buffered {
+    pub(crate) fn new(file: extant::File, setting: Setting) -> Buffered {
+        Buffered { file, buf: filled(setting.call_bytes), writes: setting.case.writes() }
+    }
+}
+
+impl Lane for Buffered {
+    fn start(&mut self, at: u64) -> Result<()> {
+        if self.writes {
+            self.file.write_all_at(at, &self.buf)?;
+            self.file.write_back(at, self.buf.len() as u64)?;
+        } else {
+            let read = self.file.read_at_with(at, &mut self.buf, CacheUse::DropBehind)?;
+            ensure!(read == self.buf.len(), "a read of {read} bytes");
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.file.sync_data()?)
+    }
+}

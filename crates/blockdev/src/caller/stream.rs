@@ -1,0 +1,65 @@
+//! Copies of memory that only a device will read: past the caches, where that is worth it.
+//!
+//! Lines that a device has read have to be fetched before an ordinary store changes them, and push out others. A
+//! stream of whole lines does neither.
+
+/// Bytes of a copy from which on.
+const WORTH: usize = 4 << 10;
+
+/// Copies `from` to `to`, which is as long and will be read by a device, if at all.
+pub(super) fn copy(to: &mut [u8], from: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if from.len() >= WORTH && to.as_ptr().cast::<Line>().is_aligned() && from.len() == to.len() {
+        let (lines, rest) = from.as_chunks::<64>();
+        let (to_lines, to_rest) = to.split_at_mut(lines.len() * 64);
+        stream(to_lines, lines);
+        to_rest.copy_from_slice(rest);
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// A line of the processor's caches.
+#[cfg(target_arch = "x86_64")]
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "for its alignment")] [u8; 64]);
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+fn stream(to: &mut [u8], lines: &[[u8; 64]]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    assert_eq!(to.len(), lines.len() * 64, "a copy of whole lines");
+    let mut at = to.as_mut_ptr().cast::<__m128i>();
+    for line in lines {
+        let from = line.as_ptr().cast::<__m128i>();
+        // SAFETY: SSE2 is part of x86_64. `from` has 64 readable bytes; `at` is aligned to a line by who calls, and as
+        // many lines as there are lie in `to`.
+        unsafe {
+            for n in 0..4 {
+                _mm_stream_si128(at.add(n), _mm_loadu_si128(from.add(n)));
+            }
+            at = at.add(4);
+        }
+    }
+    // SAFETY: as above. Until it, others may see older bytes.
+    unsafe { _mm_sfence() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuf;
+
+    #[test]
+    fn copies_of_any_length_and_place_are_whole() {
+        let from: Vec<u8> = (0..200_000u32).map(|n| (n * 7) as u8).collect();
+        for len in [0, 1, 64, WORTH - 1, WORTH, WORTH + 1, WORTH + 63, 150_000] {
+            for shift in [0, 1, 16, 64] {
+                let mut to = AlignedBuf::zeroed(200_000);
+                copy(&mut to[shift..shift + len], &from[shift..shift + len]);
+                assert_eq!(to[shift..shift + len], from[shift..shift + len], "{len} at {shift}");
+                assert_eq!(to[shift + len], 0);
+            }
+        }
+    }
+}
