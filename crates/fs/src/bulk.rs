@@ -72,6 +72,14 @@ pub struct Loader {
     usage: RefCell<Usage>,
 }
 
+/// Gives the data of a volume that was loaded its sums, where it has the feature `data_csum`: once the blocks of all files
+/// are written, by whoever loads.
+///
+/// Errors: `Corrupt`, `NotSupported` for what cannot stand beside the feature; `Device`.
+pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
+    crate::tune::data_sums::fill(device)
+}
+
 impl Loader {
     /// Makes a volume on `device` and opens it for loading.
     ///
@@ -82,11 +90,6 @@ impl Loader {
         environment: &Environment,
     ) -> Result<Loader> {
         let formatted = format_open(device, options, environment)?;
-        if formatted.volume.has_data_sums() {
-            return Err(Error::NotSupported(
-                "data_csum is turned on when the image is built: extant tune -O data_csum",
-            ));
-        }
         formatted.volume.bulk.begin();
         Ok(Loader { formatted, usage: RefCell::default() })
     }

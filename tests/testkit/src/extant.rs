@@ -86,7 +86,7 @@ impl Extant {
 
     /// `extant check IMG`: `Ok` when it exits with 0.
     pub fn expect_clean(&self, img: &Path) -> Result<(), String> {
-        let args = [OsStr::new("check"), img.as_os_str()];
+        let args = [OsStr::new("check"), OsStr::new("--data"), img.as_os_str()];
         self.run(&args)?.success().map(drop)
     }
 }

@@ -12,12 +12,13 @@ use crate::exclusive::Exclusive;
 use crate::inode::Body;
 use crate::mkfs::reserved;
 use crate::sums::{CoveredRun, Passed, SumsFile};
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::data_sums;
 use extant_ondisk::inode::InodeFlags;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of data that are read at a time.
 const PIECE: usize = 4 << 20;
@@ -53,6 +54,23 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     }
     sums.write()?;
     home.flush()
+}
+
+/// Puts the sums of all data into the checksum file of a volume that has one.
+///
+/// Errors: as [`make`].
+pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
+    let volume = Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?;
+    if !volume.has_data_sums() {
+        return Ok(());
+    }
+    let file = SumsFile::open(&volume)?;
+    let (home, blocks) = (&**device, BTreeMap::new());
+    let mut sums = Sums { volume: &volume, home, file, blocks, bytes: Vec::new() };
+    for nr in volume.layout.groups() {
+        volume.walk_covered(nr, &mut sums)?;
+    }
+    sums.write()
 }
 
 struct Sums<'a> {

@@ -9,7 +9,7 @@
 //! Only what leaves a volume whole is changed; the rest is refused with the reason. A journal is added
 //! or removed in a step of its own, which leans on that very journal.
 
-mod data_sums;
+pub(crate) mod data_sums;
 mod features;
 mod files;
 mod journal;

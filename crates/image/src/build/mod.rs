@@ -260,6 +260,9 @@ impl ImageBuilder {
         if stop.load(Ordering::Relaxed) {
             return Err(BuildError::Stopped);
         }
+        let summed = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        extant::bulk::sum_data(&summed).map_err(BuildError::Engine)?;
+        drop(summed);
         progress.phase(Phase::Flush, 0);
         let built = Built {
             bytes: device.len(),
