@@ -12,6 +12,7 @@ mod maps;
 mod names;
 mod pack;
 mod quota;
+mod sums;
 
 use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
