@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::verb;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Make, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a mount.
 ///
@@ -52,6 +52,10 @@ enum Verb {
     Rebuild(verb::rebuild::Args),
     Mount(verb::mount::Args),
     Unmount(verb::unmount::Args),
+    #[command(hide = true)]
+    Completions(verb::completions::Args),
+    #[command(hide = true)]
+    Man(verb::man::Args),
 }
 
 impl Cli {
@@ -83,6 +87,8 @@ impl Cli {
             Verb::Rebuild(args) => args.run(),
             Verb::Mount(args) => args.run(),
             Verb::Unmount(args) => args.run(),
+            Verb::Completions(args) => args.run(Cli::command()),
+            Verb::Man(args) => args.run(Cli::command()),
         }
     }
 }
@@ -90,7 +96,6 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_fit_together() {

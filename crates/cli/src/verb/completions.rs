@@ -1,0 +1,33 @@
+//! `extant completions`: what a shell needs to complete our command line.
+
+use crate::failure::Failure;
+use crate::out::Out;
+use clap::Command;
+use clap_complete::Shell;
+
+/// Write a shell's completions to standard output.
+///
+/// They are made from the definition of the command line, so they know every verb and option.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant completions bash > /etc/bash_completion.d/extant
+  extant completions zsh > \"${fpath[1]}/_extant\"
+  extant completions fish > ~/.config/fish/completions/extant.fish
+
+Exit status: 0 all was written, 1 not.")]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Args {
+    pub(crate) fn run(self, mut command: Command) -> Result<u8, Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, "extant", &mut script);
+        let mut out = Out::new();
+        out.bytes(&script)?;
+        out.finish()?;
+        Ok(0)
+    }
+}
