@@ -29,6 +29,7 @@ pub enum Kind {
     Quota,
     Orphans,
     Journal,
+    Sums,
 }
 
 /// A structure on the disk.
@@ -56,6 +57,7 @@ const SIZE: u64 = 8 << 20;
 const KINDS: &[(&str, &str, bool)] = &[
     ("csum", "-b 1024 -I 256 -O metadata_csum,quota,project,ea_inode,orphan_file", true),
     ("csum4k", "-b 4096 -I 256 -O metadata_csum,^has_journal", true),
+    ("sums", "-b 1024 -I 256 -O metadata_csum,quota,orphan_file", true),
     ("plain", "-b 1024 -I 256 -O ^metadata_csum,quota,inline_data", false),
     ("maps", "-b 1024 -I 128 -O ^metadata_csum,^extent,^64bit,^flex_bg,uninit_bg", false),
     ("cluster", "-b 1024 -C 4096 -O ^metadata_csum,bigalloc,^resize_inode", false),
@@ -76,7 +78,16 @@ pub fn make(name: &str) -> Rich {
     // mke2fs counts what it copies past the quota files.
     run_args("e2fsck", &["-fy", image.to_str().expect("plain")]).expect("e2fsck");
     let block = if options.contains("-b 4096") { 4096 } else { 1024 };
-    let places = places(&image, block);
+    let mut places = places(&image, block);
+    if name == "sums" {
+        let wish = extant::tune::Tune::default().features("data_csum").expect("a feature");
+        extant::tune::tune(&image, &wish).expect("sums for all data");
+        add_inode(&mut places, &image, block, "<5>", Kind::MapNode);
+        let said = debugfs(&image, &["bmap <5> 0".to_owned(), "bmap <5> 9".to_owned()]);
+        for nr in said.lines().filter_map(number).filter(|nr| *nr > 0) {
+            places.push(Place { kind: Kind::Sums, at: nr as usize * block, len: block });
+        }
+    }
     Rich { name, bytes: fs::read(&image).expect("the image"), block, places, checksummed }
 }
 
@@ -224,5 +235,5 @@ fn every_structure_is_found() {
         }
     }
     println!("{kinds:?}");
-    assert_eq!(kinds.len(), 11, "{kinds:?}");
+    assert_eq!(kinds.len(), 12, "{kinds:?}");
 }
