@@ -540,3 +540,84 @@ fn a_mirror_mends_data_from_the_copy_that_matches() {
     let (found, _) = findings_of(mirror());
     assert_eq!(found, []);
 }
+
+/// The device as it is when the power goes now.
+fn cut(device: &Device) -> Device {
+    Arc::new(MemoryDevice::copy_of(&**device).unwrap())
+}
+
+#[test]
+fn what_is_written_over_a_zeroed_range_leaves_the_blocks_that_the_last_commit_has() {
+    for (cache, is_direct) in [(0, false), (8, false), (8, true)] {
+        let device = made(64, 4096, "");
+        let fs = open(&device, cache);
+        let file = create(&fs, "f");
+        let old = pattern(400_000, 1);
+        file.write_all_at(0, &old).unwrap();
+        fs.sync().unwrap();
+        file.allocate(FallocateMode::ZeroRange, 0, 300_000).unwrap();
+        let new = pattern(262_144, 2);
+        match is_direct {
+            true => {
+                let n = file.write_direct_at(0, &new, &DirectOptions::default()).unwrap();
+                assert_eq!(n, new.len());
+            }
+            false => file.write_all_at(0, &new).unwrap(),
+        }
+        // Nothing was committed, and the data may be at the device.
+        assert!(read_back(&cut(&device), "/f").unwrap() == old, "cache {cache}, {is_direct}");
+        fs.sync().unwrap();
+        let mut want = old.clone();
+        want[..300_000].fill(0);
+        want[..new.len()].copy_from_slice(&new);
+        assert!(read_back(&cut(&device), "/f").unwrap() == want);
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+        assert_eq!(findings(&device).0, []);
+    }
+}
+
+#[test]
+fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_refused_at_once() {
+    let device = made(16, 1024, "");
+    let fs = open(&device, 32);
+    let file = create(&fs, "f");
+    let mut want = Vec::new();
+    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
+        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
+        if n < 65_536 {
+            break;
+        }
+    }
+    file.sync_all().unwrap();
+    // Some room, so that blocks move about.
+    want.truncate(want.len() - 600_000);
+    file.set_len(want.len() as u64).unwrap();
+    file.sync_all().unwrap();
+    let mut rng = Rng::new(seed());
+    let (mut refused, mut taken) = (0, 0);
+    for step in 0..20_000u64 {
+        let at = below(&mut rng, want.len() as u64 / 1024) * 1024;
+        let bytes = pattern(1024, step as u8);
+        match file.write_at(at, &bytes) {
+            Ok(n) => {
+                want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
+                taken += 1;
+            }
+            Err(Error::NoSpace) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if step % 300 == 0 {
+            file.sync_all().unwrap_or_else(|error| {
+                panic!("step {step}, {taken} taken, {refused} refused: {error}")
+            });
+        }
+    }
+    file.sync_all().unwrap();
+    println!("{taken} taken, {refused} refused");
+    drop(file);
+    fs.close().unwrap();
+    assert!(read_back(&device, "/f").unwrap() == want);
+    judge(&*device);
+}

@@ -185,6 +185,9 @@ impl Volume {
             self.zero_edges(ino, body, handle, &bytes)?;
             // First what can run out of space: nothing reads differently before it is there.
             self.give_blocks(ino, body, handle, around, None)?;
+            if self.covers(ino, body) {
+                self.unwrite_covered(ino, body, handle, inside.clone(), self.rest_credits())?;
+            }
             if self.journals_data(body) {
                 self.forget_written(ino, body, handle, inside.clone())?;
             }

@@ -13,9 +13,10 @@ use crate::file::pieces::Piece;
 use crate::file::write::{Plan, block_behind, block_of};
 use crate::inode::Body;
 use crate::map::Target;
+use crate::map::change::max_len;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
-use extant_journal::Handle;
+use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::data_sums;
 use extant_ondisk::extent::{Extent, ExtentState};
 use std::io::IoSlice;
@@ -167,6 +168,55 @@ impl Volume {
         Ok(shown)
     }
 
+    /// Makes the written blocks of `range` of a covered file unwritten ones, which are others: an unwritten block is written
+    /// in place, and until this is durable those it had are to match their sums. With `keep` as in
+    /// [`Volume::unmap_in_steps`].
+    ///
+    /// The caller stores the inode, after an error too. Errors: `NoSpace`, before anything is changed where blocks for all of
+    /// them are not there; `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    pub(crate) fn unwrite_covered(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &mut Handle<'_>,
+        range: Range<u32>,
+        keep: Credits,
+    ) -> Result<()> {
+        let mut written = 0;
+        for run in self.runs(ino, body, range.clone()) {
+            let run = run?;
+            written += if let Target::Written(_) = run.target { u64::from(run.len) } else { 0 };
+        }
+        let mut promise = self.reserve_clusters(written)?;
+        let mut at = range.start;
+        while at < range.end {
+            let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
+            let Target::Written(old) = run.target else {
+                at = run.end().0;
+                continue;
+            };
+            let step = self.sums_step_credits(body).plus(self.hold_credits());
+            self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
+            // A fast commit would tell of other blocks in the place of those that the file has.
+            self.note_untold(handle, Ineligible::DataSums);
+            let most = run.len.min(max_len(ExtentState::Unwritten));
+            let got = self.hold_run(handle, old, most)?;
+            promise.give_back(got.len.into());
+            if let Err(error) = self.use_held(handle, got.start, got.len) {
+                self.let_go_held(got.start, got.len);
+                return Err(error);
+            }
+            let (logical, state) = (LogicalBlock(at), ExtentState::Unwritten);
+            let new = Extent { logical, len: got.len, physical: got.start, state };
+            if let Err(error) = self.swap_blocks(ino, body, handle, new) {
+                self.free(handle, got.start, got.len.into())?;
+                return Err(error);
+            }
+            at += got.len;
+        }
+        Ok(())
+    }
+
     /// Gives back what is held for pieces that were not shown.
     pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.moved) {
@@ -210,7 +260,7 @@ impl Volume {
                 None
             }
             None => {
-                let credits = credits.plus(extant_journal::Credits::blocks(self.store_credits()));
+                let credits = credits.plus(Credits::blocks(self.store_credits()));
                 Some(self.journal.start(credits)?)
             }
         };
