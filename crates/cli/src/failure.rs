@@ -105,6 +105,9 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Corrupt { what: What::JournalElsewhere, .. } => {
             "its journal is on another device: name that by IMG?journal=DEVICE".into()
         }
+        Error::Corrupt { what: What::DataChecksum, .. } => format!(
+            "{error}: the device changed the file's data: write the file anew; `extant check --data` lists all such blocks"
+        ),
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
         Error::Held { holder } => {
