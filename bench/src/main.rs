@@ -5,7 +5,7 @@
 //!                            │
 //!                            ├── a table for people         standard output
 //!                            ├── --json FILE                one object a bench, a line each
-//!                            └── --report DIR               DIR/VERB.txt and DIR/VERB.json
+//!                            └── --report DIR               DIR/VERB.txt, DIR/VERB.json, and DIR/report.html of all
 //! ```
 
 #![forbid(unsafe_code)]
@@ -47,9 +47,46 @@ struct Cli {
     /// Write the figures to FILE as JSON, one object a bench, a line each
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write each bench's table and JSON into DIR
+    /// Write each bench's table and JSON into DIR, and one page of pictures of all of them
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
+}
+
+/// Figures of earlier runs, and where their page goes.
+#[derive(Clone, clap::Args)]
+struct Picture {
+    /// Files that --json wrote
+    #[arg(required = true, value_name = "JSON")]
+    files: Vec<PathBuf>,
+    /// The page to write
+    #[arg(short, long, value_name = "HTML")]
+    output: PathBuf,
+    /// Write its first picture alone to SVG, too
+    #[arg(long, value_name = "SVG")]
+    plot: Option<PathBuf>,
+}
+
+impl Picture {
+    fn draw(&self) -> Result<()> {
+        let mut benches = Vec::new();
+        for path in &self.files {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            for line in text.lines().filter(|line| !line.trim().is_empty()) {
+                benches
+                    .push(serde_json::from_str(line).with_context(|| {
+                        format!("{} is not what --json writes", path.display())
+                    })?);
+            }
+        }
+        let write = |path: &Path, text: String| {
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = &self.plot {
+            write(path, report::plot(&benches))?;
+        }
+        write(&self.output, report::page(&benches, "extant-bench"))
+    }
 }
 
 /// The benches.
@@ -77,6 +114,8 @@ enum Verb {
     Serve(fuse::Serve),
     /// Every bench, one after the other
     All,
+    /// One page of pictures of runs whose JSON was kept
+    Picture(Picture),
 }
 
 impl Verb {
@@ -102,6 +141,10 @@ impl Verb {
             Verb::Fuse(plan) => vec![fuse::measure(plan)?],
             Verb::Serve(serve) => {
                 serve.run()?;
+                Vec::new()
+            }
+            Verb::Picture(picture) => {
+                picture.draw()?;
                 Vec::new()
             }
             Verb::All => {
@@ -137,8 +180,11 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(dir) = &cli.report {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
+    let mut objects = Vec::new();
     for report in cli.verb.run(cli.quick)? {
-        let (table, line) = (report.table(&host), report.json(&host).to_string());
+        let object = report.json(&host);
+        let (table, line) = (report.table(&host), object.to_string());
+        objects.push(object);
         print!("{table}");
         if let Some(file) = &mut json {
             writeln!(file, "{line}").context("cannot write the JSON file")?;
@@ -147,6 +193,11 @@ fn run(cli: &Cli) -> Result<()> {
             write!(create(&dir.join(format!("{}.txt", report.bench)))?, "{table}")?;
             writeln!(create(&dir.join(format!("{}.json", report.bench)))?, "{line}")?;
         }
+    }
+    if let Some(dir) = &cli.report {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let page = report::page(&objects, &format!("extant-bench {}", words.join(" ")));
+        write!(create(&dir.join("report.html"))?, "{page}")?;
     }
     Ok(())
 }

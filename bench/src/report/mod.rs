@@ -5,10 +5,16 @@
 //!       │
 //!       ├─ table   one block a case; a line for each params and metric, a column for each subject
 //!       │          cell = median ±half the interquartile range, in percent
-//!       └─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", "params"}]}
+//!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", "params", …}], …}
+//!       └─ page    pictures of one or more such objects
 //! ```
 //!
 //! Published figures stand beside in columns of their own, whose heads say so; they are not rows.
+
+mod html;
+mod plot;
+
+pub(crate) use html::{page, plot};
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -135,16 +141,33 @@ impl Report {
                 let value = series.median();
                 json!({
                     "case": case, "subject": subject, "metric": metric,
+                    "value": value, "params": params, "spread_percent": series.spread_percent(),
+                })
+            })
+            .collect();
+        let published: Vec<Value> = self
+            .published
+            .iter()
+            .map(|(Key { case, subject, metric, params }, value)| {
+                json!({
+                    "case": case, "subject": subject, "metric": metric,
                     "value": value, "params": params,
                 })
             })
             .collect();
-        json!({ "bench": self.bench, "host": host, "rows": rows })
+        json!({
+            "bench": self.bench, "host": host, "rows": rows, "published": published,
+            "rounds": self.rounds(), "conditions": self.conditions, "findings": self.findings,
+        })
+    }
+
+    fn rounds(&self) -> usize {
+        self.series.iter().map(|series| series.samples.len()).max().unwrap_or(0)
     }
 
     /// The table that people read.
     pub(crate) fn table(&self, host: &Host) -> String {
-        let rounds = self.series.iter().map(|series| series.samples.len()).max().unwrap_or(0);
+        let rounds = self.rounds();
         let mut out = format!("{} on {}\n", self.bench, host.line());
         let _ =
             writeln!(out, "median of {rounds} interleaved rounds, ± half the interquartile range");
@@ -243,13 +266,17 @@ fn aligned(cells: &[Vec<String>]) -> String {
 
 /// `bytes=4096 threads=2`, whole KiB as such.
 fn params_text(params: &Params) -> String {
-    let one = |(name, value): (&&str, &Value)| match value.as_u64() {
+    params_words(params.iter().map(|(name, value)| (*name, value)))
+}
+
+fn params_words<'a>(params: impl Iterator<Item = (&'a str, &'a Value)>) -> String {
+    let one = |(name, value): (&str, &Value)| match value.as_u64() {
         Some(n) if name.ends_with("bytes") && n >= 1024 && n.is_multiple_of(1024) => {
             format!("{name}={}K", n / 1024)
         }
         _ => format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_string)),
     };
-    params.iter().map(one).collect::<Vec<_>>().join(" ")
+    params.map(one).collect::<Vec<_>>().join(" ")
 }
 
 /// Three significant digits, or all before the point.
@@ -326,7 +353,7 @@ mod tests {
         assert!(json["host"]["cores"].as_u64().is_some_and(|cores| cores >= 1));
         let row = json!({
             "case": "flip", "subject": "extant", "metric": "ns_latency", "value": 2.0,
-            "params": {"bytes": 1024},
+            "params": {"bytes": 1024}, "spread_percent": 25.0,
         });
         assert_eq!(json["rows"], json!([row]));
     }

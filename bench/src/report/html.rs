@@ -1,0 +1,325 @@
+//! Figures as one page of pictures that needs nothing but itself.
+//!
+//! ```text
+//!   objects of --json ──► head: who measured where
+//!                         all in one picture: extant to each rival, least ── middle ── most
+//!                         a section a bench: a dot plot for each case and metric, conditions, findings, figures
+//! ```
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::digits;
+use super::plot::{Dots, Kind, Line, Spans, legend};
+
+/// The page of these benches, each an object as `--json` writes it. `command` is what made them.
+pub(crate) fn page(benches: &[Value], command: &str) -> String {
+    let mut out = String::from(HEAD);
+    let host = benches.first().map(|bench| &bench["host"]);
+    let text = |name: &str| host.map_or(String::new(), |host| plain(&host[name]));
+    let _ = writeln!(
+        out,
+        "<h1>extant, measured</h1>\n<p class=sub>{} · {} cores · {} MiB · {} {} · made by <code>{}</code></p>",
+        escape(&text("cpu")),
+        text("cores"),
+        text("memory_mib"),
+        escape(&text("os")),
+        escape(&text("kernel")),
+        escape(command),
+    );
+    if host.is_some_and(|host| host["optimized"] == false) {
+        out.push_str("<p class=warn>Not a release build: the figures mean nothing.</p>\n");
+    }
+    out.push_str("<nav>");
+    for bench in benches {
+        let name = escape(&plain(&bench["bench"]));
+        let _ = write!(out, "<a href=\"#{name}\">{name}</a> ");
+    }
+    out.push_str("</nav>\n<h2>All in one picture</h2>\n<p>extant to each rival, over all cases that both have: the \
+                  worst, the geometric mean, the best. Right of 1, extant is better.</p>\n");
+    let mut spans = Spans::default();
+    for bench in benches {
+        ratios(bench, &mut spans);
+    }
+    out.push_str(&spans.svg());
+    for bench in benches {
+        section(bench, &mut out);
+    }
+    out.push_str("</main></body></html>\n");
+    out
+}
+
+/// The first picture of the page alone, as a file of its own.
+pub(crate) fn plot(benches: &[Value]) -> String {
+    let mut spans = Spans::default();
+    for bench in benches {
+        ratios(bench, &mut spans);
+    }
+    let style = HEAD.split("<style>").nth(1).and_then(|rest| rest.split("</style>").next());
+    let svg = spans.svg();
+    let (open, rest) = svg.split_once('>').unwrap_or((&svg, ""));
+    let open = open.replace("<svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"");
+    let style = style.unwrap_or_default();
+    format!("{open}><style>{style}</style>{rest}")
+}
+
+/// A figure of a bench.
+struct Row<'a> {
+    case: &'a str,
+    subject: &'a str,
+    metric: &'a str,
+    params: &'a Value,
+    value: f64,
+    spread: f64,
+}
+
+fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
+    let each = bench[list].as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    each.filter_map(|row| {
+        Some(Row {
+            case: row["case"].as_str()?,
+            subject: row["subject"].as_str()?,
+            metric: row["metric"].as_str()?,
+            params: &row["params"],
+            value: row["value"].as_f64().filter(|value| *value > 0.0)?,
+            spread: row["spread_percent"].as_f64().unwrap_or(0.0),
+        })
+    })
+    .collect()
+}
+
+/// Whether less of it is better.
+fn less_is_better(metric: &str) -> bool {
+    ["_us", "_s", "_mib", "per_call"].iter().any(|end| metric.ends_with(end))
+        && !metric.contains("per_s")
+        || metric.starts_with("ns_")
+        || metric.contains("per_fsync")
+}
+
+/// The way of extant that stands for it where it has several.
+const OWN: [&str; 6] = [
+    "extant",
+    "extant-flusher",
+    "extant-byte-log",
+    "extant-zero-copy",
+    "extant-fast-commit",
+    "extant-uring",
+];
+
+/// Figures that say how fast, of those that a bench has.
+fn tells_speed(metric: &str) -> bool {
+    matches!(
+        metric,
+        "ops_per_s"
+            | "mb_per_s"
+            | "us_per_call"
+            | "gb_per_s"
+            | "wall_s"
+            | "ns_throughput"
+            | "ns_latency"
+    )
+}
+
+/// Adds a span for each rival of a bench.
+fn ratios(bench: &Value, spans: &mut Spans) {
+    let rows = rows(bench, "rows");
+    let Some(own) = OWN.into_iter().find(|own| rows.iter().any(|row| row.subject == *own)) else {
+        return;
+    };
+    let mut rivals: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| !row.subject.starts_with("extant")) {
+        if !rivals.contains(&row.subject) {
+            rivals.push(row.subject);
+        }
+    }
+    for rival in rivals {
+        let mut found: Vec<f64> = Vec::new();
+        for row in rows.iter().filter(|row| row.subject == own && tells_speed(row.metric)) {
+            let other = rows.iter().find(|other| {
+                other.subject == rival
+                    && (other.case, other.metric, other.params)
+                        == (row.case, row.metric, row.params)
+            });
+            if let Some(other) = other {
+                let ratio = row.value / other.value;
+                found.push(if less_is_better(row.metric) { 1.0 / ratio } else { ratio });
+            }
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let mean = (found.iter().map(|ratio| ratio.ln()).sum::<f64>() / found.len() as f64).exp();
+        let least = found.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = found.iter().copied().fold(0.0, f64::max);
+        let name = format!("{}: {own} to {rival}", plain(&bench["bench"]));
+        spans.add(name, found.len(), [least, mean, most]);
+    }
+}
+
+fn section(bench: &Value, out: &mut String) {
+    let name = escape(&plain(&bench["bench"]));
+    let _ = writeln!(out, "<section id=\"{name}\"><h2>{name}</h2>");
+    list(&bench["findings"], "findings", out);
+    let (rows, published) = (rows(bench, "rows"), rows(bench, "published"));
+    let mut charts: Vec<(&str, &str)> = Vec::new();
+    let mut subjects: Vec<(&str, Kind)> = Vec::new();
+    for (row, kind) in rows
+        .iter()
+        .map(|row| (row, Kind::of(row.subject)))
+        .chain(published.iter().map(|row| (row, Kind::Published)))
+    {
+        if !charts.contains(&(row.case, row.metric)) {
+            charts.push((row.case, row.metric));
+        }
+        if !subjects.iter().any(|(subject, _)| *subject == row.subject) {
+            subjects.push((row.subject, kind));
+        }
+    }
+    out.push_str(&legend(&subjects));
+    out.push_str("<div class=charts>");
+    for (case, metric) in charts {
+        let mut lines: Vec<Line> = Vec::new();
+        let of_chart = |row: &&Row<'_>| row.case == case && row.metric == metric;
+        let all = rows.iter().filter(of_chart).chain(published.iter().filter(of_chart));
+        for row in all {
+            let label = params(row.params);
+            let series =
+                subjects.iter().position(|(subject, _)| *subject == row.subject).unwrap_or(0);
+            let dot = (series, row.value, row.spread);
+            match lines.iter_mut().find(|line| line.label == label) {
+                Some(line) => line.dots.push(dot),
+                None => lines.push(Line { label, dots: vec![dot] }),
+            }
+        }
+        let better = if less_is_better(metric) { "less is better" } else { "more is better" };
+        let _ = writeln!(
+            out,
+            "<figure><figcaption>{} · {} <span>({better})</span></figcaption>{}</figure>",
+            escape(case),
+            escape(metric),
+            Dots { subjects: &subjects, lines: &lines }.svg(),
+        );
+    }
+    out.push_str("</div>\n<details><summary>How it was measured, and all figures</summary>\n");
+    let _ = writeln!(
+        out,
+        "<p>Medians of {} interleaved rounds; whiskers are the interquartile range.</p>",
+        bench["rounds"]
+    );
+    list(&bench["conditions"], "conditions", out);
+    out.push_str("<table><tr><th>case<th>params<th>metric<th>subject<th>value<th>± %</tr>\n");
+    for row in &rows {
+        let _ = writeln!(
+            out,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.0}</tr>",
+            escape(row.case),
+            escape(&params(row.params)),
+            escape(row.metric),
+            escape(row.subject),
+            digits(row.value),
+            row.spread,
+        );
+    }
+    out.push_str("</table></details></section>\n");
+}
+
+fn list(items: &Value, class: &str, out: &mut String) {
+    let items = items.as_array().map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<ul class={class}>");
+    for item in items {
+        let _ = write!(out, "<li>{}", escape(&plain(item)));
+    }
+    out.push_str("</ul>\n");
+}
+
+/// Params as the table has them.
+fn params(params: &Value) -> String {
+    let pairs = params.as_object().into_iter().flatten();
+    super::params_words(pairs.map(|(name, value)| (name.as_str(), value)))
+}
+
+/// A value without quotes.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+/// Text in HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const HEAD: &str = "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport \
+content=\"width=device-width,initial-scale=1\"><title>extant, measured</title><style>
+:root{--ink:#1a1d21;--dim:#667;--line:#dde1e6;--page:#fff;--own:#0b7a75;--own2:#3aa89f;--own3:#7cc9b8;--own4:#b5862b;--own5:#5b6fb5;
+--rival:#c0552d;--rival2:#8a5a9e;--rival3:#777f88;--rival4:#b0455f;--pub:#2f3a45}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--dim:#9aa4ae;--line:#333a42;--page:#14171a;--own:#35c2b5;--own2:#7fdccb;
+--own3:#a9e8d6;--own4:#e0b458;--own5:#9aaaf0;--rival:#f08a5d;--rival2:#c79bdb;--rival3:#a8b0b8;--rival4:#f0859d;--pub:#cfd6dd}}
+body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}main{max-width:1100px;margin:auto;padding:1.5rem}
+h1{margin:0}h2{margin:2.5rem 0 .5rem;border-bottom:1px solid var(--line)}.sub,figcaption span,.legend{color:var(--dim)}
+.warn{color:var(--rival);font-weight:600}nav a{margin-right:.8rem;color:var(--own)}.charts{display:flex;flex-wrap:wrap;gap:1rem 2rem}
+figure{margin:0;flex:1 1 30rem;min-width:0}figcaption{font-weight:600}figcaption span{font-weight:400}svg{width:100%;height:auto;display:block}
+svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg .dim{fill:var(--dim)}svg .grid{stroke:var(--line)}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0;list-style:none}.legend svg{width:12px;display:inline;vertical-align:-1px}
+table{border-collapse:collapse;font-size:13px}td,th{padding:.1rem .7rem .1rem 0;text-align:left;border-bottom:1px solid var(--line)}
+ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--dim);margin:.8rem 0}</style></head><body><main>\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bench() -> Value {
+        let row = |subject: &str, threads: u64, value: f64| {
+            json!({"case": "a<b", "subject": subject, "metric": "ops_per_s", "value": value,
+                   "spread_percent": 5.0, "params": {"threads": threads}})
+        };
+        json!({
+            "bench": "fsync", "host": {"cpu": "X & Y", "cores": 2, "optimized": true}, "rounds": 3,
+            "conditions": ["all alike"], "findings": ["faster"],
+            "rows": [row("extant", 1, 400.0), row("kernel-ext4", 1, 100.0), row("extant", 4, 100.0), row("kernel-ext4", 4, 100.0)],
+            "published": [row("series v7", 1, 50.0)],
+        })
+    }
+
+    #[test]
+    fn a_page_needs_nothing_but_itself_and_says_all_that_was_measured() {
+        let page = page(&[bench()], "extant-bench fsync");
+        for part in [
+            "a&lt;b",
+            "X &amp; Y",
+            "all alike",
+            "faster",
+            "series v7",
+            "extant to kernel-ext4",
+            "threads=4",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    }
+
+    #[test]
+    fn the_first_picture_has_worst_mean_and_best() {
+        let mut spans = Spans::default();
+        ratios(&bench(), &mut spans);
+        let svg = spans.svg();
+        assert!(svg.contains("1.00 · 2.00 · 4.00"), "{svg}");
+    }
+
+    #[test]
+    fn the_first_picture_stands_alone() {
+        let svg = plot(&[bench()]);
+        assert!(svg.starts_with("<svg xmlns=") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        assert!(svg.contains("--own:"), "{svg}");
+    }
+
+    #[test]
+    fn a_page_of_nothing_is_a_page() {
+        assert!(page(&[], "").contains("</html>"));
+    }
+}
