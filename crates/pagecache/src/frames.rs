@@ -229,7 +229,8 @@ impl Frames {
         Some(Frame { start, len: shape.frame, order, spot, slab: number, _mapping: mapping })
     }
 
-    /// Unmaps empty slabs until no more than `most` bytes are kept, as far as there are any.
+    /// Unmaps empty slabs until no more than `most` bytes are kept, as far as there are any; then, of more than twice as
+    /// many, large frames of others lose their memory.
     #[cold]
     fn trim(&self, most: usize) {
         for (order, class) in self.classes.iter().enumerate() {
@@ -248,6 +249,26 @@ impl Frames {
             }
             drop(class);
         }
+        for (order, class) in self.classes.iter().enumerate() {
+            let shape = self.shape(order as u32);
+            if shape.frame < SLAB {
+                continue;
+            }
+            for slab in class.lock().slabs.iter_mut().flatten() {
+                let mut warm = slab.free & !slab.cold;
+                while warm != 0 && self.idle.load(Relaxed) > 2 * most {
+                    self.chill(slab, warm.trailing_zeros() as usize, &shape);
+                    warm &= warm - 1;
+                }
+            }
+        }
+    }
+
+    /// The memory of a free frame goes back.
+    fn chill(&self, slab: &mut Slab, spot: usize, shape: &Shape) {
+        slab.mapping.let_go(spot * shape.frame, shape.frame);
+        slab.cold |= 1 << spot;
+        self.idle.fetch_sub(shape.frame, Relaxed);
     }
 
     /// Takes an empty slab out; it is unmapped when it is dropped.
@@ -281,9 +302,7 @@ impl Frames {
         }
         // Small ones are not worth the call.
         if idle > 2 * most && shape.frame >= SLAB {
-            slab.mapping.let_go(usize::from(spot) * shape.frame, shape.frame);
-            slab.cold |= bit;
-            self.idle.fetch_sub(shape.frame, Relaxed);
+            self.chill(slab, spot.into(), &shape);
         }
         class.open.insert(number);
     }
@@ -351,5 +370,21 @@ mod tests {
         let small = frames.take(0, 0).unwrap();
         assert_eq!(frames.idle.load(Relaxed), 4 << 20);
         frames.give(small, 0);
+    }
+
+    #[test]
+    fn parts_of_slabs_in_use_go_when_there_is_no_room() {
+        const EIGHTH: u32 = 6;
+        let frames = Frames::new(4 << 20);
+        let lent: Vec<Frame> = (0..160).map(|_| frames.take(EIGHTH, u64::MAX).unwrap()).collect();
+        let (kept, given): (Vec<_>, Vec<_>) =
+            lent.into_iter().enumerate().partition(|(n, _)| n % 8 == 0);
+        given.into_iter().for_each(|(_, frame)| frames.give(frame, u64::MAX));
+        assert_eq!(frames.idle.load(Relaxed), 35 << 20);
+        let small = frames.take(0, 0).unwrap();
+        assert_eq!(frames.idle.load(Relaxed), 8 << 20);
+        frames.give(small, 0);
+        kept.into_iter().for_each(|(_, frame)| frames.give(frame, 0));
+        assert!(frames.idle.load(Relaxed) <= 8 << 20);
     }
 }
