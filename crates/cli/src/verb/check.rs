@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Check the volume as it stands, without replaying its journal in memory
     #[arg(long)]
     no_replay: bool,
-    /// Read all data, too, and hold it against its checksums (a volume with data_csum)
+    /// Read all data, too, and compare its checksums (data_csum)
     #[arg(long)]
     data: bool,
     /// Print nothing but findings
