@@ -78,7 +78,17 @@ impl Args {
         let taken = mirror.places().into_iter().find(|place| place.active && place.name == name);
         let index = match taken {
             Some(place) => place.index,
-            None => mirror.add(self.part(&image, &mirror, same)?).map_err(failed)?,
+            None => {
+                let is_new = !self.member.exists();
+                let part = self.part(&image, &mirror, same)?;
+                mirror.add(part).map_err(|error| {
+                    if is_new {
+                        // The error that counts is the first one.
+                        let _ = std::fs::remove_file(&self.member);
+                    }
+                    failed(error)
+                })?
+            }
         };
         let bar = bar::percent(self.quiet);
         bar.set_message("rebuilding");

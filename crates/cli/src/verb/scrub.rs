@@ -62,6 +62,9 @@ struct Answer {
     mended_blocks: usize,
     /// Blocks that still differ: first byte of each.
     unresolved: Vec<u64>,
+    /// Those of them of which a checksum says which copy is right: nothing was to be changed.
+    #[serde(skip)]
+    decided: HashSet<u64>,
     /// Damage that all members have.
     errors: u64,
 }
@@ -118,7 +121,12 @@ impl Args {
             for block in rest {
                 match good_copy(&block, &bad, unit) {
                     Some(good) if !self.read_only => mirror.copy_from(good, block.range)?,
-                    _ => kept.push(block),
+                    good => {
+                        if good.is_some() {
+                            answer.decided.insert(block.range.start);
+                        }
+                        kept.push(block);
+                    }
                 }
             }
             rest = kept;
@@ -150,9 +158,11 @@ impl Args {
         }
         let name = Shown::path(&image.name);
         for at in &answer.unresolved {
-            out.text(format_args!(
-                "{name}: members differ at byte {at}, and no checksum says which is right\n"
-            ))?;
+            let which = match answer.decided.contains(at) {
+                true => "a checksum says which is right",
+                false => "and no checksum says which is right",
+            };
+            out.text(format_args!("{name}: members differ at byte {at}, {which}\n"))?;
         }
         if answer.errors > 0 {
             let errors = answer.errors;

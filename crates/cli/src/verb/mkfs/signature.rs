@@ -1,5 +1,6 @@
 //! What else may be in the place of a new volume: filesystems, partition tables, and their like.
 
+use extant_ondisk::member::{MEMBER_MAGIC, MEMBER_OFFSET};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -8,6 +9,8 @@ use std::path::Path;
 /// Bytes that say what follows them, where they stand, and what that is.
 const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (1080, &[0x53, 0xEF], "an ext2, ext3 or ext4 filesystem"),
+    // Of a stripe: a mirror has a superblock as well.
+    (MEMBER_OFFSET, &MEMBER_MAGIC, "a member of a layout"),
     (0, b"XFSB", "an XFS filesystem"),
     (65_600, b"_BHRfS_M", "a btrfs filesystem"),
     (1024, &[0x10, 0x20, 0xF5, 0xF2], "an F2FS filesystem"),

@@ -1,0 +1,271 @@
+//! Volumes on several devices, from the command line: made, filled, degraded, rebuilt, scrubbed.
+
+mod common;
+
+use common::{assert_clean, fail, pattern, run, succeed};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+const BOTH: &str = "a.img?member=b.img";
+const THREE: &str = "a.img?member=b.img&member=c.img";
+
+/// A directory with a file `f`, and a layout that holds it as `/f`.
+fn made(args: &[&str], whole: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), content(1)).unwrap();
+    fs::write(dir.path().join("g"), content(2)).unwrap();
+    let all: Vec<&str> = ["mkfs", "-q", "--size", "16M"].iter().chain(args).copied().collect();
+    succeed(dir.path(), &all);
+    succeed(dir.path(), &["put", whole, "f", "/f"]);
+    dir
+}
+
+fn mirrored() -> TempDir {
+    made(&["a.img", "--layout", "raid1", "b.img"], BOTH)
+}
+
+fn summed() -> TempDir {
+    made(&["a.img", "--layout", "raid1", "b.img", "-O", "data_csum"], BOTH)
+}
+
+fn striped() -> TempDir {
+    made(&["a.img", "--layout", "raid0", "b.img", "c.img", "--stripe", "16K"], THREE)
+}
+
+/// Bytes of which each piece of 64 is in no other place.
+fn content(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8 & 0x7F
+    };
+    (0..700_000).map(|_| next()).collect()
+}
+
+fn holds(dir: &Path, image: &str, path: &str, seed: u64) {
+    let (code, out, err) = run(dir, &["cat", image, path]);
+    assert_eq!(code, 0, "{image} {path}: {err}");
+    assert!(out.as_bytes() == content(seed), "{image}: {path} has other bytes");
+}
+
+/// Flips a bit of the copy of content `seed` that a member holds, at its byte `at`.
+fn flip_content(dir: &Path, member: &str, seed: u64, at: usize) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(dir.join(member)).unwrap();
+    let bytes = fs::read(dir.join(member)).unwrap();
+    let wanted = &content(seed)[at..at + 64];
+    let place = bytes.windows(64).position(|window| window == wanted).expect("a whole block");
+    file.write_all_at(&[bytes[place] ^ 1], place as u64).unwrap();
+}
+
+fn same_but_records(dir: &Path) -> bool {
+    let read = |name: &str| fs::read(dir.join(name)).unwrap();
+    let (mut a, mut b) = (read("a.img"), read("b.img"));
+    a[512..1024].fill(0);
+    b[512..1024].fill(0);
+    a == b
+}
+
+/// What `info` says of each member: its state.
+fn states(dir: &Path, image: &str) -> Vec<String> {
+    // What is left out is told as well.
+    let json = run(dir, &["info", "--json", image]).1;
+    let layout = json.split("\"layout\":").nth(1).expect("it has a layout");
+    let state = |part: &str| part.split('"').next().unwrap_or_default().to_owned();
+    layout.split("\"state\":\"").skip(1).map(state).collect()
+}
+
+#[test]
+fn each_mirror_is_a_volume_by_itself() {
+    let dir = mirrored();
+    let at = dir.path();
+    assert!(same_but_records(at));
+    for image in [BOTH, "b.img?member=a.img", "a.img", "b.img"] {
+        holds(at, image, "/f", 1);
+    }
+    assert_clean(&at.join("a.img"));
+    assert_clean(&at.join("b.img"));
+    assert_eq!(states(at, BOTH), ["in use", "in use"]);
+    let text = succeed(at, &["info", BOTH]);
+    assert!(text.contains("raid1 of 2 members") && text.contains("1: b.img, in use"), "{text}");
+    assert!(succeed(at, &["check", BOTH]).contains("clean"));
+}
+
+#[test]
+fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
+    let dir = mirrored();
+    let at = dir.path();
+    let line = fail(at, 1, &["put", "a.img", "g", "/g"]);
+    assert!(line.contains("member 1 is missing") && line.contains("IMG?degraded"), "{line}");
+    fs::copy(at.join("b.img"), at.join("old.img")).unwrap();
+    succeed(at, &["put", "a.img?degraded", "g", "/g"]);
+
+    // The other one is out of date: told, left out, never mixed in.
+    let (code, out, err) = run(at, &["cat", BOTH, "/g"]);
+    assert!(code == 0 && out.as_bytes() == content(2));
+    assert!(err.contains("b.img: is out of date"), "{err}");
+    assert_eq!(states(at, BOTH), ["in use", "dropped"]);
+
+    let json = succeed(at, &["rebuild", "--json", "a.img", "--member", "b.img"]);
+    assert!(json.contains("\"index\":1") && json.contains("\"copied_bytes\":16777216"), "{json}");
+    assert_eq!(states(at, BOTH), ["in use", "in use"]);
+    assert!(same_but_records(at));
+    holds(at, "b.img", "/g", 2);
+    assert_clean(&at.join("b.img"));
+
+    // A copy that is put back is recognised, though a.img counts on its place.
+    fs::copy(at.join("old.img"), at.join("b.img")).unwrap();
+    let line = fail(at, 1, &["put", BOTH, "g", "/h"]);
+    assert!(line.contains("b.img: is out of date"), "{line}");
+    assert_eq!(states(at, BOTH), ["in use", "out of date"]);
+
+    // Gone for good: a new file takes its place.
+    fs::remove_file(at.join("b.img")).unwrap();
+    succeed(at, &["put", "a.img?degraded", "g", "/h"]);
+    let text = succeed(at, &["rebuild", "a.img", "--member", "b.img"]);
+    assert_eq!(text, "b.img: member 1, whole, 16.0 MiB copied\n");
+    assert!(same_but_records(at));
+    holds(at, "b.img", "/h", 2);
+
+    // One too many, and one in the place of another that is not named.
+    let line = fail(at, 1, &["rebuild", BOTH, "--member", "d.img"]);
+    assert!(line.contains("has all its members") && !at.join("d.img").exists(), "{line}");
+    succeed(at, &["rebuild", "-q", "a.img", "--member", "d.img"]);
+    holds(at, "a.img?member=d.img", "/h", 2);
+    assert_eq!(states(at, "a.img?member=d.img"), ["in use", "in use"]);
+    let line = fail(at, 1, &["put", BOTH, "g", "/i"]);
+    assert!(line.contains("b.img: is out of date"), "{line}");
+}
+
+#[test]
+fn mirrors_that_went_their_own_ways_are_refused() {
+    let dir = mirrored();
+    let at = dir.path();
+    succeed(at, &["put", "a.img?degraded", "g", "/g"]);
+    succeed(at, &["put", "b.img?degraded", "f", "/h"]);
+    for args in [&["ls", BOTH, "/"][..], &["put", BOTH, "g", "/i"]] {
+        let line = fail(at, 1, args);
+        assert!(line.contains("b.img"), "{line}");
+    }
+    holds(at, "a.img", "/g", 2);
+    holds(at, "b.img", "/h", 1);
+    // Whose content counts is for the user to say.
+    succeed(at, &["rebuild", "a.img?degraded", "--member", "b.img"]);
+    holds(at, "b.img", "/g", 2);
+    assert!(same_but_records(at));
+}
+
+#[test]
+fn scrub_mends_what_a_checksum_decides() {
+    let dir = summed();
+    let at = dir.path();
+    assert_eq!(succeed(at, &["scrub", BOTH]), format!("{BOTH}: 2 members, all the same\n"));
+    for member in ["a.img", "b.img"] {
+        flip_content(at, member, 1, if member == "a.img" { 100_000 } else { 500_000 });
+        let line = fail(at, 1, &["cat", member, "/f"]);
+        assert!(line.contains("checksum of data does not match"), "{line}");
+    }
+    // Reading the whole takes each block from where it is right.
+    (0..4).for_each(|_| holds(at, BOTH, "/f", 1));
+
+    let (code, out, err) = run(at, &["scrub", "--read-only", BOTH]);
+    assert_eq!((code, err.as_str()), (4, ""));
+    assert_eq!(out.matches("a checksum says which is right").count(), 2, "{out}");
+    assert!(out.contains("2 blocks differed, 0 mended"), "{out}");
+    assert!(!same_but_records(at), "nothing was to be changed");
+
+    let json = succeed(at, &["scrub", "--json", BOTH]);
+    let want =
+        "\"members\":2,\"differing_blocks\":2,\"mended_blocks\":2,\"unresolved\":[],\"errors\":0}";
+    assert!(json.contains(want), "{json}");
+    assert!(same_but_records(at));
+    holds(at, "a.img", "/f", 1);
+    holds(at, "b.img", "/f", 1);
+    assert!(succeed(at, &["check", "--data", "b.img"]).contains("blocks of data verified"));
+}
+
+#[test]
+fn scrub_leaves_what_no_checksum_decides_to_the_user() {
+    let dir = mirrored();
+    let at = dir.path();
+    flip_content(at, "b.img", 1, 300_000);
+    let (code, out, _) = run(at, &["scrub", BOTH]);
+    assert_eq!(code, 4);
+    assert!(out.contains("and no checksum says which is right"), "{out}");
+    let (code, out, _) = run(at, &["scrub", "-q", "--read-only", BOTH]);
+    assert!(code == 4 && out.lines().count() == 1, "{out}");
+    succeed(at, &["scrub", "--trust", "0", BOTH]);
+    assert!(same_but_records(at));
+    holds(at, "b.img", "/f", 1);
+    let line = fail(at, 1, &["scrub", "f"]);
+    assert!(line.contains("f: "), "{line}");
+}
+
+#[test]
+fn stripes_are_whole_or_nothing() {
+    let dir = striped();
+    let at = dir.path();
+    for image in [THREE, "c.img?member=a.img&member=b.img"] {
+        holds(at, image, "/f", 1);
+    }
+    assert!(succeed(at, &["check", THREE]).contains("clean"));
+    let text = succeed(at, &["info", THREE]);
+    assert!(text.contains("raid0 of 3 members, stripes of 16.0 KiB"), "{text}");
+    for image in ["a.img", BOTH, "b.img?degraded"] {
+        let line = fail(at, 1, &["ls", image, "/"]);
+        assert!(line.contains("is missing"), "{line}");
+    }
+    let line = fail(at, 1, &["scrub", THREE]);
+    assert!(line.contains("is no mirror"), "{line}");
+    let line = fail(at, 1, &["rebuild", THREE, "--member", "d.img"]);
+    assert!(line.contains("is no mirror") && !at.join("d.img").exists(), "{line}");
+
+    let old = fs::read(at.join("b.img")).unwrap();
+    succeed(at, &["put", THREE, "g", "/g"]);
+    fs::write(at.join("b.img"), old).unwrap();
+    let line = fail(at, 1, &["cat", THREE, "/f"]);
+    assert!(line.contains("b.img: is out of date"), "{line}");
+}
+
+#[test]
+fn a_member_is_not_written_over() {
+    let dir = striped();
+    let at = dir.path();
+    let line = fail(at, 1, &["mkfs", "b.img"]);
+    assert_eq!(line, "b.img: holds a member of a layout: use --force to write over it");
+    holds(at, THREE, "/f", 1);
+    let other = mirrored();
+    fs::copy(at.join("b.img"), other.path().join("c.img")).unwrap();
+    let longer = fs::OpenOptions::new().write(true).open(other.path().join("c.img")).unwrap();
+    longer.set_len(16 << 20).unwrap();
+    succeed(other.path(), &["put", "a.img?degraded", "g", "/g"]);
+    let line = fail(other.path(), 1, &["rebuild", "a.img", "--member", "c.img"]);
+    assert!(line.contains("a member of a layout"), "{line}");
+    succeed(other.path(), &["rebuild", "--force", "-q", "a.img", "--member", "c.img"]);
+    holds(other.path(), "c.img", "/g", 2);
+    succeed(at, &["mkfs", "-q", "--force", "b.img"]);
+    assert_clean(&at.join("b.img"));
+}
+
+#[test]
+fn what_makes_no_layout_is_named() {
+    let dir = mirrored();
+    let at = dir.path();
+    fs::write(at.join("plain"), pattern(16 << 20)).unwrap();
+    let line = fail(at, 1, &["ls", "a.img?member=plain", "/"]);
+    assert!(line.contains("plain: is no member of a layout"), "{line}");
+    let line = fail(at, 1, &["ls", "a.img?member=a.img", "/"]);
+    assert!(line.contains("a.img"), "{line}");
+    let line = fail(at, 1, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1"]);
+    assert!(line.contains("needs a second device") && !at.join("x.img").exists(), "{line}");
+    let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid0", "y.img", "--stripe", "5000"];
+    let line = fail(at, 1, &args);
+    assert!(line.contains("power of two") && !at.join("x.img").exists(), "{line}");
+    let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "a.img"];
+    let line = fail(at, 1, &args);
+    assert!(line.contains("a.img: holds") && !at.join("x.img").exists(), "{line}");
+    let (code, _, err) = run(at, &["mkfs", "x.img", "--size", "16M", "y.img"]);
+    assert!(code == 2 && err.contains("--layout"), "{err}");
+}
