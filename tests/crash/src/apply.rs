@@ -1,5 +1,6 @@
 //! Does an operation to an open volume, as a program would.
 
+use crate::direct;
 use crate::make::Make;
 use crate::op::{FLAGS, Op, RenameHow, Special};
 use crate::prepare::long_name;
@@ -77,6 +78,10 @@ impl Applier {
                 let at = file.metadata().len();
                 file.append(&stamp(n, at, *len)).map(drop)
             }
+            Op::DirectWrite { path, at, len, how } => {
+                let file = fs.open_file(path)?;
+                direct::write(fs, &file, n, *how, *at, &stamp(n, *at, *len))
+            }
             Op::Truncate { path, len } => fs.open_file(path)?.set_len(*len),
             Op::Fallocate { path, mode, at, len } => {
                 fs.open_file(path)?.allocate(mode.library_mode(), *at, *len)
@@ -137,7 +142,7 @@ impl Applier {
 
 /// Changes a volume a little, as its next user would, and closes it. It may be full.
 pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
-    let parts = make.parts(device);
+    let parts = make.parts(device)?;
     let fs = make.open_options(&parts).write(true).open_device(parts.volume)?;
     match change_a_little(&fs) {
         Ok(()) | Err(Error::NoSpace) => fs.close(),

@@ -365,13 +365,17 @@ impl Case<'_> {
             }
             let leaks = self.make.has_value_inodes() && want.orphans_freed > 0;
             // Its own recovery loses what fast commits told.
-            let is_lost = want.fast_commits > 0;
+            let is_lost = want.fast_commits > 0 || self.make.has_fast_commits();
+            if tally.e2fsck < budget.e2fsck && !leaks {
+                judges::mirrors_are_volumes(self.make, &want)?;
+            }
             if tally.e2fsck < budget.e2fsck && !leaks && !is_lost {
                 judges::e2fsck_agrees(self.make, &state.image, &want.view)?;
                 tally.e2fsck += 1;
             }
             // Linux gives a file whose truncation it ends another time; long ones are cut there.
             let ends_alike = !(self.make.is_cached() && self.make.journals_data());
+            let ends_alike = ends_alike && !self.make.has_members();
             if tally.linux < budget.linux && ends_alike && !self.make.has_external_journal() {
                 let name = format!("{} on {}, {state}", self.workload.name, self.make.name);
                 let (image, look) = (state.image.clone(), self.make.look());
@@ -394,7 +398,7 @@ impl Case<'_> {
         most: usize,
     ) -> Result<usize, String> {
         let recorder = Arc::new(Recorder::new(state.image.clone()));
-        recover_on(self.make, &recorder)?;
+        recover_on(self.make, &recorder, state.index.is_multiple_of(2))?;
         let plan = recorder.crash_plan(&state.image).seed(self.explorer.seed);
         let plan = plan.exhaustive_up_to(2).samples(6).torn(1);
         let mut possible = 0;

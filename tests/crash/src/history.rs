@@ -9,6 +9,7 @@
 //! ```
 
 use crate::buffered::Contents;
+use crate::direct::DirectHow;
 use crate::op::Op;
 use crate::view::View;
 use extant_blockdev::{MemoryDevice, Op as DeviceOp};
@@ -83,9 +84,11 @@ impl History {
                     floor.view = view;
                     floor.all_data = view;
                 }
-                Op::Fsync { path } | Op::Fdatasync { path } => {
+                Op::Fsync { path }
+                | Op::Fdatasync { path }
+                | Op::DirectWrite { path, how: DirectHow::Synced, .. } => {
                     let Some(ino) = self.views[view].names.get(path) else { continue };
-                    let only_data = matches!(step.op, Op::Fdatasync { .. });
+                    let only_data = !matches!(step.op, Op::Fsync { .. });
                     floor.view = floor.view.max(self.last_change(*ino, view, only_data));
                     floor.data.push((*ino, view));
                 }

@@ -7,6 +7,7 @@
 
 use crate::make::Make;
 use crate::oracle::same_but_bytes;
+use crate::recovered::Recovered;
 use crate::view::View;
 use extant::Filesystem;
 use extant_base::ByteOffset;
@@ -53,7 +54,7 @@ pub fn is_for_others(state: &CrashState) -> Result<bool, String> {
 pub fn e2fsck_agrees(make: &Make, image: &MemoryDevice, want: &View) -> Result<(), String> {
     let scratch = Scratch::new();
     let path = scratch.file("state.img");
-    let parts = make.parts(&Arc::new(image.clone()));
+    let parts = make.parts(&Arc::new(image.clone())).map_err(|e| format!("assemble: {e}"))?;
     save(&*parts.volume, &path)?;
     if make.has_sums() {
         return sums_agree(&path, want);
@@ -88,6 +89,28 @@ pub fn e2fsck_agrees(make: &Make, image: &MemoryDevice, want: &View) -> Result<(
         Some(ino) => Err(format!("e2fsck | extant: inode {ino} has other bytes")),
         None => Ok(()),
     }
+}
+
+/// Each mirror of a recovered volume is one by itself: e2fsck finds nothing, and it shows the same.
+pub fn mirrors_are_volumes(make: &Make, recovered: &Recovered) -> Result<(), String> {
+    let mirrors = make.mirrors(&recovered.device).map_err(|e| e.to_string())?;
+    for (n, mirror) in mirrors.iter().enumerate() {
+        let scratch = Scratch::new();
+        let path = scratch.file("mirror.img");
+        save(mirror, &path)?;
+        let named = |e: String| format!("mirror {n} alone: {e}");
+        let fs = Filesystem::open(&path).map_err(|e| named(e.to_string()))?;
+        let found = View::of(&fs).map_err(named)?;
+        drop(fs);
+        if found != recovered.view {
+            return Err(named(found.differences(&recovered.view).join("; ")));
+        }
+        if make.has_sums() {
+            e2fsprogs::clear_data_csum(&path)?;
+        }
+        e2fsck(&path, None).expect_clean().map_err(named)?;
+    }
+    Ok(())
 }
 
 /// A volume with sums, which only extant recovers: e2fsck finds nothing in a copy that does not say that it has them.

@@ -15,6 +15,7 @@
 pub mod alone;
 pub mod apply;
 pub mod buffered;
+pub mod direct;
 pub mod explorer;
 pub mod external;
 pub mod failure;
@@ -22,6 +23,7 @@ pub mod fingerprint;
 pub mod group;
 pub mod history;
 pub mod judges;
+pub mod layouts;
 pub mod make;
 pub mod op;
 pub mod oracle;

@@ -5,8 +5,10 @@
 //! ```
 
 use crate::external::{self, FlushPart, Part};
+use crate::layouts::Layout;
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
+use extant::layout::{Assembled, Mirror};
 use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::{
     BlockSize, ByteLogMode, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
@@ -38,6 +40,8 @@ pub struct Make {
     prepared: Prepared,
     /// How bytes go through the page cache; `None`: they do not.
     page_cache: Option<Through>,
+    /// How it lies on members; `None`: on one device.
+    layout: Option<Layout>,
     /// Fsyncs go to the byte log.
     byte_log: bool,
     /// Nothing is committed before a call that asks for it.
@@ -62,6 +66,8 @@ pub struct Parts {
     pub volume: Arc<dyn BlockDevice>,
     /// Its journal, when that is on a device of its own.
     pub journal: Option<Arc<dyn BlockDevice>>,
+    /// The same as the volume, where that is one.
+    pub mirror: Option<Arc<Mirror>>,
 }
 
 const PLAIN: Make = Make {
@@ -74,6 +80,7 @@ const PLAIN: Make = Make {
     data_mode: DataMode::Ordered,
     prepared: Prepared::Empty,
     page_cache: None,
+    layout: None,
     byte_log: false,
     one_transaction: false,
 };
@@ -290,14 +297,93 @@ pub const CACHED: &[Make] = &[
     },
 ];
 
+/// Kinds whose files are written past the page cache, which they have none of.
+pub const DIRECT: &[Make] = &[
+    Make { name: "direct_4k", ..PLAIN },
+    Make { name: "direct_1k", mib: 8, block_bytes: 1024, ..PLAIN },
+    Make { name: "direct_bigalloc", features: "bigalloc", mib: 32, ..PLAIN },
+    Make {
+        name: "direct_block_map",
+        features: "^extent,^64bit,^metadata_csum",
+        mib: 8,
+        block_bytes: 1024,
+        ..PLAIN
+    },
+    Make { name: "direct_sums", features: "data_csum", ..PLAIN },
+    Make { name: "direct_fast", features: "fast_commit", ..PLAIN },
+];
+
+/// The same beside a page cache.
+pub const DIRECT_CACHED: &[Make] = &[
+    Make { name: "direct_cache_4k", page_cache: SMALL, ..ROOMY },
+    Make { name: "direct_cache_1k", page_cache: COMMITTED, block_bytes: 1024, ..ROOMY },
+    Make { name: "direct_cache_inline", page_cache: LARGER, features: "inline_data", ..ROOMY },
+    Make { name: "direct_cache_sums", page_cache: LARGER, features: "data_csum", ..ROOMY },
+];
+
+/// Kinds on several members.
+pub const LAYOUTS: &[Make] = &[
+    Make { name: "mirror_4k", layout: Some(Layout::Mirrored(2)), ..PLAIN },
+    Make { name: "mirror_1k", layout: Some(Layout::Mirrored(2)), ..ON_MEMBERS },
+    Make { name: "mirror_of_3", layout: Some(Layout::Mirrored(3)), ..ON_MEMBERS },
+    Make {
+        name: "mirror_sums",
+        layout: Some(Layout::Mirrored(2)),
+        features: "data_csum",
+        mib: 12,
+        ..ON_MEMBERS
+    },
+    Make {
+        name: "mirror_fast",
+        layout: Some(Layout::Mirrored(2)),
+        features: "fast_commit",
+        ..ON_MEMBERS
+    },
+    Make { name: "stripes_4k", layout: Some(Layout::Striped(2, 65536)), ..PLAIN },
+    Make { name: "stripes_of_3", layout: Some(Layout::Striped(3, 4096)), ..ON_MEMBERS },
+];
+
+/// The same, with files that go through the page cache.
+pub const LAYOUTS_CACHED: &[Make] = &[
+    Make { name: "mirror_cache", layout: Some(Layout::Mirrored(2)), page_cache: SMALL, ..ROOMY },
+    Make {
+        name: "mirror_cache_sums",
+        layout: Some(Layout::Mirrored(2)),
+        page_cache: COMMITTED,
+        features: "data_csum",
+        ..ROOMY
+    },
+    Make {
+        name: "stripes_cache",
+        layout: Some(Layout::Striped(2, 16384)),
+        page_cache: SMALL,
+        ..ROOMY
+    },
+];
+
+const ON_MEMBERS: Make = Make { mib: 8, block_bytes: 1024, ..PLAIN };
+
 impl Make {
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Make> {
-        [MAKES, CACHED, FAST, FAST_CACHED, BYTE_LOG, SUMS, SUMS_CACHED, &[DEEP]]
-            .into_iter()
-            .flatten()
-            .find(|make| make.name == name)
-            .copied()
+        [
+            MAKES,
+            CACHED,
+            FAST,
+            FAST_CACHED,
+            BYTE_LOG,
+            SUMS,
+            SUMS_CACHED,
+            DIRECT,
+            DIRECT_CACHED,
+            LAYOUTS,
+            LAYOUTS_CACHED,
+            &[DEEP],
+        ]
+        .into_iter()
+        .flatten()
+        .find(|make| make.name == name)
+        .copied()
     }
 
     /// Whether files go through the page cache. The log of a run then differs from run to run: threads write
@@ -314,6 +400,11 @@ impl Make {
     /// Bytes of a block.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
+    }
+
+    /// Whether fsyncs may be fast commits.
+    pub fn has_fast_commits(&self) -> bool {
+        self.features.contains("fast_commit")
     }
 
     /// Whether its files have sums.
@@ -366,10 +457,19 @@ impl Make {
     }
 
     fn format(&self) -> Result<MemoryDevice> {
-        let all_mib = self.mib + self.journal_mib;
-        let device = Arc::new(MemoryDevice::new(all_mib << 20));
-        for mib in 0..all_mib {
-            device.write_at(ByteOffset(mib << 20), &vec![POISON; 1 << 20])?;
+        let volume_bytes = self.mib << 20;
+        let all_bytes = match self.layout {
+            Some(layout) => layout.device_bytes(volume_bytes),
+            None => volume_bytes + (self.journal_mib << 20),
+        };
+        let device = Arc::new(MemoryDevice::new(all_bytes));
+        let poison = vec![POISON; 1 << 20];
+        for at in (0..all_bytes).step_by(poison.len()) {
+            let len = (all_bytes - at).min(1 << 20) as usize;
+            device.write_at(ByteOffset(at), &poison[..len])?;
+        }
+        if let Some(layout) = self.layout {
+            layout.create(&device, volume_bytes)?;
         }
         let options = if self.ext3 { MkfsOptions::of_type("ext3")? } else { MkfsOptions::new() };
         let options = options
@@ -378,25 +478,47 @@ impl Make {
             // A directory with a name in it does not begin to fold.
             .lost_and_found(self.prepared != Prepared::FoldedRoot)
             .features(self.features)?;
-        let parts = self.parts(&device);
+        let parts = self.parts(&device)?;
         mkfs::format(Arc::clone(&parts.volume), &options, &Environment::fixed(MADE, 1))?;
         if let Some(journal) = &parts.journal {
             external::attach(&*parts.volume, &**journal)?;
         }
+        drop(parts);
         prepare(self, self.prepared, &device)?;
         Ok((*device).clone())
     }
 
     /// The volume on a device, and its journal where that is another one.
-    pub fn parts<D: FlushPart + 'static>(&self, device: &Arc<D>) -> Parts {
+    ///
+    /// Errors: `Member` where members do not fit together.
+    pub fn parts<D: FlushPart + 'static>(&self, device: &Arc<D>) -> Result<Parts> {
         let (volume, journal) = (self.mib << 20, self.journal_mib << 20);
-        if journal == 0 {
-            return Parts { volume: device.clone(), journal: None };
+        if let Some(layout) = self.layout {
+            let made = layout.assemble(device, volume)?;
+            let mirror = match &made {
+                Assembled::Mirrored(mirror) => Some(Arc::clone(mirror)),
+                _ => None,
+            };
+            return Ok(Parts { volume: made.device(), journal: None, mirror });
         }
-        Parts {
+        if journal == 0 {
+            return Ok(Parts { volume: device.clone(), journal: None, mirror: None });
+        }
+        Ok(Parts {
             volume: Arc::new(Part::new(device.clone(), 0, volume)),
             journal: Some(Arc::new(Part::new(device.clone(), volume, journal))),
-        }
+            mirror: None,
+        })
+    }
+
+    /// Each mirror as it lies on the device, which holds a state of such a volume.
+    pub fn mirrors(&self, device: &MemoryDevice) -> Result<Vec<MemoryDevice>> {
+        self.layout.map_or(Ok(Vec::new()), |layout| layout.mirrors(device, self.mib << 20))
+    }
+
+    /// Whether it lies on members.
+    pub fn has_members(&self) -> bool {
+        self.layout.is_some()
     }
 
     /// How to open such a volume.

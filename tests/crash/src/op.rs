@@ -5,6 +5,7 @@
 //!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
 //! ```
 
+use crate::direct::DirectHow;
 use extant::{FallocateMode, InodeFlags};
 use extant_testkit::rng::Rng;
 use std::fmt;
@@ -159,6 +160,13 @@ pub enum Op {
         path: String,
         len: u64,
     },
+    /// Past the page cache.
+    DirectWrite {
+        path: String,
+        at: u64,
+        len: u64,
+        how: DirectHow,
+    },
     Truncate {
         path: String,
         len: u64,
@@ -273,7 +281,13 @@ impl Op {
 
     /// Whether what went before is durable when it returns.
     pub fn persists(&self) -> bool {
-        matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Sync)
+        matches!(
+            self,
+            Op::Fsync { .. }
+                | Op::Fdatasync { .. }
+                | Op::Sync
+                | Op::DirectWrite { how: DirectHow::Synced, .. }
+        )
     }
 
     /// Makes its paths count from a directory instead of the root.
@@ -302,6 +316,7 @@ impl Op {
             | Op::Remove { path }
             | Op::Write { path, .. }
             | Op::Append { path, .. }
+            | Op::DirectWrite { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. }
             | Op::SetXattr { path, .. }
@@ -328,6 +343,7 @@ impl Op {
         match self {
             Op::Write { path, .. }
             | Op::Append { path, .. }
+            | Op::DirectWrite { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. } => Some(path),
             _ => None,
@@ -362,6 +378,9 @@ impl fmt::Display for Op {
             }
             Op::Write { path, at, len } => write!(f, "write {path} {at} {len}"),
             Op::Append { path, len } => write!(f, "append {path} {len}"),
+            Op::DirectWrite { path, at, len, how } => {
+                write!(f, "{} {path} {at} {len}", how.word())
+            }
             Op::Truncate { path, len } => write!(f, "truncate {path} {len}"),
             Op::Fallocate { path, mode, at, len } => {
                 write!(f, "falloc {path} {} {at} {len}", mode.flags())

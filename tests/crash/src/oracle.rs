@@ -11,7 +11,7 @@
 use crate::history::{Floor, History};
 use crate::op::Op;
 use crate::view::{Node, View, node_differences};
-use extant::FileKind;
+use extant::{FileExtent, FileKind};
 use std::ops::RangeInclusive;
 
 /// What a cut allows.
@@ -95,7 +95,12 @@ impl History {
         }
         let Some(range) = self.in_place(ino, view, bounds, at) else { return false };
         range.clone().any(|other| {
-            let content = &self.views[other].inodes[&ino].content;
+            let node = &self.views[other].inodes[&ino];
+            // Made unwritten: nothing was put there.
+            if node.extent_at(at as u64).is_some_and(|extent| !extent.written) {
+                return false;
+            }
+            let content = &node.content;
             match content.get(at) {
                 Some(value) => *value == byte,
                 // Behind a new end that a later step set: it may have zeroed what it cut off.
@@ -104,8 +109,8 @@ impl History {
         })
     }
 
-    /// The views around `view` in which byte `at` of an inode lies in the same written block, from
-    /// the data's floor on; `None` where `view` has no written block there.
+    /// The views around `view` in which byte `at` of an inode lies in the same block, written up to `view`, from the
+    /// data's floor on; `None` where `view` has no written block there.
     fn in_place(
         &self,
         ino: u32,
@@ -113,11 +118,14 @@ impl History {
         bounds: &Bounds,
         at: usize,
     ) -> Option<RangeInclusive<usize>> {
-        let block = |view: usize| -> Option<u64> {
+        let extent = |view: usize| -> Option<FileExtent> {
             let node: &Node = self.views[view].inodes.get(&ino)?;
-            let extent = node.extent_at(at as u64).filter(|extent| extent.written)?;
-            Some(extent.block.0 * self.block_bytes + (at as u64 - extent.offset))
+            node.extent_at(at as u64)
         };
+        let lies =
+            |extent: FileExtent| extent.block.0 * self.block_bytes + (at as u64 - extent.offset);
+        let block = |view| extent(view).filter(|extent| extent.written).map(lies);
+        let place = |view| extent(view).map(lies);
         let visible = |view: usize| {
             self.views[view].inodes.get(&ino).is_some_and(|n| n.attributes.size > at as u64)
         };
@@ -129,8 +137,9 @@ impl History {
         {
             first -= 1;
         }
+        // Made unwritten and written again it is the same block: what was written is there, the change of the map not.
         let mut last = view;
-        while last < bounds.newest && block(last + 1) == Some(here) {
+        while last < bounds.newest && place(last + 1) == Some(here) {
             last += 1;
         }
         Some(first..=last)
@@ -152,6 +161,7 @@ impl History {
         let others = |view: &View| {
             let mut others = view.clone();
             others.inodes.remove(ino);
+            others.names.retain(|_, meant| meant != ino);
             others
         };
         if !same_but_bytes(&others(found), &others(before)) {

@@ -7,6 +7,7 @@
 //! ```
 //! A name without a slash is short for a path: each leading capital is a directory, `test` the root.
 
+use crate::direct::DirectHow;
 use crate::op::{FLAGS, Falloc, Op, RenameHow, Special};
 use crate::workload::Workload;
 
@@ -66,6 +67,10 @@ fn op(verb: &str, args: &[&str]) -> Result<Option<Op>, String> {
         "whiteout" => rename(RenameHow::Whiteout)?,
         "write" | "dwrite" | "mmapwrite" => {
             Op::Write { path: path(0)?, at: number(1)?, len: number(2)? }
+        }
+        "direct-write" | "direct-sync" | "direct-queue" => {
+            let how = find(&DirectHow::ALL, verb)?;
+            Op::DirectWrite { path: path(0)?, at: number(1)?, len: number(2)?, how }
         }
         "append" => Op::Append { path: path(0)?, len: number(1)? },
         "truncate" => Op::Truncate { path: path(0)?, len: number(1)? },
@@ -161,7 +166,8 @@ mod tests {
                     removexattr /d user.x ; chown /d 1 2 ; utimes /d ; chattr /d +A ; hold /d ; \
                     release /d ; fdatasync /d ; sync ; symlink target /s ; chmod /d 0600 ; \
                     chattr /d -j ; chproj /d 7 ; setfacl /d default ; setfacl /d access ; \
-                    fill /f /d 300 ; shut /d ; dontcache /d 1 ; read /d 3 4 ; writeback /d 0 9";
+                    fill /f /d 300 ; shut /d ; dontcache /d 1 ; read /d 3 4 ; writeback /d 0 9 ; \
+                    direct-write /d 0 9 ; direct-sync /d 1 2 ; direct-queue /d 0 90000";
         let first = ops(text).unwrap();
         let shown = first.iter().map(Op::to_string).collect::<Vec<_>>().join(" ; ");
         assert_eq!(ops(&shown).unwrap(), first);

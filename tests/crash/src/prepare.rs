@@ -69,7 +69,7 @@ pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Resul
     if what == Prepared::Empty {
         return Ok(());
     }
-    let parts = make.parts(device);
+    let parts = make.parts(device)?;
     let fs = make.open_options(&parts).write(true).open_device(parts.volume)?;
     match what {
         Prepared::Empty => {}

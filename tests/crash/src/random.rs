@@ -6,6 +6,7 @@
 //! Most operations are possible when they come; the others are answered with an errno, which is
 //! a case of its own.
 
+use crate::direct;
 use crate::op::{Op, RenameHow, Special, draw_offset};
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
@@ -39,7 +40,7 @@ struct Draw {
 impl Draw {
     fn op(&mut self) -> Op {
         let path = self.file();
-        match self.rng.below(88) {
+        match self.rng.below(96) {
             0..10 => Op::Create { path: self.name(), mode: 0o644 },
             10..13 => Op::Mkdir { path: self.name(), mode: 0o755 },
             13..16 => {
@@ -68,7 +69,11 @@ impl Draw {
             82..83 => Op::SetTimes { path },
             83..84 => Op::Chattr { path, flag: 'A', on: self.rng.below(2) == 0 },
             84..86 => Op::Hold { path },
-            _ => Op::Release { path },
+            86..88 => Op::Release { path },
+            _ => {
+                let place = (self.offset(), self.size());
+                direct::draw(&mut self.rng, path, place)
+            }
         }
     }
 

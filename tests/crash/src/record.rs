@@ -131,7 +131,7 @@ impl Run {
         let recorder = Arc::new(Recorder::new(base.clone()));
         let clock = Arc::new(StepClock::default());
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(3));
-        let parts = make.parts(&recorder);
+        let parts = make.parts(&recorder).map_err(|e| format!("assemble: {e}"))?;
         let mut options = make.open_options(&parts);
         options.environment(Environment { clock: clock.clone(), chance });
         options.write(true).one_transaction(make.one_transaction).commit_interval(interval);

@@ -1,7 +1,8 @@
 //! One state, recovered: what it shows, and whether it is sound.
 
 use crate::external::FlushPart;
-use crate::make::Make;
+use crate::layouts;
+use crate::make::{Make, Parts};
 use crate::view::View;
 use extant::{RecoveryReport, check};
 use extant_blockdev::MemoryDevice;
@@ -26,24 +27,36 @@ pub struct Recovered {
 /// checker finds damage, or when a file ends in a block that was taken as it was found.
 pub fn recover(make: &Make, image: MemoryDevice) -> Result<Recovered, String> {
     let device = Arc::new(image);
-    let report = recover_on(make, &device)?;
+    let report = recover_on(make, &device, false)?;
     let view = look(make, &device)?;
-    if let Some(ino) = view.stale_tail(&*device, make.block_bytes()).map_err(|e| e.to_string())? {
+    let volume = parts(make, &device)?.volume;
+    if let Some(ino) = view.stale_tail(&*volume, make.block_bytes()).map_err(|e| e.to_string())? {
         return Err(format!("inode {ino}: stale bytes behind its end"));
     }
     let (orphans_freed, fast_commits) = (report.orphans_freed, report.fast_commits);
     Ok(Recovered { device, view, orphans_freed, fast_commits })
 }
 
-/// Recovers the volume on a device.
+fn parts<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<Parts, String> {
+    make.parts(device).map_err(|e| format!("assemble: {e}"))
+}
+
+/// Recovers the volume on a device. Mirrors are brought in line, `first` or afterwards; either way they show the same.
 pub fn recover_on<D: FlushPart + 'static>(
     make: &Make,
     device: &Arc<D>,
+    first: bool,
 ) -> Result<RecoveryReport, String> {
-    let parts = make.parts(device);
+    let parts = parts(make, device)?;
+    if let Some(mirror) = parts.mirror.as_ref().filter(|_| first) {
+        layouts::bring_in_line(mirror)?;
+    }
     let mut options = make.open_options(&parts);
-    let report = options.write(true).recover_device_in_place(parts.volume);
+    let report = options.write(true).recover_device_in_place(parts.volume.clone());
     let report = report.map_err(|e| format!("recovery: {e}"))?;
+    if let Some(mirror) = &parts.mirror {
+        layouts::bring_in_line(mirror)?;
+    }
     match report.problems.first() {
         Some(problem) => Err(format!("recovery passed over: {problem}")),
         None => Ok(report),
@@ -52,7 +65,9 @@ pub fn recover_on<D: FlushPart + 'static>(
 
 /// Reads all of a volume that needs no recovery, and checks it.
 pub fn look(make: &Make, device: &Arc<MemoryDevice>) -> Result<View, String> {
-    let parts = make.parts(device);
+    let mirrors = make.mirrors(device).map_err(|e| e.to_string())?;
+    layouts::same_but_records(&mirrors)?;
+    let parts = parts(make, device)?;
     let mut options = make.open_options(&parts);
     let fs = options.recover(false).open_device(parts.volume.clone());
     let fs = fs.map_err(|e| format!("open after recovery: {e}"))?;

@@ -133,6 +133,7 @@ impl Contents {
             }
             Op::Write { path, .. }
             | Op::Append { path, .. }
+            | Op::DirectWrite { path, .. }
             | Op::Truncate { path, .. }
             | Op::Fallocate { path, .. }
             | Op::Close { path } => {
@@ -154,7 +155,7 @@ fn change(life: &mut Life, view: usize, op: &Op, stamp: &[u8]) {
             bytes.extend(stamp);
             life.set(view, bytes);
         }
-        Op::Write { at, .. } => {
+        Op::Write { at, .. } | Op::DirectWrite { at, .. } => {
             let (at, end) = (*at as usize, *at as usize + stamp.len());
             bytes.resize(size.max(end), 0);
             bytes[at..end].copy_from_slice(stamp);

@@ -1,6 +1,7 @@
 //! Random workloads on the bytes of a few files: a seed decides every operation.
 
 use super::run::MARKER;
+use crate::direct;
 use crate::op::{Op, RenameHow, draw_offset};
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
@@ -41,7 +42,7 @@ impl Draw {
     fn some(&mut self, ops: &mut Vec<Op>) {
         let path = self.path();
         let (at, len) = (self.offset(), self.size());
-        match self.rng.below(60) {
+        match self.rng.below(68) {
             0..2 => ops.push(Op::Write { path, at, len: LARGE }),
             2..18 => ops.push(Op::Write { path, at, len }),
             18..29 => ops.push(Op::Append { path, len }),
@@ -54,7 +55,8 @@ impl Draw {
             51..52 => ops.push(Op::Create { path, mode: 0o644 }),
             52..53 => ops.push(Op::Unlink { path }),
             53..57 => self.replace(path, ops),
-            _ => self.rewrite(path, ops),
+            57..60 => self.rewrite(path, ops),
+            _ => ops.push(direct::draw(&mut self.rng, path, (at, len))),
         }
     }
 

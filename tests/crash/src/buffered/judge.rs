@@ -8,6 +8,7 @@
 
 use super::contents::{Contents, Life, Version};
 use super::run::MARKER;
+use crate::direct::DirectHow;
 use crate::history::History;
 use crate::op::Op;
 use crate::view::{POISON, View};
@@ -80,7 +81,9 @@ impl Contents {
                     floor.view = n;
                     floor.data.fill(n + 1);
                 }
-                Op::Fsync { path } | Op::Fdatasync { path } => {
+                Op::Fsync { path }
+                | Op::Fdatasync { path }
+                | Op::DirectWrite { path, how: DirectHow::Synced, .. } => {
                     let Some(id) = self.names[n + 1].get(path) else { continue };
                     floor.data[*id] = n + 1;
                     let calls = self.lives[*id].calls.iter().filter(|view| **view <= n + 1);

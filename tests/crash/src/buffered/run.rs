@@ -2,6 +2,7 @@
 
 use super::contents::Contents;
 use crate::apply::{Applier, stamp};
+use crate::direct;
 use crate::op::{Op, RenameHow};
 use extant::{Error, File, Filesystem, NewFile, Result, SetAttributes};
 use std::collections::HashMap;
@@ -89,6 +90,11 @@ impl Run {
                 if file.append(written)? < written.len() {
                     return Err(Error::NoSpace);
                 }
+            }
+            Op::DirectWrite { path, at, len, how } => {
+                *written = stamp(n, *at, *len);
+                let fs = self.fs.clone();
+                direct::write(&fs, self.file(path)?, n, *how, *at, written)?;
             }
             Op::Truncate { path, len } => self.file(path)?.set_len(*len)?,
             Op::Fallocate { path, mode, at, len } => {

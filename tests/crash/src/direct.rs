@@ -1,0 +1,101 @@
+//! Direct writes of a workload: past the page cache, one after the other or through a queue.
+//!
+//! ```text
+//!   direct-write /f 4096 70000     File::write_direct_at
+//!   direct-sync  /f 4096 70000     the same with O_DSYNC: durable when it returns
+//!   direct-queue /f 4096 70000     in pieces, all of them submitted before the first is waited for
+//! ```
+//! What of a range is no multiple of the device's unit goes through the cache, as programs get it.
+
+use crate::op::Op;
+use extant::{AlignedBuf, Bounce, DirectOptions, Error, File, Filesystem, OwnedMemory, Result};
+use extant_testkit::rng::Rng;
+
+/// How the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectHow {
+    /// By one call.
+    Blocking,
+    /// By one call, durable when it returns.
+    Synced,
+    /// In pieces, through a queue.
+    Queued,
+}
+
+impl DirectHow {
+    /// All of them, with the words of a workload.
+    pub const ALL: [(DirectHow, &str); 3] = [
+        (DirectHow::Blocking, "direct-write"),
+        (DirectHow::Synced, "direct-sync"),
+        (DirectHow::Queued, "direct-queue"),
+    ];
+
+    /// The word of a workload.
+    pub fn word(self) -> &'static str {
+        let found = DirectHow::ALL.iter().find(|(how, _)| *how == self);
+        found.expect("the table holds every way").1
+    }
+}
+
+/// Transfers of a queue at a time.
+const DEPTH: usize = 4;
+/// What most random direct writes are multiples of.
+const UNIT: u64 = 4096;
+
+/// Writes all of `bytes`; `n` is the number of the operation.
+pub fn write(
+    fs: &Filesystem,
+    file: &File,
+    n: usize,
+    how: DirectHow,
+    at: u64,
+    bytes: &[u8],
+) -> Result<()> {
+    let bounce = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never][n % 4];
+    let options = DirectOptions { bounce, sync: how == DirectHow::Synced, no_wait: false };
+    if how != DirectHow::Queued {
+        return write_all(file, at, bytes, &options);
+    }
+    // Pieces meet between blocks, or one sector would be written in two steps.
+    let piece = (bytes.len() as u64).div_ceil(DEPTH as u64).next_multiple_of(UNIT);
+    let end = at + bytes.len() as u64;
+    let mut queue = fs.direct_queue(DEPTH);
+    let mut from = at;
+    while from < end {
+        let to = end.min((from / UNIT * UNIT) + piece);
+        let part = &bytes[(from - at) as usize..(to - at) as usize];
+        let mut memory = AlignedBuf::zeroed(part.len());
+        memory.copy_from_slice(part);
+        queue.write(from, file, from, OwnedMemory::new(memory), &options);
+        from = to;
+    }
+    let mut result = Ok(());
+    while let Some(done) = queue.wait() {
+        let from = done.tag;
+        let to = end.min((from / UNIT * UNIT) + piece);
+        let part = &bytes[(from - at) as usize..(to - at) as usize];
+        let rest = done.result.and_then(|n| write_all(file, from + n as u64, &part[n..], &options));
+        result = result.and(rest);
+    }
+    result
+}
+
+fn write_all(file: &File, at: u64, bytes: &[u8], options: &DirectOptions) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_direct_at(at + done as u64, &bytes[done..], options)? {
+            0 => return Err(Error::NoSpace),
+            n => done += n,
+        }
+    }
+    Ok(())
+}
+
+/// A direct write at about this place: nearly always of whole blocks.
+pub fn draw(rng: &mut Rng, path: String, (mut at, mut len): (u64, u64)) -> Op {
+    if rng.below(8) > 0 {
+        (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
+    }
+    let how = DirectHow::ALL[rng.below(DirectHow::ALL.len())].0;
+    Op::DirectWrite { path, at, len, how }
+}
