@@ -1,7 +1,7 @@
 //! The crates' arrows point down only.
 //!
 //! ```text
-//!   6   cli                          the doors        aside: test suites, testkit, xtask
+//!   6   cli  capi                    the doors        aside: test suites, testkit, xtask
 //!   5   bench
 //!   4   image  fuse
 //!   3   extant (crates/fs)
@@ -30,6 +30,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-fuse", 4),
     ("extant-bench", 5),
     ("extant-cli", 6),
+    ("extant-capi", 6),
 ];
 
 /// Crates that only test or serve the project. They may use anything, nothing may use them except

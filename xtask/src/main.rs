@@ -1,12 +1,14 @@
 //! `cargo xtask check`: what every commit must pass, the same command everywhere.
 //!
 //! ```text
-//!   fmt ──► layers ──► clippy ──► docs ──► tests
+//!   layers ──► licences ──► fmt ──► clippy ──► docs ──► tests
 //! ```
-//! `cargo xtask check --fast` leaves the tests out; `cargo xtask layers` looks at the crates' arrows only.
+//! `cargo xtask check --fast` leaves the tests out; `cargo xtask layers` looks at the crates' arrows
+//! only, `cargo xtask licences` at the licences of all that is built.
 #![forbid(unsafe_code)]
 
 mod layers;
+mod licences;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -29,11 +31,12 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["check"] => layers::check().and_then(|()| steps(STEPS)),
-        ["check", "--fast"] => layers::check().and_then(|()| steps(&STEPS[..STEPS.len() - 1])),
+        ["check"] => whole().and_then(|()| steps(STEPS)),
+        ["check", "--fast"] => whole().and_then(|()| steps(&STEPS[..STEPS.len() - 1])),
         ["layers"] => layers::check(),
+        ["licences"] => licences::check(),
         _ => {
-            eprintln!("usage: cargo xtask check [--fast] | layers");
+            eprintln!("usage: cargo xtask check [--fast] | layers | licences");
             return ExitCode::from(2);
         }
     };
@@ -44,6 +47,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What is asked of the workspace as a whole.
+fn whole() -> Result<(), String> {
+    layers::check().and_then(|()| licences::check())
 }
 
 /// The toolchain whose lints the project keeps clean; newer ones have more, which only warn.
