@@ -1,0 +1,116 @@
+/* libextant: ext4 volumes in user space, journaled and crash safe.
+ *
+ * Every function that returns int or int64_t returns a negative errno when it fails; extant_message()
+ * then says what failed and where. A volume may be used by many threads at once; a file too; a list
+ * by one at a time. Paths are inside the volume, counted from its root; they and names are bytes,
+ * not text. Handles that were not opened must not be used; closing NULL does nothing. Close files
+ * and lists before their volume.
+ */
+#ifndef EXTANT_H
+#define EXTANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct extant_volume extant_volume;
+typedef struct extant_file extant_file;
+typedef struct extant_list extant_list;
+
+/* Flags of extant_open and extant_file_open. */
+#define EXTANT_READ 0u
+#define EXTANT_WRITE 1u     /* to change it */
+#define EXTANT_CREATE 2u    /* files: make it when it is not there */
+#define EXTANT_EXCLUSIVE 4u /* files, with EXTANT_CREATE: fail with EEXIST when it is there */
+#define EXTANT_TRUNCATE 8u  /* files, with EXTANT_WRITE: drop its content */
+
+struct extant_time {
+    int64_t sec; /* since 1970-01-01 UTC */
+    uint32_t nsec;
+    uint32_t reserved;
+};
+
+struct extant_stat {
+    uint64_t ino;
+    uint64_t size;    /* bytes */
+    uint64_t sectors; /* of 512 bytes that it takes */
+    uint32_t mode;    /* kind and permissions, as st_mode */
+    uint32_t links;
+    uint32_t uid;
+    uint32_t gid;
+    struct extant_time accessed;
+    struct extant_time modified;
+    struct extant_time changed;
+};
+
+struct extant_entry {
+    const char *path; /* a name, or of a walk the path; good until the next call for this list */
+    uint64_t ino;
+    uint32_t kind;  /* S_IFREG, S_IFDIR, ... */
+    uint32_t depth; /* of a walk: levels below its start */
+};
+
+/* The library's version, as "0.1.0". */
+const char *extant_version(void);
+/* What the last call of this thread that failed says; good until the next one that fails. */
+const char *extant_message(void);
+
+/* Opens the volume in an image file or on a block device. Without EXTANT_WRITE nothing is written
+ * to it: a journal that needs recovery is recovered in memory. */
+int extant_open(const char *image, unsigned flags, extant_volume **volume);
+/* Makes everything durable and lets the volume go, also when it fails. */
+int extant_close(extant_volume *volume);
+/* What was changed before the call is durable after it. */
+int extant_sync(extant_volume *volume);
+
+int extant_stat(extant_volume *volume, const char *path, struct extant_stat *out);
+/* A symbolic link at the path's end stands for itself. */
+int extant_lstat(extant_volume *volume, const char *path, struct extant_stat *out);
+/* Up to len bytes of a link's target, without a NUL; its whole length. */
+int64_t extant_readlink(extant_volume *volume, const char *path, char *buf, size_t len);
+
+int extant_mkdir(extant_volume *volume, const char *path, uint32_t mode);
+int extant_rmdir(extant_volume *volume, const char *path);
+int extant_unlink(extant_volume *volume, const char *path);
+int extant_rename(extant_volume *volume, const char *from, const char *to);
+int extant_symlink(extant_volume *volume, const char *target, const char *path);
+int extant_link(extant_volume *volume, const char *original, const char *path);
+
+/* mode: permissions of a file that is made. */
+int extant_file_open(extant_volume *volume, const char *path, unsigned flags, uint32_t mode,
+                     extant_file **file);
+int extant_file_close(extant_file *file);
+/* The number of bytes, 0 at the end, less than len only there. */
+int64_t extant_file_read(extant_file *file, uint64_t offset, void *buf, size_t len);
+/* Writes all of it, or fails; the number of bytes. */
+int64_t extant_file_write(extant_file *file, uint64_t offset, const void *buf, size_t len);
+int extant_file_truncate(extant_file *file, uint64_t size);
+int extant_file_sync(extant_file *file);
+
+/* The names in a directory, without "." and "..". */
+int extant_readdir(extant_volume *volume, const char *path, extant_list **list);
+/* A directory and all below it, a directory before what it holds. */
+int extant_walk(extant_volume *volume, const char *path, extant_list **list);
+/* 1: the next entry is in *entry. 0: that was all. */
+int extant_list_next(extant_list *list, struct extant_entry *entry);
+int extant_list_close(extant_list *list);
+
+/* Makes an empty ext4 volume in a new file of so many bytes. block_bytes: 0, or 1024 to 65536. label,
+ * features: NULL, or as mke2fs takes them ("^has_journal,casefold"). */
+int extant_mkfs(const char *image, uint64_t bytes, uint32_t block_bytes, const char *label,
+                const char *features);
+/* Builds the smallest image that holds a directory, a tar or an OCI layout, and free_bytes beside;
+ * *bytes, when not NULL: its size. The same source gives the same image to the byte. */
+int extant_build(const char *source, const char *image, uint64_t free_bytes, uint64_t *bytes);
+/* Checks a volume and writes nothing. 0: in order, 4: damaged, 8: could not be checked. finding,
+ * when not NULL, hears each thing found as a line; damage is 0 for what is only worth knowing. */
+int extant_check(const char *image, void (*finding)(void *context, const char *line, int damage),
+                 void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,125 @@
+//! Files that are open.
+
+use crate::answer::{Fault, answer, answer_long};
+use crate::pointers::{bytes, bytes_mut, give, handle, path, take};
+use crate::volume::{Volume, WRITE, done, permissions};
+use extant::{Error, File, NewFile};
+use std::ffi::c_char;
+
+const CREATE: u32 = 2;
+const EXCLUSIVE: u32 = 4;
+const TRUNCATE: u32 = 8;
+
+/// `extant_file`.
+pub struct OpenFile {
+    file: File,
+    write: bool,
+}
+
+impl OpenFile {
+    fn to_write(&self) -> Result<&File, Fault> {
+        let refused = || Fault::invalid("the file was opened without EXTANT_WRITE");
+        self.write.then_some(&self.file).ok_or_else(refused)
+    }
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_open(
+    volume: *const Volume,
+    name: *const c_char,
+    flags: u32,
+    mode: u32,
+    out: *mut *mut OpenFile,
+) -> i32 {
+    answer(|| {
+        let has = |flag| flags & flag != 0;
+        let known = flags & !(WRITE | CREATE | EXCLUSIVE | TRUNCATE) == 0;
+        if !known || has(EXCLUSIVE) && !has(CREATE) || has(TRUNCATE) && !has(WRITE) {
+            return Err(Fault::invalid("flags of extant_file_open that make no sense together"));
+        }
+        // SAFETY: an open handle and a string from C.
+        let (fs, name) = unsafe { (&handle(volume)?.0, path(name)?) };
+        if has(CREATE) {
+            let new = NewFile { mode: permissions(mode)?, ..NewFile::default() };
+            match fs.create_file(name, &new) {
+                Err(Error::Exists) if !has(EXCLUSIVE) => {}
+                made => drop(made?),
+            }
+        }
+        let file = fs.open_file(name)?;
+        if has(TRUNCATE) {
+            file.set_len(0)?;
+        }
+        // SAFETY: a place for a handle.
+        unsafe { give(out, OpenFile { file, write: has(WRITE) }) }
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_close(file: *mut OpenFile) -> i32 {
+    answer(|| {
+        // SAFETY: a handle that is given back.
+        drop(unsafe { take(file) });
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_read(
+    file: *const OpenFile,
+    offset: u64,
+    memory: *mut u8,
+    len: usize,
+) -> i64 {
+    answer_long(|| {
+        // SAFETY: an open handle and the caller's memory.
+        let (file, memory) = unsafe { (&handle(file)?.file, bytes_mut(memory, len)?) };
+        let mut read = 0;
+        while read < memory.len() {
+            match file.read_at(offset.saturating_add(read as u64), &mut memory[read..])? {
+                0 => break,
+                n => read += n,
+            }
+        }
+        Ok(read as i64)
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_write(
+    file: *const OpenFile,
+    offset: u64,
+    memory: *const u8,
+    len: usize,
+) -> i64 {
+    answer_long(|| {
+        // SAFETY: an open handle and the caller's memory.
+        let (file, memory) = unsafe { (handle(file)?, bytes(memory, len)?) };
+        file.to_write()?.write_all_at(offset, memory)?;
+        Ok(len as i64)
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_truncate(file: *const OpenFile, size: u64) -> i32 {
+    // SAFETY: an open handle.
+    answer(|| done(unsafe { handle(file) }?.to_write()?.set_len(size)))
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_file_sync(file: *const OpenFile) -> i32 {
+    // SAFETY: an open handle.
+    answer(|| done(unsafe { handle(file) }?.file.sync_all()))
+}
