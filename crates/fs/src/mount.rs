@@ -87,8 +87,18 @@ impl Volume {
             self.announce()?;
             self.write_errors()?;
         }
-        self.write_back_all()?;
-        self.journal.sync()
+        self.write_back_and_commit(true)
+    }
+
+    /// Writes back what is dirty, and commits where that was asked for or did not work for every file: what one of them
+    /// meets does not cost the others their changes. One transaction is all or nothing.
+    fn write_back_and_commit(&self, commit: bool) -> Result<()> {
+        let written = self.write_back_all();
+        match written.is_err() {
+            true if self.journal.is_one_transaction() => written,
+            false if !commit => written,
+            _ => written.and(self.journal.sync()),
+        }
     }
 
     /// The volume was just opened to write. With `one_transaction` nothing is said on disk before
@@ -149,7 +159,7 @@ impl Volume {
 
     fn make_whole(&self) -> Result<()> {
         self.announce()?;
-        self.write_back_all()?;
+        self.write_back_and_commit(false)?;
         if !self.mode.close() {
             return Ok(());
         }

@@ -621,3 +621,29 @@ fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_re
     assert!(read_back(&device, "/f").unwrap() == want);
     judge(&*device);
 }
+
+#[test]
+fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let old = pattern(4096, 1);
+    create(&fs, "a").write_all_at(0, &old).unwrap();
+    fs.close().unwrap();
+    // Its next block has its word beside this one.
+    let word = extant_ondisk::data_sums::sum_of(&old).to_le_bytes();
+    let mut all = vec![0u8; 64 << 20];
+    device.read_at(ByteOffset(0), &mut all).unwrap();
+    let places = (0..all.len()).step_by(4).filter(|at: &usize| all[*at..].starts_with(&word));
+    places.for_each(|at| flip(&device, at as u64));
+
+    let fs = open(&device, 8);
+    let a = fs.open_file("/a").unwrap();
+    a.write_all_at(0, &pattern(4096, 2)).unwrap();
+    create(&fs, "b");
+    assert!(fs.sync().is_err());
+    assert!(read_back(&cut(&device), "/b").unwrap().is_empty());
+    create(&fs, "c");
+    drop(a);
+    assert!(fs.close().is_err());
+    assert!(read_back(&cut(&device), "/c").unwrap().is_empty());
+}
