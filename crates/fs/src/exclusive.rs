@@ -15,7 +15,7 @@ use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};
-use extant_ondisk::features::Incompat;
+use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
 use std::sync::Arc;
 
@@ -50,7 +50,13 @@ impl Exclusive {
         }
         if !sb.is_clean() {
             return Err(Error::NotSupported(
-                "the volume was not left in order: have it checked and repaired first",
+                match sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
+                    true => {
+                        "the volume was not left in order: turn off data_csum, and nothing else with it, and have it \
+                     repaired by e2fsck"
+                    }
+                    false => "the volume was not left in order: have it checked and repaired first",
+                },
             ));
         }
         Ok(sb)

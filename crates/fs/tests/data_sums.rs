@@ -433,6 +433,45 @@ fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
 }
 
 #[test]
+fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 0);
+    create(&fs, "a").write_all_at(0, &pattern(100_000, 3)).unwrap();
+    fs.close().unwrap();
+    let mut sb = [0; 1024];
+    device.read_at(ByteOffset(1024), &mut sb).unwrap();
+    sb[0x3A] |= 2;
+    let sum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
+    sb[1020..].copy_from_slice(&sum);
+    device.write_at(ByteOffset(1024), &sb).unwrap();
+
+    for other in ["^data_csum,quota", "^orphan_file"] {
+        assert!(matches!(switched(&device, other), Err(Error::NotSupported(_))), "{other}");
+    }
+    switched(&device, "^data_csum").unwrap();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
+    let mended = mended.unwrap();
+    assert!(mended.status.code().is_some_and(|code| code <= 1), "{mended:?}");
+
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+    judge(&*device);
+    let free = open(&device, 0).space().free;
+    switched(&device, "data_csum").unwrap();
+    assert_eq!(
+        open(&device, 0).space().free,
+        free,
+        "the file that was left made way for the new one"
+    );
+    assert_eq!(findings(&device).0, []);
+    assert_eq!(open(&device, 8).read("/a").unwrap(), pattern(100_000, 3));
+    judge(&*device);
+}
+
+#[test]
 fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);

@@ -7,15 +7,20 @@
 //! ```
 //!
 //! Cut before the third the volume has some free blocks that were written to.
+//!
+//! Off on a volume that is marked as damaged: the bit alone goes, in one sector ([`give_up`]).
 
-use crate::exclusive::Exclusive;
+use super::{Tune, files};
+use crate::exclusive::{Devices, Exclusive};
 use crate::inode::Body;
 use crate::mkfs::reserved;
 use crate::sums::{CoveredRun, Passed, SumsFile};
-use crate::volume::{Volume, VolumeOptions};
+use crate::superblock::patch_superblock;
+use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::data_sums;
+use extant_ondisk::features::{FeatureBit, RoCompat};
 use extant_ondisk::inode::InodeFlags;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,13 +37,17 @@ const GATHERED: usize = 64 << 20;
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
     let blocks = data_sums::file_blocks(size, volume.layout.blocks_count());
-    if volume
-        .read_inode(Ino::DATA_SUMS)
-        .is_ok_and(|body| body.disk.links > 0 || body.disk.mode != 0)
+    if let Ok(body) = volume.read_inode(Ino::DATA_SUMS)
+        && (body.disk.links > 0 || body.disk.mode != 0)
     {
-        return Err(Error::NotSupported(
-            "data_csum needs inode 5, the boot loader's, which is in use",
-        ));
+        // The file that was left where the bit alone was taken away.
+        let is_ours = body.disk.mode == 0o100_600 && body.size == blocks << size.log2();
+        if !is_ours {
+            return Err(Error::NotSupported(
+                "data_csum needs inode 5, the boot loader's, which is in use",
+            ));
+        }
+        files::free_file(volume, Ino::DATA_SUMS.get())?;
     }
     let free = volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed);
     if free < i64::try_from(blocks).unwrap_or(i64::MAX).saturating_add(64) {
@@ -54,6 +63,26 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     }
     sums.write()?;
     home.flush()
+}
+
+/// Takes the feature's bit, and nothing else, from a volume that is marked as damaged, where that is all that is
+/// asked for; whether it did. e2fsck, which refuses the feature, can repair the volume then. The checksum file stays in
+/// inode 5, whose blocks e2fsck counts as used.
+///
+/// Errors: `Unsupported` for other features that are not kept here; `Corrupt`, `Device`.
+pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
+    let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
+    let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
+    let sb = read_superblock(&*devices.volume, None)?;
+    if *wish != alone || !sb.features.has(bit) || !sb.has_errors() || sb.needs_recovery() {
+        return Ok(false);
+    }
+    if let Some(feature) = sb.features.all_unwritable().next() {
+        return Err(Error::Unsupported { feature });
+    }
+    patch_superblock(&*devices.volume, |sb| sb.features.ro_compat.remove(RoCompat::DATA_CSUM))?;
+    devices.volume.flush()?;
+    Ok(true)
 }
 
 /// Puts the sums of all data into the checksum file of a volume that has one.

@@ -48,7 +48,7 @@ pub(super) fn switch(
 }
 
 /// Frees what one of the volume's own files holds, and its number where that is not reserved.
-fn free_file(volume: &Volume, number: u32) -> Result<()> {
+pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let Some(ino) = Ino::new(number) else { return Ok(()) };
     let mut body = volume.read_inode(ino)?;
     let handle = volume.journal.start(CREDITS)?;
