@@ -177,7 +177,9 @@ fn older_linux_mounts_and_writes_what_was_built() {
     let extant = Extant::get().expect("the extant command");
     let kept = Scratch::new();
     let verdicts = std::sync::Mutex::new(Vec::new());
-    let rows: Vec<_> = BUILDS.iter().filter(|row| row.3 <= 4096).collect();
+    // With sums of data Linux takes a volume to read only.
+    let writable = |row: &&(_, &str, _, u32)| row.3 <= 4096 && !row.1.contains("data_csum");
+    let rows: Vec<_> = BUILDS.iter().filter(writable).collect();
     let mut failures = try_cases(
         "built/uml",
         &rows,
@@ -285,7 +287,15 @@ fn same_shape(theirs: &str, ours: &str) -> Result<(), String> {
         let fields = lines.filter_map(|line| line.split_once(':'));
         let fields = fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
         let fields = fields.filter(|(name, _)| !OF_CHANCE.iter().any(|c| name.starts_with(c)));
-        fields.collect::<std::collections::BTreeMap<String, String>>()
+        let mut fields = fields.collect::<std::collections::BTreeMap<String, String>>();
+        // extant leaves more room for fast commits; the log in front of it is as long.
+        if let Some(fast) = fields.remove("Fast commit length").and_then(|n| n.parse::<u64>().ok())
+        {
+            let total = fields.remove("Total journal blocks").and_then(|n| n.parse::<u64>().ok());
+            fields.insert("Log".into(), format!("{:?}", total.map(|total| total - fast)));
+            fields.remove("Total journal size");
+        }
+        fields
     };
     let (theirs, ours) = (header(theirs), header(ours));
     let mut differ = Vec::new();
