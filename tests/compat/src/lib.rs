@@ -5,6 +5,7 @@
 //!                  e2fsck finds none, Linux reads the same
 //!   kernel_dirty   Linux is cut off ──► extant recovers; e2fsck and Linux agree
 //!   linux_replays  extant is cut off ──► Linux, e2fsck and extant itself recover: one tree
+//!   linux_reads    extant writes by direct I/O, with sums of data, to mirrors ──► Linux reads the same, of each mirror alone
 //!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and stays whole
 //!   built          extant builds ──► e2fsck, debugfs, dumpe2fs and Linux accept and read the same
 //!   sets           the claims of `--compat`: each set's readers read it
@@ -20,7 +21,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_testkit::e2fsprogs::{e2fsck, has_data_csum};
+use extant_testkit::e2fsprogs::{e2fsck, has_data_csum, is_member};
 use extant_testkit::kernel_images::{CleanCase, Maker};
 use extant_testkit::manifest::{Look, Manifest};
 use extant_testkit::uml::{IMAGES_MAX, Uml};
@@ -30,7 +31,8 @@ use extant_testkit::uml::{IMAGES_MAX, Uml};
 pub struct Verdict {
     /// The case's name.
     pub name: String,
-    /// The image; Linux mounts it for writing, and recovers it where that is due.
+    /// The image; Linux mounts it for writing, or to read where it has sums of data or is a mirror's member, and recovers
+    /// it where that is due.
     pub img: PathBuf,
     /// Its external journal.
     pub journal: Option<PathBuf>,
@@ -43,7 +45,7 @@ pub struct Verdict {
     pub recovered_by_linux: bool,
 }
 
-/// Mounts each image for writing in user-mode Linux, a few to a guest, and compares what Linux shows
+/// Mounts each image in user-mode Linux, a few to a guest, and compares what Linux shows
 /// with what is expected. `work` is an empty directory. Returns the failures, each with its case's
 /// name.
 pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<String> {
@@ -111,8 +113,8 @@ fn guest(batch: &[Verdict], work: &Path) -> Result<(), String> {
     for (at, verdict) in batch.iter().enumerate() {
         let device = next();
         let journal = verdict.journal.as_ref().map(|_| format!(",journal_path=/dev/ubd{}", next()));
-        // It does not write to a volume with a feature that it does not know.
-        let ro = if has_data_csum(&verdict.img) { ",ro" } else { "" };
+        // It does not write to a volume with a feature that it does not know, and may not write to one mirror of several.
+        let ro = if has_data_csum(&verdict.img) || is_member(&verdict.img) { ",ro" } else { "" };
         let options = format!("noatime{}{ro}", journal.unwrap_or_default());
         script += &format!(
             "if mount -t ext4 -o {options} /dev/ubd{device} /dev/shm/m; then\n\

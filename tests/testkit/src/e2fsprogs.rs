@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::command::{Finished, run};
-use crate::scratch::make_sparse;
+use crate::scratch::{Scratch, copy_sparse, make_sparse};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -42,8 +42,17 @@ fn is_progress(line: &str) -> bool {
 
 /// Runs `e2fsck -fn` on `img`. `journal` is the external journal's image, if it has one.
 ///
-/// e2fsck looks at the volume as it is: recover its journal first.
+/// e2fsck looks at the volume as it is: recover its journal first. Of one with extant's own feature `data_csum`, which
+/// it refuses, it is given a copy without that bit.
 pub fn e2fsck(img: &Path, journal: Option<&Path>) -> FsckReport {
+    if has_data_csum(img) {
+        let scratch = Scratch::new();
+        let copy = scratch.file("without-sums.img");
+        return match copy_sparse(img, &copy).and_then(|()| clear_data_csum(&copy)) {
+            Ok(()) => e2fsck(&copy, journal),
+            Err(text) => FsckReport { exit: -1, text },
+        };
+    }
     let mut command = Command::new("e2fsck");
     command.arg("-fn");
     if let Some(journal) = journal {
@@ -79,10 +88,18 @@ pub fn clear_data_csum(img: &Path) -> Result<(), String> {
 
 /// Whether a volume has extant's own feature `data_csum`: Linux mounts it read-only.
 pub fn has_data_csum(img: &Path) -> bool {
-    let mut byte = [0];
-    let read = std::fs::File::open(img)
-        .and_then(|file| file.read_exact_at(&mut byte, 1024 + RO_COMPAT as u64 + 3));
-    read.is_ok() && byte[0] & 0x40 != 0
+    bytes_at(img, 1024 + RO_COMPAT as u64 + 3).is_some_and(|[byte]| byte & 0x40 != 0)
+}
+
+/// Whether an image is one of several that make a volume: who writes to it alone parts it from the others.
+pub fn is_member(img: &Path) -> bool {
+    bytes_at(img, 512).is_some_and(|magic| magic == *b"extantMB")
+}
+
+fn bytes_at<const N: usize>(img: &Path, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    std::fs::File::open(img).and_then(|file| file.read_exact_at(&mut bytes, at)).ok()?;
+    Some(bytes)
 }
 
 /// CRC32C as ext4 has it, bit by bit: a judge uses nothing of what it judges.
