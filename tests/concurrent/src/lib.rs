@@ -6,27 +6,42 @@
 //! ```
 
 use extant::check::{Options, check_device};
+use extant::layout::{self, Part, Wanted};
 use extant::mkfs::{JournalSize, MkfsOptions, format};
 use extant::{BlockSize, Environment, FileDevice, Filesystem, Node, OpenOptions};
 use extant_testkit::e2fsprogs;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
+
+const VOLUME_BYTES: u64 = 64 << 20;
 
 /// A volume that threads fight over.
 pub struct Field {
-    image: PathBuf,
+    /// One, or all mirrors.
+    images: Vec<PathBuf>,
     /// The volume, open to be changed.
     pub fs: Filesystem,
     _scratch: tempfile::TempDir,
 }
 
+/// A kind of volume.
+pub struct Kind {
+    /// What it is called in messages.
+    pub name: &'static str,
+    options: MkfsOptions,
+    mirrors: usize,
+    /// Whether content may go through the journal.
+    pub journals_data: bool,
+}
+
 /// Kinds of volumes: a small journal commits and checkpoints all the time, small blocks make
 /// directories grow, little memory makes blocks go and come.
-pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
+pub fn kinds() -> Vec<Kind> {
     let features = |wish: &str| MkfsOptions::new().features(wish).expect("features of mkfs");
     let small = BlockSize::from_bytes(1024).expect("a block size");
-    vec![
+    let alone = |(name, options)| Kind { name, options, mirrors: 1, journals_data: true };
+    let mut kinds: Vec<Kind> = [
         ("modern", MkfsOptions::new()),
         ("small blocks", MkfsOptions::new().block_size(small).journal(JournalSize::Blocks(1024))),
         ("no orphan file", features("^orphan_file").journal(JournalSize::Blocks(1024))),
@@ -34,6 +49,15 @@ pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
         ("quota", features("quota,project,inline_data")),
         ("fast commits", features("fast_commit")),
     ]
+    .map(alone)
+    .into();
+    kinds.push(Kind { mirrors: 2, ..alone(("mirrors", MkfsOptions::new())) });
+    let summed = [("sums of data", "data_csum", 1), ("mirrors with sums", "data_csum,quota", 2)];
+    kinds.extend(summed.map(|(name, wish, mirrors)| {
+        let options = features(wish).journal(JournalSize::Blocks(1024));
+        Kind { name, options, mirrors, journals_data: false }
+    }));
+    kinds
 }
 
 impl Field {
@@ -41,23 +65,34 @@ impl Field {
     ///
     /// # Panics
     /// When it cannot be made.
-    pub fn new(options: &MkfsOptions) -> Field {
-        Field::opened(options, |_| {})
+    pub fn new(kind: &Kind) -> Field {
+        Field::opened(kind, |_| {})
     }
 
     /// A fresh volume, opened as `fill` says.
     ///
     /// # Panics
     /// When it cannot be made.
-    pub fn opened(options: &MkfsOptions, fill: impl FnOnce(&mut OpenOptions)) -> Field {
+    pub fn opened(kind: &Kind, fill: impl FnOnce(&mut OpenOptions)) -> Field {
         let scratch = tempfile::tempdir().expect("a scratch directory");
-        let image = scratch.path().join("img");
-        let device = FileDevice::create(&image, 64 << 20).expect("room for a volume");
-        format(Arc::new(device), options, &Environment::default()).expect("a volume");
-        let mut options = OpenOptions::new();
+        let image = |n: usize| scratch.path().join(format!("img{n}"));
+        let images: Vec<PathBuf> = (0..kind.mirrors).map(image).collect();
+        let mut parts = Vec::new();
+        for image in &images {
+            let device = FileDevice::create(image, VOLUME_BYTES).expect("room for a volume");
+            parts.push(Part::new(Arc::new(device), image.display().to_string()));
+        }
+        if images.len() > 1 {
+            let wanted = Wanted::Mirrored { alike: true };
+            layout::create(&parts, wanted, [7; 16], VOLUME_BYTES).expect("a layout");
+        }
+        drop(parts);
+        let device = opening(&images).write(true).assemble(&images[0]).expect("a device").device();
+        format(device, &kind.options, &Environment::default()).expect("a volume");
+        let mut options = opening(&images);
         fill(options.write(true));
-        let fs = options.open(&image).expect("a fresh volume opens");
-        Field { image, fs, _scratch: scratch }
+        let fs = options.open(&images[0]).expect("a fresh volume opens");
+        Field { images, fs, _scratch: scratch }
     }
 
     /// Runs `work` in `threads` threads that start together.
@@ -77,23 +112,48 @@ impl Field {
         });
     }
 
-    /// Closes the volume; nobody may find anything wrong. Gives it back, open to be read.
+    /// Closes the volume; nobody may find anything wrong, with each mirror by itself, and they are the same. Gives it
+    /// back, open to be read.
     ///
     /// # Panics
     /// When somebody does.
     pub fn judge(self, name: &str) -> Filesystem {
         self.fs.close().expect("the volume closes");
-        if let Err(report) = e2fsprogs::e2fsck(&self.image, None).expect_clean() {
-            if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
-                std::fs::copy(&self.image, keep).expect("the image can be kept");
+        for image in &self.images {
+            if let Err(report) = e2fsprogs::e2fsck(image, None).expect_clean() {
+                if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
+                    std::fs::copy(image, keep).expect("the image can be kept");
+                }
+                panic!("{name}: {report}");
             }
-            panic!("{name}: {report}");
+            let device = Arc::new(FileDevice::open(image).expect("the volume opens"));
+            let options = Options { data: true, ..Options::default() };
+            let report = check_device(device, &options, &()).expect("a check");
+            assert!(report.clean, "{name}: {:?}", report.findings);
         }
-        let device = Arc::new(FileDevice::open(&self.image).expect("the volume opens"));
-        let report = check_device(device, &Options::default(), &()).expect("a check");
-        assert!(report.clean, "{name}: {:?}", report.findings);
-        Filesystem::open(&self.image).expect("the volume opens again")
+        let first = but_record(&self.images[0]);
+        assert!(
+            self.images.iter().all(|image| but_record(image) == first),
+            "{name}: mirrors differ"
+        );
+        opening(&self.images).open(&self.images[0]).expect("the volume opens again")
     }
+}
+
+/// How to open the volume on these images.
+fn opening(images: &[PathBuf]) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    for member in &images[1..] {
+        options.member(member);
+    }
+    options
+}
+
+/// What a mirror holds, without the sector that is its own.
+fn but_record(image: &Path) -> Vec<u8> {
+    let mut bytes = std::fs::read(image).expect("the image is there");
+    bytes[512..1024].fill(0);
+    bytes
 }
 
 /// The names of a directory.

@@ -75,10 +75,11 @@ impl Keeper<'_> {
 #[test]
 fn each_thread_finds_its_names_as_it_left_them() {
     require!(E2fsprogs);
-    for (kind, options) in kinds() {
+    for kind in kinds() {
+        let name = kind.name;
         for shared in [false, true] {
-            eprintln!("{kind}, shared {shared}");
-            let field = Field::new(&options);
+            eprintln!("{name}, shared {shared}");
+            let field = Field::new(&kind);
             let root = field.fs.root().unwrap();
             let dirs: Vec<Node> = (0..THREADS)
                 .map(|n| match (shared, n) {
@@ -100,10 +101,10 @@ fn each_thread_finds_its_names_as_it_left_them() {
                     .filter(|n| n.starts_with(&format!("t{thread}-")))
                     .cloned()
                     .collect();
-                assert_eq!(own, left.keys().cloned().collect(), "{kind}: thread {thread}");
+                assert_eq!(own, left.keys().cloned().collect(), "{name}: thread {thread}");
             }
             drop((dirs, root));
-            field.judge(kind);
+            field.judge(name);
         }
     }
 }
@@ -111,9 +112,10 @@ fn each_thread_finds_its_names_as_it_left_them() {
 #[test]
 fn directories_moved_into_each_other_make_no_loop() {
     require!(E2fsprogs);
-    for (kind, options) in kinds() {
-        eprintln!("{kind}");
-        let field = Field::new(&options);
+    for kind in kinds() {
+        let name = kind.name;
+        eprintln!("{name}");
+        let field = Field::new(&kind);
         let root = field.fs.root().unwrap();
         let dirs: Vec<Node> = (0..12)
             .map(|n| root.create_dir(format!("d{n}"), &NewFile::directory()).unwrap())
@@ -144,22 +146,23 @@ fn directories_moved_into_each_other_make_no_loop() {
         for entry in field.fs.walk("/") {
             let entry = entry.unwrap();
             if entry.kind() == FileKind::Directory {
-                assert!(found.insert(entry.ino()), "{kind}: {}", entry.path().display());
+                assert!(found.insert(entry.ino()), "{name}: {}", entry.path().display());
             }
         }
         // All, the root and lost+found.
-        assert_eq!(found.len(), 14, "{kind}");
+        assert_eq!(found.len(), 14, "{name}");
         drop((dirs, root));
-        field.judge(kind);
+        field.judge(name);
     }
 }
 
 #[test]
 fn of_many_threads_that_want_one_name_one_gets_it() {
     require!(E2fsprogs);
-    for (kind, options) in kinds() {
-        eprintln!("{kind}");
-        let field = Field::new(&options);
+    for kind in kinds() {
+        let name = kind.name;
+        eprintln!("{name}");
+        let field = Field::new(&kind);
         let (root, rounds) = (field.fs.root().unwrap(), 40);
         let (made, gone, moved) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let count = |counter: &AtomicUsize, done: Result<(), Error>| match done {
@@ -189,20 +192,21 @@ fn of_many_threads_that_want_one_name_one_gets_it() {
         assert_eq!(
             [&made, &moved, &gone].map(|n| n.load(Ordering::Relaxed)),
             [rounds; 3],
-            "{kind}"
+            "{name}"
         );
         assert_eq!(names(&root).len(), 1);
         drop(root);
-        field.judge(kind);
+        field.judge(name);
     }
 }
 
 #[test]
 fn what_is_held_stays_while_others_take_its_names() {
     require!(E2fsprogs);
-    for (kind, options) in kinds() {
-        eprintln!("{kind}");
-        let field = Field::new(&options);
+    for kind in kinds() {
+        let name = kind.name;
+        eprintln!("{name}");
+        let field = Field::new(&kind);
         let free = field.fs.space().free_inodes;
         let root = field.fs.root().unwrap();
         field.storm(THREADS, |thread| {
@@ -242,8 +246,8 @@ fn what_is_held_stays_while_others_take_its_names() {
                 root.unlink(name).unwrap();
             }
         }
-        assert_eq!(field.fs.space().free_inodes, free, "{kind}");
+        assert_eq!(field.fs.space().free_inodes, free, "{name}");
         drop(root);
-        field.judge(kind);
+        field.judge(name);
     }
 }
