@@ -2,7 +2,7 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::{ALL, GARBAGE, VOLUMES, by};
-use extant::{FallocateMode, OpenOptions};
+use extant::{AlignedBuf, Error, FallocateMode, OpenOptions, OwnedMemory};
 use extant_base::IoOp;
 use extant_blockdev::Faulty;
 use std::sync::Arc;
@@ -104,6 +104,142 @@ fn a_failed_read_hands_out_what_was_read_before_and_then_the_error() {
                 Err(_) => assert_eq!(nth, 1),
             }
             faulty.heal();
+        }
+    }
+}
+
+/// Memory for so many pages of chunks: none, then one more with each round.
+const PAGES: [usize; 10] = [0, 1, 2, 3, 5, 8, 15, 16, 17, 40];
+
+#[test]
+fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
+    for volume in VOLUMES {
+        let (device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        let mut want = pattern(LEN, 1);
+        file.write_all_at(0, &want).unwrap();
+        file.allocate(FallocateMode::ZeroRange, 65_536, 65_536).unwrap();
+        file.allocate(FallocateMode::PunchHole, 131_072, 65_536).unwrap();
+        want[65_536..196_608].fill(0);
+        fs.sync().unwrap();
+        let free = fs.space().free;
+        for (round, pages) in PAGES.into_iter().enumerate() {
+            // Over written, unwritten and no blocks, and behind the end.
+            for (at, len) in
+                [(0, 49_152), (40_960, 131_072), (126_976, 65_536), (want.len(), 40_960)]
+            {
+                let new = pattern(len, (round * 4 + at / 4096) as u8 ^ 0x5A);
+                fs.limit_direct_chunks(pages * 4096);
+                match file.write_direct_at(at as u64, &new, &by(ALL[1])) {
+                    Ok(n) => {
+                        assert!(n > 0 && n.is_multiple_of(512), "{pages} pages: {n} of {len}");
+                        want.resize(want.len().max(at + n), 0);
+                        want[at..at + n].copy_from_slice(&new[..n]);
+                    }
+                    Err(Error::NoMemory) => assert_eq!(pages, 0, "a page is enough to go on"),
+                    Err(error) => panic!("{pages} pages: {error}"),
+                }
+                let mut back = vec![0; len];
+                match file.read_direct_at(at as u64, &mut back, &by(ALL[1])) {
+                    Ok(n) => assert!(back[..n] == want[at..at + n], "{pages} pages: read {at}"),
+                    Err(Error::NoMemory) => assert_eq!(pages, 0),
+                    Err(error) => panic!("{pages} pages: {error}"),
+                }
+                fs.limit_direct_chunks(64 << 20);
+                assert!(fs.read("/f").unwrap() == want, "{pages} pages: {len} bytes at {at}");
+            }
+        }
+        // Nothing that was held or promised for what was refused is lost.
+        let blocks = want.len().div_ceil(4096) as u64;
+        file.set_len(0).unwrap();
+        fs.sync().unwrap();
+        assert!(
+            fs.space().free >= free,
+            "{} free, {free} before, {blocks} blocks",
+            fs.space().free
+        );
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn a_queue_that_runs_out_of_memory_does_the_rest() {
+    for volume in VOLUMES {
+        for pages in PAGES {
+            let (device, fs) = volume(4096, Some(4));
+            let file = new_file(&fs, "f");
+            let mut want = pattern(LEN, 1);
+            file.write_all_at(0, &want).unwrap();
+            file.sync_all().unwrap();
+            fs.limit_direct_chunks(pages * 4096);
+            let mut queue = fs.direct_queue(8);
+            let new = pattern(LEN, 2);
+            for (n, part) in new.chunks(32_768).enumerate() {
+                let at = (n * 32_768) as u64;
+                let memory = OwnedMemory::new(AlignedBuf::copy_of(part));
+                queue.write(at, &file, at, memory, &by(ALL[1]));
+            }
+            while let Some(done) = queue.wait() {
+                let at = done.tag as usize;
+                match done.result {
+                    Ok(n) => want[at..at + n].copy_from_slice(&new[at..at + n]),
+                    // Others have it all; somebody has some, unless there is none.
+                    Err(Error::NoMemory) => {}
+                    Err(error) => panic!("{pages} pages: {error}"),
+                }
+            }
+            drop(queue);
+            fs.limit_direct_chunks(64 << 20);
+            assert!(fs.read("/f").unwrap() == want, "{pages} pages");
+            assert!(pages == 0 || want != pattern(LEN, 1), "{pages} pages: nothing was written");
+            drop(file);
+            fs.close().unwrap();
+            judge(&*device);
+        }
+    }
+}
+
+#[test]
+fn space_that_ends_at_any_block_refuses_what_does_not_fit_and_nothing_else() {
+    for volume in VOLUMES {
+        for free in [0, 1, 2, 3, 4, 7, 12, 20, 33] {
+            let (device, fs) = volume(4096, Some(4));
+            let file = new_file(&fs, "f");
+            let mut want = pattern(LEN, 1);
+            file.write_all_at(0, &want).unwrap();
+            file.allocate(FallocateMode::PunchHole, 131_072, 65_536).unwrap();
+            want[131_072..196_608].fill(0);
+            let filler = new_file(&fs, "filler");
+            let mut at = 0;
+            while let Ok(n) = filler.write_at(at, &[7; 4096]) {
+                at += n as u64;
+            }
+            fs.sync().unwrap();
+            filler.set_len(filler.metadata().len().saturating_sub(free * 4096)).unwrap();
+            fs.sync().unwrap();
+            for (round, bounce) in ALL.into_iter().enumerate() {
+                for (at, len) in
+                    [(131_072, 65_536), (want.len(), 65_536), (0, 98_304), (4096, 4096)]
+                {
+                    let new = pattern(len, round as u8 ^ 0x33);
+                    match file.write_direct_at(at as u64, &new, &by(bounce)) {
+                        Ok(n) => {
+                            want.resize(want.len().max(at + n), 0);
+                            want[at..at + n].copy_from_slice(&new[..n]);
+                        }
+                        Err(Error::NoSpace) => {}
+                        Err(error) => panic!("{free} blocks free: {error}"),
+                    }
+                    assert!(fs.read("/f").unwrap() == want, "{free} free: {len} bytes at {at}");
+                }
+            }
+            drop((file, filler));
+            fs.close().unwrap();
+            judge(&*device);
+            let fs = crate::open(&device, None);
+            assert!(fs.read("/f").unwrap() == want, "{free} free: opened again");
         }
     }
 }
