@@ -173,6 +173,26 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
     fn alignment(&self) -> usize {
         self.inner.alignment()
     }
+
+    fn needs_stable_buffers(&self) -> bool {
+        self.inner.needs_stable_buffers()
+    }
+
+    /// The copies are those of the device below, of what it alone holds.
+    fn read_verified(
+        &self,
+        at: ByteOffset,
+        buf: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        let mut pages = at.0 / PAGE..(at.0 + buf.len() as u64).div_ceil(PAGE);
+        if self.held_bytes() == 0 || !pages.any(|page| self.shard(page).read().contains_key(&page))
+        {
+            return self.inner.read_verified(at, buf, verify);
+        }
+        self.read_at(at, buf)?;
+        Ok(verify(buf))
+    }
 }
 
 impl<D> fmt::Debug for Overlay<D> {

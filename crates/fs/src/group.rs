@@ -24,7 +24,7 @@ use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::bitmap;
-use extant_ondisk::group_desc::{GroupDesc, bitmap_csum_agrees};
+use extant_ondisk::group_desc::{GroupDesc, bitmap_csum_agrees, checksum_is_right};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -158,7 +158,16 @@ impl Volume {
         let copy = self.descriptors_from.and_then(|from| self.layout.desc_block_copy(k, from));
         let block = copy.or_else(|| self.layout.desc_block(k)).ok_or_else(none)?;
         let block = self.journal.cache().get(block)?;
-        Ok((block, offset..offset + self.layout.desc_size()))
+        let size = self.layout.desc_size();
+        let count = self.layout.descs_per_block();
+        let is_right = |bytes: &[u8], n: usize| {
+            let group = GroupNr(k * count + n as u32);
+            let desc = &bytes[n * size..][..size];
+            group.0 >= self.layout.groups_count() || checksum_is_right(desc, group, &self.csum)
+        };
+        let role = Role::Descriptors.kind();
+        self.journal.cache().take_best(&block, role, count as usize, &is_right);
+        Ok((block, offset..offset + size))
     }
 
     /// The descriptor of group `nr`, as it is now, checked.
@@ -215,7 +224,8 @@ impl Volume {
         let block = self.journal.cache().get(desc.block_bitmap)?;
         let kind = Role::BlockBitmap(nr).kind();
         if !block.is_verified_as(kind) {
-            self.check_block_bitmap(nr, desc, &block.read())?;
+            let check = |bytes: &[u8]| self.check_block_bitmap(nr, desc, bytes);
+            self.journal.cache().checked(&block, check)?;
             block.set_verified_as(kind);
         }
         Ok(Bitmap::Stored(block))
@@ -241,7 +251,9 @@ impl Volume {
             let at = Site::of_group(nr).block(desc.inode_bitmap);
             let bits = self.layout.inodes_per_group();
             let covered = bits as usize / 8;
-            self.check_bitmap(&block.read(), desc.inode_bitmap_csum, covered, bits, at)?;
+            let csum = desc.inode_bitmap_csum;
+            let check = |bytes: &[u8]| self.check_bitmap(bytes, csum, covered, bits, at);
+            self.journal.cache().checked(&block, check)?;
             block.set_verified_as(kind);
         }
         Ok(Bitmap::Stored(block))

@@ -20,12 +20,16 @@ use crate::file::synced::Synced;
 use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
+use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
-use extant_base::{Error, Ino, Result, Site, What};
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::features::{Compat, RoCompat};
-use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
+use extant_ondisk::inode::{
+    FileKind, Inode as DiskInode, InodeFlags, checksum_is_right, is_zero_slot,
+};
+use extant_ondisk::layout::InodePlace;
 use extant_ondisk::superblock::VolumeState;
 use extant_ondisk::time::Timestamp;
 use hashbrown::HashMap;
@@ -434,9 +438,22 @@ impl Volume {
         let place = self.layout.inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
         let table = self.inode_table(place.group)?;
-        let nr = extant_base::BlockNr(table.0 + u64::from(place.table_block));
-        let block = self.journal.cache().get(nr)?;
+        let block = self.inode_block(table, &place)?;
         Ok((block, place.offset..place.offset + self.layout.inode_size()))
+    }
+
+    /// The block of a group's inode table, which begins at `table`, where an inode is.
+    fn inode_block(&self, table: BlockNr, place: &InodePlace) -> Result<MetaBlock> {
+        let block = self.journal.cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
+        let (size, count) = (self.layout.inode_size(), self.layout.inodes_per_block());
+        let is_right = |bytes: &[u8], n: usize| {
+            let slot = &bytes[n * size..][..size];
+            let ino = self.layout.ino_of_slot(place.group, place.table_block * count + n as u32);
+            let checksums = self.inode_format.checksums();
+            is_zero_slot(slot) || ino.is_none_or(|ino| checksum_is_right(slot, ino, checksums))
+        };
+        self.journal.cache().take_best(&block, Role::Inodes.kind(), count as usize, &is_right);
+        Ok(block)
     }
 
     /// Reads and checks the inode in its table, past the table of inodes in use.
@@ -453,8 +470,7 @@ impl Volume {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }
         self.prefetch_inodes(place.group, place.slot, &desc);
-        let nr = extant_base::BlockNr(desc.inode_table.0 + u64::from(place.table_block));
-        let block = self.journal.cache().get(nr)?;
+        let block = self.inode_block(desc.inode_table, &place)?;
         let raw: Box<[u8]> = {
             let bytes = block.read();
             Box::from(&bytes[place.offset..place.offset + self.layout.inode_size()])

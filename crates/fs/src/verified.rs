@@ -36,6 +36,12 @@ pub(crate) enum Role {
     Orphans(Ino),
     /// A block of the checksum file, by its place there.
     DataSums(u64),
+    /// A block of inodes, whose sums are their own: the best copy was taken.
+    Inodes,
+    /// A block of group descriptors: the same.
+    Descriptors,
+    /// The block of the superblock: the same.
+    Superblock,
 }
 
 impl Role {
@@ -52,6 +58,9 @@ impl Role {
             Role::Orphans(ino) => (8, ino.get()),
             Role::DirNames(ino) => (9, ino.get()),
             Role::DataSums(index) => return 10 << 56 | index,
+            Role::Inodes => (11, 0),
+            Role::Descriptors => (12, 0),
+            Role::Superblock => (13, 0),
         };
         role << 56 | owner as u64
     }

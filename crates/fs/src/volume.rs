@@ -30,6 +30,7 @@ use crate::mount::Mode;
 use crate::orphan::Orphans;
 use crate::quota::{Quota, QuotaPolicy};
 use crate::sums::SumsFile;
+use crate::verified::Role;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
@@ -334,7 +335,13 @@ impl Volume {
         let block = self.block_size().block_at(ByteOffset(SUPERBLOCK_OFFSET));
         let start = self.block_size().start_of(block);
         let block = self.journal.cache().get(block)?;
-        Ok((block, (SUPERBLOCK_OFFSET - start.0) as usize))
+        let at = (SUPERBLOCK_OFFSET - start.0) as usize;
+        let is_right = |bytes: &[u8], _: usize| {
+            let raw = RawSuperblock::from_prefix(&bytes[at..]);
+            raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok())
+        };
+        self.journal.cache().take_best(&block, Role::Superblock.kind(), 1, &is_right);
+        Ok((block, at))
     }
 
     /// Sums the free counters from all descriptors: what they are before anything is allocated.
@@ -382,7 +389,11 @@ pub(crate) fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSup
         // Nothing so short holds a volume.
         return Err(Site::NOWHERE.corrupt(What::SuperblockMagic));
     }
-    device.read_at(ByteOffset(at), &mut bytes)?;
+    let is_right = |bytes: &[u8]| {
+        RawSuperblock::from_prefix(bytes).is_some_and(|raw| raw.check(Site::NOWHERE).is_ok())
+    };
+    // Of mirrors one that has it right; what is wrong with all of them is for the caller.
+    device.read_verified(ByteOffset(at), &mut bytes, &is_right)?;
     RawSuperblock::read_from_bytes(&bytes).map_err(|_| Site::NOWHERE.corrupt(What::SuperblockMagic))
 }
 

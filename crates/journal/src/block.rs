@@ -121,6 +121,23 @@ impl Block {
         self.content.write().bytes = bytes;
     }
 
+    /// Whether the content is the device's: read, and not changed since.
+    pub(crate) fn is_as_read(&self) -> bool {
+        let unchanged = |number: &AtomicU64| number.load(Ordering::Acquire) == 0;
+        unchanged(&self.joined) && unchanged(&self.logged) && !self.has(DIRTY | WRITING | FORGOTTEN)
+    }
+
+    /// Puts another copy in place of content that is as it was read; whether it still was.
+    #[track_caller]
+    pub(crate) fn exchange(&self, bytes: Box<[u8]>) -> bool {
+        let mut content = self.content.write();
+        let as_read = self.is_as_read();
+        if as_read {
+            content.bytes = bytes;
+        }
+        as_read
+    }
+
     /// Marks the block dirty; true when it was not. The caller holds the byte lock.
     pub(crate) fn mark_dirty(&self) -> bool {
         if self.flags.load(Ordering::Relaxed) & (DIRTY | FORGOTTEN) != 0 {

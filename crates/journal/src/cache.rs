@@ -60,6 +60,8 @@ pub struct CacheStats {
 pub struct MetaCache {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_size: BlockSize,
+    /// Whether the device is one of mirrors: they alone ask for memory that keeps still.
+    pub(crate) has_copies: bool,
     options: CacheOptions,
     pub(crate) shards: Box<[Mutex<Shard>]>,
     shard_bits: u32,
@@ -97,6 +99,7 @@ impl MetaCache {
             .map(|_| Mutex::new(Rank::Leaf, Shard::default()))
             .collect::<Vec<_>>();
         MetaCache {
+            has_copies: device.needs_stable_buffers(),
             device,
             block_size,
             options,

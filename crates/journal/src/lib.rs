@@ -61,6 +61,7 @@ mod recovery_cut_test;
 #[cfg(test)]
 mod recovery_hostile_test;
 mod replay;
+mod reread;
 mod revoke;
 mod running;
 mod scan;

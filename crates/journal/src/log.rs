@@ -120,9 +120,11 @@ impl Log {
         let block_size = map.block_size;
         let (at, _) = map.locate(0).ok_or(Site::NOWHERE.corrupt(What::JournalInode))?;
         let mut block = vec![0; block_size.bytes()].into_boxed_slice();
-        device.read_at(at, &mut block)?;
         let site = Site::of_block(block_size.block_at(at));
-        let superblock = JournalSuperblock::read(&block, block_size, u64::from(map.blocks), site)?;
+        let read =
+            |block: &[u8]| JournalSuperblock::read(block, block_size, u64::from(map.blocks), site);
+        device.read_verified(at, &mut block, &|block| read(block).is_ok())?;
+        let superblock = read(&block)?;
         Ok(Log { device, map, superblock, block })
     }
 

@@ -68,6 +68,17 @@ impl MetaBlock {
         kind != 0 && self.block.verified_as() == kind
     }
 
+    /// Whether the content is the device's: read, and not changed since.
+    pub(crate) fn is_as_read(&self) -> bool {
+        self.block.is_as_read()
+    }
+
+    /// Puts another copy in place of content that [is as it was read](Self::is_as_read); whether it still was.
+    #[track_caller]
+    pub(crate) fn exchange(&self, bytes: Box<[u8]>) -> bool {
+        self.block.exchange(bytes)
+    }
+
     /// Notes that this content was checked as `kind` (not 0). The last note counts.
     pub fn set_verified_as(&self, kind: u64) {
         debug_assert!(kind != 0, "0 stands for not checked");

@@ -178,6 +178,24 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
 }
 
 #[test]
+fn what_lies_beside_wrong_bytes_is_not_copied_along() {
+    let devices = devices(2);
+    let mirror = open(&devices).unwrap();
+    mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
+    // Each of them alone has one of these two right.
+    devices[0].write_at(ByteOffset(8200), &[6]).unwrap();
+    devices[1].write_at(ByteOffset(10_000), &[6]).unwrap();
+    let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
+    for _ in 0..4 {
+        for at in [8192, 9216] {
+            let mut buf = [0; 1024];
+            assert!(mirror.read_verified(ByteOffset(at), &mut buf, verify).unwrap());
+        }
+    }
+    assert!(devices.iter().all(|device| bytes(device, 8192, 4096) == [5; 4096]));
+}
+
+#[test]
 fn members_that_do_not_belong_are_named() {
     let (ours, theirs) = (devices(2), devices(2));
     // Another volume's, with an id of its own.

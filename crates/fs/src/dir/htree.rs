@@ -12,6 +12,7 @@
 use super::{Dir, Found, fold::Wanted, linear};
 use crate::verified::Role;
 use extant_base::{Error, LogicalBlock, Result, What};
+use extant_journal::MetaBlock;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::hash::{HashVersion, NameHash, NameHasher};
 use extant_ondisk::htree::{Index, RootInfo, levels_max};
@@ -69,14 +70,11 @@ impl Dir<'_> {
     ) -> Result<Probe> {
         let (info, hash, first) = {
             let block = self.index_block(LogicalBlock(0))?;
+            self.verify_index(0, &block)?;
             let bytes = block.read();
             let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
             let site = self.site_of(&block);
             let (info, index) = Index::root(&bytes, &self.format, levels, site)?;
-            if !block.is_verified_as(Role::DirRoot(self.ino).kind()) {
-                index.verify_checksum(self.seed.unwrap_or(0))?;
-                block.set_verified_as(Role::DirRoot(self.ino).kind());
-            }
             let hash = hash(info.hash_version)?;
             (info, hash, self.step(LogicalBlock(0), &index, index.search(hash.hash))?)
         };
@@ -126,12 +124,19 @@ impl Dir<'_> {
         Ok(true)
     }
 
-    fn index_of<'b>(
-        &self,
-        level: usize,
-        bytes: &'b [u8],
-        block: &extant_journal::MetaBlock,
-    ) -> Result<Index<'b>> {
+    /// Verifies the block of the index on this level, once per cached block.
+    fn verify_index(&self, level: usize, block: &MetaBlock) -> Result<()> {
+        let role = if level == 0 { Role::DirRoot(self.ino) } else { Role::DirNode(self.ino) };
+        if !block.is_verified_as(role.kind()) {
+            let seed = self.seed.unwrap_or(0);
+            let check = |bytes: &[u8]| self.index_of(level, bytes, block)?.verify_checksum(seed);
+            self.volume.journal.cache().checked(block, check)?;
+            block.set_verified_as(role.kind());
+        }
+        Ok(())
+    }
+
+    fn index_of<'b>(&self, level: usize, bytes: &'b [u8], block: &MetaBlock) -> Result<Index<'b>> {
         let site = self.site_of(block);
         if level > 0 {
             return Index::node(bytes, &self.format, site);
@@ -147,13 +152,9 @@ impl Dir<'_> {
         pick: impl FnOnce(&Index<'_>) -> usize,
     ) -> Result<(Step, LogicalBlock)> {
         let block = self.index_block(at)?;
+        self.verify_index(1, &block)?;
         let bytes = block.read();
         let index = Index::node(&bytes, &self.format, self.site_of(&block))?;
-        let kind = Role::DirNode(self.ino).kind();
-        if !block.is_verified_as(kind) {
-            index.verify_checksum(self.seed.unwrap_or(0))?;
-            block.set_verified_as(kind);
-        }
         self.step(at, &index, pick(&index))
     }
 
@@ -170,7 +171,7 @@ impl Dir<'_> {
         Ok((Step { block: at, entry, count: index.count() }, below))
     }
 
-    fn index_block(&self, at: LogicalBlock) -> Result<extant_journal::MetaBlock> {
+    fn index_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
         self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
     }
 }

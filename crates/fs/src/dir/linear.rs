@@ -51,21 +51,23 @@ impl Dir<'_> {
             }
         }
         let site = self.site_of(block);
-        let bytes = block.read();
         let seed = self.seed.unwrap_or(0);
-        let (role, names) = if self.form == Form::Indexed && at.0 == 0 && self.is_root(&bytes) {
-            self.root(&bytes, site)?.verify_checksum(seed)?;
-            (Role::DirRoot(self.ino), Names::Root)
-        } else if self.form == Form::Indexed && at.0 != 0 && looks_like_node(&bytes) {
-            // Without checksums an empty leaf looks the same, and has as few names.
-            if self.format.checksums {
-                Index::node(&bytes, &self.format, site)?.verify_checksum(seed)?;
+        let check = |bytes: &[u8]| {
+            if self.form == Form::Indexed && at.0 == 0 && self.is_root(bytes) {
+                self.root(bytes, site)?.verify_checksum(seed)?;
+                return Ok((Role::DirRoot(self.ino), Names::Root));
             }
-            (Role::DirNode(self.ino), Names::Node)
-        } else {
-            DirBlock::new(&bytes, self.format, site).verify_checksum(seed)?;
-            (Role::DirLeaf(self.ino), Names::Leaf)
+            if self.form == Form::Indexed && at.0 != 0 && looks_like_node(bytes) {
+                // Without checksums an empty leaf looks the same, and has as few names.
+                if self.format.checksums {
+                    Index::node(bytes, &self.format, site)?.verify_checksum(seed)?;
+                }
+                return Ok((Role::DirNode(self.ino), Names::Node));
+            }
+            DirBlock::new(bytes, self.format, site).verify_checksum(seed)?;
+            Ok((Role::DirLeaf(self.ino), Names::Leaf))
         };
+        let (role, names) = self.volume.journal.cache().checked(block, check)?;
         block.set_verified_as(role.kind());
         Ok(names)
     }

@@ -125,12 +125,10 @@ impl Volume {
         let kind = Role::Xattrs.kind();
         if !block.is_verified_as(kind) {
             let at = Site::of_ino(ino).block(nr);
-            let bytes = block.read();
-            match self.csum.seed() {
-                Some(seed) => BlockHeader::verify_checksum(&bytes, seed, nr, at)?,
-                None => drop(BlockHeader::read(&bytes, at)?),
-            }
-            drop(bytes);
+            self.journal.cache().checked(&block, |bytes| match self.csum.seed() {
+                Some(seed) => BlockHeader::verify_checksum(bytes, seed, nr, at),
+                None => BlockHeader::read(bytes, at).map(drop),
+            })?;
             block.set_verified_as(kind);
         }
         Ok(block)

@@ -131,13 +131,19 @@ impl Mirror {
             if source.1.device.read_at(ByteOffset(start), &mut bytes).is_err() {
                 return;
             }
-            let mut asked = bytes[inner].to_vec();
+            let mut asked = bytes[inner.clone()].to_vec();
             hide_record(range, &mut asked);
             if verify.is_some_and(|verify| !verify(&asked)) {
                 return;
             }
+            let mut mended = vec![0; bytes.len()];
             for (n, slot) in rest {
-                match write_around(&*slot.device, start, &bytes) {
+                // What is around was not asked for: there this member may be the one that is right.
+                match slot.device.read_at(ByteOffset(start), &mut mended) {
+                    Ok(()) => mended[inner.clone()].copy_from_slice(&bytes[inner.clone()]),
+                    Err(_) => mended.copy_from_slice(&bytes),
+                }
+                match write_around(&*slot.device, start, &mended) {
                     Ok(()) => self.state.lock().stats.repaired += 1,
                     // It neither reads nor writes: the volume goes on without it, if it can.
                     Err(_) => drop(self.lose(&[*n])),

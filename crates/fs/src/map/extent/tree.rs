@@ -117,10 +117,9 @@ impl Volume {
             return Ok(block);
         }
         let rules = &NodeRules { seed: body.seed(self, ino), ..rules.clone() };
-        let extents: Vec<Extent> = {
-            let bytes = block.read();
-            ExtentNode::check(&bytes, rules, site)?.extents().collect()
-        };
+        let extents: Vec<Extent> = self.journal.cache().checked(&block, |bytes| {
+            Ok(ExtentNode::check(bytes, rules, site)?.extents().collect())
+        })?;
         if self.guards_system(ino) && self.is_system(nr, 1) {
             return Err(site.corrupt(What::ExtentRange));
         }
