@@ -79,6 +79,19 @@ fn what_is_there_is_not_written_over() {
     let line = fail(path, 1, &["mkfs", "disk.img"]);
     assert_eq!(line, "disk.img: holds an MBR partition table: use --force to write over it");
     assert!(fs::read(path.join("disk.img")).unwrap() == disk);
+
+    fs::write(path.join("notes"), "not to be lost\n".repeat(99_999)).unwrap();
+    let line = fail(path, 1, &["mkfs", "notes"]);
+    assert_eq!(line, "notes: holds data: use --force to write over it");
+    fs::write(path.join("small"), "not even by force\n").unwrap();
+    let line = fail(path, 1, &["mkfs", "small", "--force"]);
+    assert_eq!(line, "small: the device is too small for a volume");
+    for (name, len) in [("notes", 15 * 99_999), ("small", 18)] {
+        let bytes = fs::read(path.join(name)).unwrap();
+        assert!(bytes.len() == len && bytes.starts_with(b"not "), "{name}");
+    }
+    fs::write(path.join("zeros"), vec![0; 16 << 20]).unwrap();
+    succeed(path, &["mkfs", "zeros"]);
 }
 
 #[test]

@@ -74,6 +74,14 @@ pub fn format(
     Ok(made)
 }
 
+/// Whether a device of `bytes` has room for a volume made with `options`; nothing is read or written.
+///
+/// Errors: `Invalid`, as [`format()`].
+pub fn fits(options: &MkfsOptions, bytes: u64) -> Result<()> {
+    let plan = Plan::new(options, bytes)?;
+    place(&Layout::new(&plan.superblock)?).map(drop)
+}
+
 /// Blocks that a volume made with `options` on a device of `bytes` would leave free.
 ///
 /// Lays the volume down in memory. Errors: `Invalid`, as [`format()`].

@@ -16,5 +16,5 @@ pub(crate) mod plan;
 pub(crate) mod reserved;
 
 pub(crate) use format::{Formatted, format_open};
-pub use format::{Made, format, free_blocks};
+pub use format::{Made, fits, format, free_blocks};
 pub use options::{InodeCount, JournalSize, MkfsOptions};

@@ -17,7 +17,7 @@ use crate::shown::Shown;
 use crate::stop::Stop;
 use crate::{amount, shown};
 use extant::layout::{Opening, Part, Wanted, assemble, create, record_of};
-use extant::mkfs::{self, InodeCount, Made};
+use extant::mkfs::{self, InodeCount, Made, MkfsOptions};
 use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::Slice;
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Seed of the name hashes of directories; default: random
     #[arg(long, value_name = "UUID", value_parser = uuid::parse)]
     hash_seed: Option<[u8; 16]>,
-    /// Write over another filesystem or a partition table
+    /// Write over another filesystem, a partition table, or a file that holds something
     #[arg(short, long)]
     force: bool,
     /// Print what was made as JSON (docs/JSON.md)
@@ -142,7 +142,7 @@ impl Args {
         let stop = Stop::listen()?;
         let target = match self.layout {
             None | Some(LayoutKind::Single) if self.others.is_empty() => {
-                self.target(&image, self.size, &stop)?
+                self.target(&image, self.size, Some(&options), &stop)?
             }
             None | Some(LayoutKind::Single) => {
                 return Err(Failure::new("one device is all that the layout 'single' takes"));
@@ -205,10 +205,18 @@ impl Args {
         out.finish()
     }
 
-    /// Opens the place for the volume, and makes sure that nothing of worth is there.
-    fn target(&self, image: &Image, size: Option<u64>, stop: &Stop) -> Result<Target, Failure> {
+    /// Opens the place for the volume, and makes sure that nothing of worth is there, and that a volume
+    /// made by `options` has room, before anything is written.
+    fn target(
+        &self,
+        image: &Image,
+        size: Option<u64>,
+        options: Option<&MkfsOptions>,
+        stop: &Stop,
+    ) -> Result<Target, Failure> {
         let path = &image.path;
         let engine = |error| Failure::of_image(&image.name, &error);
+        let fits = |bytes| options.map_or(Ok(()), |options| mkfs::fits(options, bytes));
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -243,6 +251,7 @@ impl Args {
         if meta.file_type().is_block_device() || image.offset > 0 {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
             let device = slice(Arc::new(device), image, size)?;
+            fits(device.len()).map_err(engine)?;
             if !matches!(record_of(&device), Ok(None)) {
                 // A member of nothing any more.
                 device.zero(ByteOffset(MEMBER_OFFSET), MEMBER_SIZE as u64).map_err(engine)?;
@@ -256,6 +265,7 @@ impl Args {
                 Shown::path(&image.name)
             )));
         }
+        fits(len).map_err(engine)?;
         let device = FileOptions::new().create(path, len).map_err(engine)?;
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
     }
@@ -289,7 +299,7 @@ impl Args {
         let size = self.size.map(|size| wanted(true).member_bytes(count, size));
         let (mut parts, mut zeroed, mut new_files) = (Vec::new(), true, Vec::new());
         let made = images.iter().try_for_each(|image| {
-            let target = self.target(image, size, stop)?;
+            let target = self.target(image, size, None, stop)?;
             parts.push(Part::new(target.device, image.path.to_string_lossy()));
             zeroed &= target.zeroed;
             new_files.extend(target.new_files);

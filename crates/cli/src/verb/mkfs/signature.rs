@@ -34,7 +34,8 @@ const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (4096, b"EFI PART", "a GPT partition table"),
 ];
 
-/// What stands in `path` from byte `start` on; `None` when nothing known does.
+/// What stands in `path` from byte `start` on; `None` when nothing known does. In a whole file any bytes but zeros at
+/// its start are somebody's; a device or a part of one may hold what its last user left.
 pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> {
     let file = File::open(path)?;
     let mut head = vec![0; 68 << 10];
@@ -47,7 +48,10 @@ pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> 
             Err(error) => return Err(error),
         }
     }
-    Ok(tell(&head[..len]))
+    let head = &head[..len];
+    let whole_file = start == 0 && file.metadata()?.is_file();
+    let some = whole_file && head.iter().any(|&byte| byte != 0);
+    Ok(tell(head).or(some.then_some("data")))
 }
 
 fn tell(head: &[u8]) -> Option<&'static str> {
