@@ -314,15 +314,16 @@ impl Transactions {
         for block in &closing.forgotten {
             block.release_logged();
         }
+        let list = HomeList { seq: closing.seq, blocks: closing.blocks };
         let mut state = self.state.lock();
         let head = self.area.cycle.after(start, len);
         state.space.place(Placed { seq: closing.seq, start, len }, head);
+        // After the place in the log is noted: until then nobody may count it as given back. Before
+        // waiters go on: who closes the journal brings home what is listed.
+        self.cache.homeward.lock().push(list);
         self.durable.store(closing.seq, Ordering::Release);
         let short = state.space.unreserved() < u64::from(self.area.cycle.len()) / 2;
         drop(state);
-        // After the place in the log is noted: until then nobody may count it as given back.
-        let list = HomeList { seq: closing.seq, blocks: closing.blocks };
-        self.cache.homeward.lock().push(list);
         if short || self.cache.is_half_dirty() {
             self.signal.ask_for_checkpoint();
         }
