@@ -1,0 +1,216 @@
+//! Entries of direct transfers beside those who want none: who closes the file, and who writes buffered.
+//!
+//! ```text
+//!   transfer   inode (shared) ► begin ► no lock: bytes move ► end
+//!   queue      the same, but whoever waits for it ends it
+//!   closer     close ► inode ► nothing moves ► open
+//!   buffered   inode while no transfer meets its blocks
+//! ```
+
+use crate::explore::{Scene, Timers, explore, finds};
+use crate::in_flight::Help;
+use crate::lock::{Mutex, Rank};
+use crate::model::{point, thread};
+use inode::Inode;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use volume::Volume;
+
+/// What `in_flight.rs` needs of an inode.
+pub(crate) mod inode {
+    use crate::in_flight::Directs;
+    use crate::lock::{Rank, RwLock, WriteGuard};
+
+    pub(crate) struct Body;
+
+    pub(crate) struct Inode {
+        pub(crate) body: RwLock<Body>,
+        pub(crate) directs: Directs,
+    }
+
+    impl Inode {
+        pub(crate) fn new() -> Inode {
+            Inode { body: RwLock::new(Rank::Inode, Body), directs: Directs::new() }
+        }
+
+        pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
+            self.body.write()
+        }
+    }
+}
+
+/// And of a volume.
+pub(crate) mod volume {
+    use extant_base::BlockSize;
+
+    pub(crate) struct Volume;
+
+    impl Volume {
+        pub(crate) fn block_size(&self) -> BlockSize {
+            BlockSize::ALL[0]
+        }
+    }
+}
+
+/// Transfers that move bytes of each block now.
+#[derive(Default)]
+struct Moving([AtomicU64; 4]);
+
+impl Moving {
+    fn add(&self, range: &Range<u64>, count: u64) {
+        for block in &self.0[range.start as usize / 1024..(range.end as usize).div_ceil(1024)] {
+            block.fetch_add(count, SeqCst);
+        }
+    }
+
+    fn nothing(&self, range: Range<u64>) {
+        for block in &self.0[range.start as usize / 1024..(range.end as usize).div_ceil(1024)] {
+            assert_eq!(block.load(SeqCst), 0, "bytes move where none may");
+        }
+    }
+}
+
+struct File {
+    inode: Inode,
+    moving: Moving,
+}
+
+impl File {
+    fn new() -> File {
+        File { inode: Inode::new(), moving: Moving::default() }
+    }
+
+    /// Begins a transfer and says that its bytes move.
+    fn begin(&self, range: &Range<u64>, helper: Option<Weak<dyn Help>>) -> u64 {
+        loop {
+            let body = self.inode.body.read();
+            if let Some(id) = self.inode.directs.begin(range.clone(), true, helper.clone()) {
+                self.moving.add(range, 1);
+                return id;
+            }
+            drop(body);
+            self.inode.directs.wait_open();
+        }
+    }
+
+    fn end(&self, range: &Range<u64>, id: u64) {
+        self.moving.add(range, u64::MAX);
+        self.inode.directs.end(id);
+    }
+
+    fn transfer(&self, range: Range<u64>) {
+        let id = self.begin(&range, None);
+        point();
+        self.end(&range, id);
+    }
+
+    fn change_map(&self) {
+        let closed = self.inode.directs.close();
+        let body = self.inode.write();
+        self.moving.nothing(0..4096);
+        point();
+        self.moving.nothing(0..4096);
+        drop(body);
+        drop(closed);
+    }
+
+    fn write_buffered(&self, range: Range<u64>) {
+        let body = Volume.write_beside_directs(&self.inode, range.clone());
+        self.moving.nothing(range.clone());
+        point();
+        self.moving.nothing(range);
+        drop(body);
+    }
+}
+
+fn threads() {
+    let file = File::new();
+    thread::scope(|scope| {
+        for n in 0..2 {
+            let file = &file;
+            scope.spawn(move || {
+                file.transfer(n * 1024..n * 1024 + 2048);
+                file.transfer(0..512);
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| file.change_map());
+        }
+        scope.spawn(|| {
+            file.write_buffered(1000..1100);
+            file.write_buffered(0..10);
+        });
+    });
+    file.moving.nothing(0..4096);
+    assert!(!file.inode.directs.any_writes());
+}
+
+/// A queue whose owner does not look at it: who waits finishes what it holds.
+struct Queue {
+    file: Arc<File>,
+    holds: Mutex<Vec<(u64, Range<u64>)>>,
+}
+
+impl Help for Queue {
+    fn help(&self) {
+        let holds = std::mem::take(&mut *self.holds.lock());
+        if holds.is_empty() {
+            // What has begun is about to come.
+            thread::yield_now();
+        }
+        for (id, range) in holds {
+            self.file.end(&range, id);
+        }
+    }
+}
+
+fn queue() {
+    let file = Arc::new(File::new());
+    let holds = Mutex::new(Rank::Leaf, Vec::new());
+    let queue = Arc::new(Queue { file: file.clone(), holds });
+    thread::scope(|scope| {
+        let (file, queue) = (&file, &queue);
+        scope.spawn(|| {
+            for range in [0..1024, 2048..4096, 512..600] {
+                let helper: Weak<dyn Help> = Arc::downgrade(queue) as Weak<dyn Help>;
+                let id = file.begin(&range, Some(helper));
+                queue.holds.lock().push((id, range));
+            }
+        });
+        scope.spawn(|| file.transfer(1024..2048));
+        scope.spawn(|| file.change_map());
+        scope.spawn(|| file.write_buffered(500..600));
+    });
+    queue.help();
+    file.moving.nothing(0..4096);
+}
+
+const THREADS: Scene = Scene {
+    name: "direct_scenes::transfers_beside_who_wants_none",
+    timers: Timers::Never,
+    run: threads,
+};
+
+#[test]
+fn transfers_beside_who_wants_none() {
+    explore(&THREADS, 2000);
+}
+
+#[test]
+fn queues_that_nobody_looks_at() {
+    // Between the beginning of an entry and its place in the queue nothing can be helped: those who wait look again.
+    let queue = Scene {
+        name: "direct_scenes::queues_that_nobody_looks_at",
+        timers: Timers::Never,
+        run: queue,
+    };
+    explore(&queue, 2000);
+}
+
+#[test]
+fn wrong_forms_of_entries_are_found() {
+    finds("who waits for a direct transfer is not told of its end", &THREADS, 500, "deadlock");
+    finds("who waits for the file to open is not told", &THREADS, 500, "deadlock");
+    finds("a direct transfer begins in a closed file", &THREADS, 1000, "bytes move");
+}

@@ -1,0 +1,104 @@
+//! The time until which overwrites need nothing of the inode, in every order that the memory model allows.
+//!
+//! ```text
+//!   overwrite   quiet? ► folio's lock [ still quiet? ► bytes ]         no lock of the inode's
+//!   change      inode [ be loud ► folio's lock [ settle ] ► … ]        from settling on nobody writes
+//!   writer      inode [ bytes ► be quiet ]
+//! ```
+//!
+//! Being loud comes before the folio's lock, and the question is asked under it: so either the overwrite is seen by who
+//! settles, or it sees that the file is loud. `be_loud` and the question are the engine's own lines.
+
+use crate::quiet_code::may;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::{Arc, Mutex};
+use loom::thread::spawn;
+use std::sync::atomic::Ordering;
+
+pub(crate) struct Inode {
+    pub(crate) quiet_until: AtomicU64,
+    body: Mutex<()>,
+    /// How often it was written over.
+    folio: Mutex<u64>,
+}
+
+/// What is done, right or wrong.
+#[derive(Clone, Copy)]
+struct Forms {
+    overwrite: fn(&Inode),
+    settle: fn(&Inode) -> u64,
+}
+
+const RIGHT: Forms = Forms {
+    overwrite: |inode| {
+        if inode.quiet_until.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut folio = inode.folio.lock().unwrap();
+        if may(inode) {
+            *folio += 1;
+        }
+    },
+    settle: |inode| {
+        inode.be_loud();
+        *inode.folio.lock().unwrap()
+    },
+};
+
+fn every_order(forms: Forms) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let inode = Arc::new(Inode {
+            quiet_until: AtomicU64::new(0),
+            body: Mutex::new(()),
+            folio: Mutex::new(0),
+        });
+        let writer = spawn({
+            let inode = inode.clone();
+            move || {
+                let _body = inode.body.lock().unwrap();
+                inode.quiet_until.store(7, Ordering::Release);
+            }
+        });
+        let overwriter = spawn({
+            let inode = inode.clone();
+            move || (forms.overwrite)(&inode)
+        });
+        {
+            let _body = inode.body.lock().unwrap();
+            let settled = (forms.settle)(&inode);
+            let now = *inode.folio.lock().unwrap();
+            assert_eq!(now, settled, "somebody wrote over what was settled");
+        }
+        writer.join().unwrap();
+        overwriter.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_writes_over_what_is_settled() {
+    every_order(RIGHT);
+}
+
+#[test]
+#[should_panic(expected = "somebody wrote")]
+fn to_ask_before_the_folio_is_locked_is_too_early() {
+    let overwrite = |inode: &Inode| {
+        if may(inode) {
+            *inode.folio.lock().unwrap() += 1;
+        }
+    };
+    every_order(Forms { overwrite, ..RIGHT });
+}
+
+#[test]
+#[should_panic(expected = "somebody wrote")]
+fn to_be_loud_after_settling_is_too_late() {
+    let settle = |inode: &Inode| {
+        let settled = *inode.folio.lock().unwrap();
+        inode.be_loud();
+        settled
+    };
+    every_order(Forms { settle, ..RIGHT });
+}

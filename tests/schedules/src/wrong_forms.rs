@@ -1,0 +1,216 @@
+//! Wrong forms of the code, each of which the explorer has to find: where it stands, what is there, and what is wrong.
+
+/// A place in the sources, and what would be wrong there.
+#[allow(dead_code, reason = "the build script reads what the tests do not")]
+pub(crate) struct WrongForm {
+    pub(crate) name: &'static str,
+    /// Module and file below its folder.
+    pub(crate) file: &'static str,
+    /// What stands before the place, so that it is found once.
+    pub(crate) before: &'static str,
+    pub(crate) right: &'static str,
+    pub(crate) wrong: &'static str,
+}
+
+const fn form(
+    name: &'static str,
+    file: &'static str,
+    [before, right, wrong]: [&'static str; 3],
+) -> WrongForm {
+    WrongForm { name, file, before, right, wrong }
+}
+
+pub(crate) const WRONG_FORMS: &[WrongForm] = &[
+    // Journal: who waits is told.
+    form(
+        "nobody is told that handles may start again",
+        "journal/transactions.rs",
+        ["state.locked = false;\n        ", "self.opened.notify_all();", ""],
+    ),
+    form(
+        "the leader is not told that the last handle stopped",
+        "journal/transactions.rs",
+        ["", "self.idle.notify_all();", ""],
+    ),
+    form(
+        "nobody is told that a commit ended",
+        "journal/commit.rs",
+        ["", "self.transactions.ended.notify_all();", ""],
+    ),
+    form(
+        "a reader of a block is not seen by who loaded it",
+        "journal/cache.rs",
+        ["", "drop(self.loading.lock());", ""],
+    ),
+    // Journal: a handle is whole or absent.
+    form(
+        "a commit does not wait for running handles",
+        "journal/transactions.rs",
+        ["while ", "state.running.handles > 0", "false"],
+    ),
+    form(
+        "what a commit has not copied is not kept aside",
+        "journal/block.rs",
+        ["", "self.freeze(content);", ""],
+    ),
+    form(
+        "a block goes home though a later handle changed it",
+        "journal/block.rs",
+        [
+            "",
+            "self.joined.load(Ordering::Relaxed) == seq && self.mark_dirty()",
+            "self.mark_dirty()",
+        ],
+    ),
+    // Journal: what is durable stays so.
+    form(
+        "the commit block does not wait for what it closes",
+        "journal/commit.rs",
+        ["", "self.area.device().flush()?;", ""],
+    ),
+    form(
+        "the tail moves before blocks are durable at home",
+        "journal/checkpoint.rs",
+        ["return Ok(());\n        }\n        ", "self.cache.flush()?;", ""],
+    ),
+    form(
+        "an older tail follows a newer one",
+        "journal/checkpoint.rs",
+        ["if ", "new.seq > current.seq", "true"],
+    ),
+    form("a freed block is not revoked", "journal/handle.rs", ["", "done.revoked.push(nr);", ""]),
+    form(
+        "a transaction counts as durable before its commit block is",
+        "journal/commit.rs",
+        [
+            "",
+            "self.seal(closing.tid, at)?;",
+            "self.durable.store(closing.seq, Ordering::Release); self.seal(closing.tid, at)?;",
+        ],
+    ),
+    form(
+        "waiters go on before a commit's blocks are to go home",
+        "journal/commit.rs",
+        [
+            "",
+            "self.cache.homeward.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
+            "self.durable.store(closing.seq, Ordering::Release); \
+             self.ended.wait_soon(&mut state, &mut Patience::default()); \
+             self.cache.homeward.lock().push(list);",
+        ],
+    ),
+    // Journal: fast commits.
+    form(
+        "a fast commit tells of handles that still run",
+        "journal/fast_commit.rs",
+        ["", "self.lock_running(&mut state);", "state.running.handles += 0;"],
+    ),
+    form(
+        "a fast commit counts for handles that came after it",
+        "journal/fast_commit.rs",
+        [
+            "",
+            "self.state.lock().told = mark;",
+            "let mut state = self.state.lock(); \
+             let nr = self.numbers.load(Ordering::Acquire); \
+             state.told = ToldMark { nr, ..mark };",
+        ],
+    ),
+    // Page cache: states of folios.
+    form(
+        "a folio on its way is evicted",
+        "pagecache/cache.rs",
+        ["", "folio.dirty_count() + folio.writing_count() > 0", "folio.dirty_count() > 0"],
+    ),
+    form(
+        "what is changed on its way lands clean",
+        "pagecache/folio.rs",
+        [
+            "let landed = ",
+            "self.writing.clear(blocks)",
+            "self.dirty_count -= self.dirty.clear(blocks.clone()); self.writing.clear(blocks)",
+        ],
+    ),
+    form(
+        "bytes are neither dirty nor on their way for a moment",
+        "pagecache/file/dirty.rs",
+        [
+            "",
+            "self.changing.blocks.fetch_add((count << 32).wrapping_sub(count), AcqRel);",
+            "self.changing.blocks.fetch_sub(count, AcqRel); \
+             self.changing.blocks.fetch_add(count << 32, AcqRel);",
+        ],
+    ),
+    form(
+        "an overwrite does not look at the length under the folio's lock",
+        "pagecache/file/write.rs",
+        ["", "end <= self.len() && self.hits.load(Acquire) && may()", "may()"],
+    ),
+    form(
+        "blocks land in whatever folio is in the slot now",
+        "pagecache/file/dirty.rs",
+        [
+            "if ",
+            "!folio.holds(self.id, part.start) || folio.start() != part.start",
+            "folio.file.is_none()",
+        ],
+    ),
+    // Page cache: the account, and who waits on it.
+    form(
+        "a folio that loses its mark leaves its bytes in the account",
+        "pagecache/cache.rs",
+        [
+            "",
+            "self.account.unmarked(folio.size(), dirty, writing);",
+            "self.account.unmarked(folio.size(), 0, 0);",
+        ],
+    ),
+    form(
+        "who waits at the gate is not told of room",
+        "pagecache/writeback/account.rs",
+        ["", "self.gate.moved(|| self.marked_held());", ""],
+    ),
+    form(
+        "who waits at the gate looks before it is counted",
+        "pagecache/writeback/gate.rs",
+        [
+            "",
+            "self.waiting.fetch_add(1, Ordering::SeqCst);",
+            "if !self.expect(bytes, &held) { self.waiting.fetch_add(1, Ordering::SeqCst); \
+             line.push_back((waiter.clone(), bytes)); waiter.changed.wait_for(&mut line, LOOK); \
+             } else { self.expected.fetch_sub(bytes, Ordering::SeqCst); \
+             self.waiting.fetch_add(1, Ordering::SeqCst); }",
+        ],
+    ),
+    form(
+        "the gate looks at the room and takes it in two steps",
+        "pagecache/writeback/gate.rs",
+        [
+            "let expected = ",
+            "self.expected.fetch_add(bytes, Ordering::SeqCst) + bytes",
+            "let expected = self.expected.load(Ordering::SeqCst) + bytes; \
+             self.expected.fetch_add(bytes, Ordering::SeqCst); expected",
+        ],
+    ),
+    form(
+        "a writer does not tell the flusher of its bytes",
+        "pagecache/writeback/direct.rs",
+        ["DontCachePolicy::Flusher if finished_a_page || !known => ", "self.kick.kick()", ""],
+    ),
+    // Direct transfers.
+    form(
+        "who waits for a direct transfer is not told of its end",
+        "in_flight/mod.rs",
+        ["drop(state);\n        ", "self.changed.notify_all();", ""],
+    ),
+    form(
+        "a direct transfer begins in a closed file",
+        "in_flight/mod.rs",
+        ["if ", "state.closed > 0", "false"],
+    ),
+    form(
+        "who waits for the file to open is not told",
+        "in_flight/mod.rs",
+        ["self.0.state.lock().closed -= 1;\n        ", "self.0.changed.notify_all();", ""],
+    ),
+];
