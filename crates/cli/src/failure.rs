@@ -34,7 +34,13 @@ impl Failure {
 
     /// The volume could not be opened or used.
     pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
-        Failure::Said(format!("{}: {}", Shown::path(image), explained(error)))
+        let (image, error) = (Shown::path(image).to_string(), explained(error));
+        // A member that was named by itself names itself.
+        let image = match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
+            true => String::new(),
+            false => image + ": ",
+        };
+        Failure::Said(image + &error)
     }
 
     /// Something at `path` in the volume failed.

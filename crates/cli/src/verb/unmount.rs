@@ -6,6 +6,7 @@ use crate::shown::Shown;
 use crate::verb::mount::source::image_of;
 use extant::Error;
 use extant_blockdev::FileOptions;
+use extant_fuse::MountError;
 use extant_ondisk::features::Incompat;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -45,8 +46,10 @@ impl Args {
         };
         // Asked before it is unmounted: a loop device goes with the mount.
         let image = Image::parse(image_of(&mounted.source).as_os_str())?;
-        extant_fuse::unmount(&dir, self.lazy)
-            .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&self.dir))))?;
+        extant_fuse::unmount(&dir, self.lazy).map_err(|error| match error {
+            MountError::Busy(_) => Failure::new(error),
+            _ => Failure::new(format!("{}: {error}", Shown::path(&self.dir))),
+        })?;
         if self.lazy {
             return Ok(0);
         }
