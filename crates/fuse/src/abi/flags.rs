@@ -61,7 +61,6 @@ bitflags! {
 
     /// What SETATTR changes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[allow(missing_docs)]
     pub struct Fattr: u32 {
         const MODE = 1;
         const UID = 1 << 1;

@@ -13,7 +13,7 @@
 //!
 //! All numbers are in the machine's byte order. Names and values are those of `linux/fuse.h`.
 
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of linux/fuse.h")]
 mod flags;
 mod opcode;
 mod structs;

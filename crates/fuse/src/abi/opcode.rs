@@ -7,7 +7,7 @@ macro_rules! opcodes {
         /// An operation's number. Others than these may come from a newer kernel.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        #[allow(missing_docs)]
+        #[expect(missing_docs, reason = "the names are those of linux/fuse.h")]
         pub enum Opcode { $($name = $number,)* }
 
         impl Opcode {

@@ -7,7 +7,7 @@ macro_rules! wire {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
-        #[allow(missing_docs)]
+        #[expect(missing_docs, reason = "the names are those of linux/fuse.h")]
         pub struct $name { $(pub $field: $kind,)* }
         const _: () = assert!(size_of::<$name>() == $bytes);
 
