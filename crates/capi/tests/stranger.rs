@@ -1,4 +1,4 @@
-//! A C program is compiled against the header and linked with the library, shared and static.
+//! A C program is compiled against the installed library, as pkg-config says, and linked both ways.
 
 mod common;
 
@@ -8,24 +8,50 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program needs beside `libextant.a` (rustc --print native-static-libs).
-const STATIC_NEEDS: [&str; 5] = ["-lgcc_s", "-lutil", "-lpthread", "-lm", "-ldl"];
-
-fn compiled(dir: &Path, link: &[&str]) -> PathBuf {
-    let program = dir.join("stranger");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-D_DEFAULT_SOURCE", "-I"]);
-    cc.arg(home().join("include")).arg(home().join("tests/stranger.c"));
-    run(cc.arg("-o").arg(&program).args(link));
-    program
+/// The library as `packaging/library` installs it, below `dir`.
+struct Installed {
+    prefix: PathBuf,
 }
 
-fn tried(dir: &Path, program: &Path) {
+impl Installed {
+    fn below(dir: &Path) -> Installed {
+        let prefix = dir.join("prefix");
+        let built = library("libextant.so");
+        let mut install = Command::new(home().join("../../packaging/library"));
+        install.arg(&prefix).env("EXTANT_LIBDIR", built.parent().expect("it lies in a folder"));
+        let said = run(&mut install);
+        assert_eq!(Path::new(said.trim_end()), prefix.join("lib/pkgconfig"));
+        Installed { prefix }
+    }
+
+    fn lib(&self) -> PathBuf {
+        self.prefix.join("lib")
+    }
+
+    /// What `pkg-config ARGS extant` says, word by word.
+    fn config(&self, args: &[&str]) -> Vec<String> {
+        let mut config = Command::new("pkg-config");
+        config.args(args).arg("extant").env("PKG_CONFIG_PATH", self.lib().join("pkgconfig"));
+        run(&mut config).split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn compiled(&self, dir: &Path, link: &[String]) -> PathBuf {
+        let program = dir.join("stranger");
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-D_DEFAULT_SOURCE"]);
+        cc.args(self.config(&["--cflags"])).arg(home().join("tests/stranger.c"));
+        run(cc.arg("-o").arg(&program).args(link));
+        program
+    }
+}
+
+fn tried(dir: &Path, program: &Path, libraries: &Path) {
     let source = dir.join("source");
     std::fs::create_dir_all(source.join("etc")).unwrap();
     std::fs::write(source.join("etc/hostname"), "built\n").unwrap();
     run(Command::new(program)
         .args(["new.img", "damaged.img", "source", "built.img"])
+        .env("LD_LIBRARY_PATH", libraries)
         .current_dir(dir));
     for image in ["new.img", "built.img"] {
         let report = e2fsprogs::e2fsck(&dir.join(image), None);
@@ -36,21 +62,23 @@ fn tried(dir: &Path, program: &Path) {
 #[test]
 fn a_c_program_uses_the_shared_library() {
     let dir = tempfile::tempdir().unwrap();
-    let shared = library("libextant.so");
-    // By the name that the dynamic linker asks for.
-    std::os::unix::fs::symlink(&shared, dir.path().join("libextant.so.0")).unwrap();
-    let path = format!("-Wl,-rpath,{}", dir.path().display());
-    let program = compiled(dir.path(), &[shared.to_str().unwrap(), &path]);
-    tried(dir.path(), &program);
+    let installed = Installed::below(dir.path());
+    assert_eq!(installed.config(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+    let program = installed.compiled(dir.path(), &installed.config(&["--libs"]));
+    let needed = run(Command::new("objdump").arg("-p").arg(&program));
+    assert!(needed.contains("NEEDED               libextant.so.0\n"), "{needed}");
+    tried(dir.path(), &program, &installed.lib());
 }
 
 #[test]
 fn a_c_program_uses_the_static_library() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = library("libextant.a");
-    let needs = [&[archive.to_str().unwrap()][..], &STATIC_NEEDS].concat();
-    let program = compiled(dir.path(), &needs);
-    tried(dir.path(), &program);
+    let installed = Installed::below(dir.path());
+    // Where there is no shared one the linker takes the archive.
+    std::fs::remove_file(installed.lib().join("libextant.so")).unwrap();
+    let program = installed.compiled(dir.path(), &installed.config(&["--static", "--libs"]));
+    std::fs::remove_dir_all(&installed.prefix).unwrap();
+    tried(dir.path(), &program, dir.path());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use common::{home, library, run};
 use extant_testkit::e2fsprogs;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -24,7 +25,52 @@ fn a_python_program_uses_the_wheel() {
     // -I: no module is found by way of the folder or the environment.
     let mut python = Command::new("env/bin/python");
     run(python.arg("-I").arg(home().join("tests/stranger.py")).current_dir(here));
+    typed(here);
     for image in ["built.img", "new.img"] {
         e2fsprogs::e2fsck(&here.join(image), None).expect_clean().unwrap();
     }
 }
+
+/// The stubs say what the module has, and a program that uses it is typed by them.
+fn typed(here: &Path) {
+    if Command::new("stubtest").arg("--help").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "CI needs mypy; tests/setup-judges installs it");
+        println!("NOT RUN: no mypy; tests/setup-judges installs it");
+        return;
+    }
+    let mut lib = fs::read_dir(here.join("env/lib")).unwrap().flatten().map(|entry| entry.path());
+    let python = lib.find(|path| path.to_string_lossy().contains("/python3"));
+    let modules = python.expect("an environment has its modules").join("site-packages/extant");
+    // Beside nothing else that an environment holds.
+    fs::create_dir(here.join("typed")).unwrap();
+    run(Command::new("cp").arg("-r").arg(modules).arg(here.join("typed")));
+    fs::write(here.join("right.py"), RIGHT).unwrap();
+    fs::write(here.join("wrong.py"), WRONG).unwrap();
+    let mypy = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(here).env("MYPYPATH", "typed").env("PYTHONPATH", "typed");
+        command
+    };
+    run(&mut mypy("stubtest", &["extant"]));
+    run(&mut mypy("mypy", &["--strict", "right.py"]));
+    let wrong = mypy("mypy", &["--strict", "wrong.py"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stdout).contains("Found 2 errors"), "{wrong:?}");
+}
+
+const RIGHT: &str = "\
+import extant
+
+with extant.open('disk.img', write=True) as volume:
+    count: int = volume.write('/a', b'bytes')
+    names: list[str] = [entry.path for entry in volume.walk('/')]
+    with volume.open_file('/a') as file:
+        text: bytes = file.read_at(0, count)
+report: extant.Report = extant.check('disk.img')
+";
+
+const WRONG: &str = "\
+import extant
+
+extant.open('disk.img').write('/a', 'text')
+extant.check('disk.img').clear
+";

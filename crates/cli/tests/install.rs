@@ -1,0 +1,88 @@
+//! The command as who installs it gets it: by cargo, and as one file that needs nothing of its system.
+//!
+//! Both are one build for musl, without optimisation: cargo has the other one installed already.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn run(command: &mut Command) -> String {
+    let out = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(out.status.success(), "{command:?}\n{}{}", text(&out.stdout), text(&out.stderr));
+    text(&out.stdout)
+}
+
+/// Whether this machine can build for musl; what is missing in CI fails there.
+fn has_musl() -> bool {
+    let there = Command::new("musl-gcc").arg("--version").output().is_ok();
+    if !there && std::env::var_os("CI").is_none() {
+        println!("NOT RUN: no musl-gcc; tests/setup-judges installs it");
+    }
+    there || std::env::var_os("CI").is_some()
+}
+
+#[test]
+fn the_static_program_runs_where_there_is_nothing_else() {
+    if !has_musl() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = Command::new(root().join("packaging/static"));
+    let name = run(make.arg(dir.path()).env("EXTANT_PROFILE", "dev"));
+    let program = Path::new(name.trim_end());
+    let ldd = Command::new("ldd").arg(program).output().expect("there is ldd");
+    let said = [ldd.stdout, ldd.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("statically linked") || said.contains("not a dynamic"), "{said}");
+
+    // An empty root: no libraries, no /proc, no /dev, no /tmp.
+    let empty = dir.path().join("root");
+    fs::create_dir_all(empty.join("tree/etc")).unwrap();
+    fs::write(empty.join("tree/etc/hostname"), "guest\n").unwrap();
+    fs::rename(program, empty.join("extant")).unwrap();
+    let as_root = run(Command::new("id").arg("-u")) == "0\n";
+    let inside = |words: &[&str]| {
+        let mut command = match as_root {
+            true => {
+                let mut command = Command::new("chroot");
+                command.arg(&empty).arg("/extant");
+                command
+            }
+            false => Command::new(empty.join("extant")),
+        };
+        run(command.args(words).env_clear().current_dir(&empty))
+    };
+    inside(&["mkfs", "a.img", "--size", "16M"]);
+    inside(&["put", "a.img", "tree/etc/hostname", "/hostname"]);
+    inside(&["build", "tree", "-o", "b.img", "--free", "1M"]);
+    for (image, path) in [("a.img", "/hostname"), ("b.img", "/etc/hostname")] {
+        assert!(inside(&["check", image]).contains("clean"));
+        assert_eq!(inside(&["cat", image, path]), "guest\n");
+        common::assert_clean(&empty.join(image));
+    }
+    assert_eq!(inside(&["--version"]), common::succeed(&empty, &["--version"]));
+
+    // The same build, by cargo.
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    install.args([
+        "install",
+        "--path",
+        "crates/cli",
+        "--debug",
+        "--locked",
+        "--offline",
+        "--quiet",
+    ]);
+    install.args(["--target", &target, "--root"]).arg(dir.path().join("home"));
+    run(install.current_dir(root()));
+    let installed = dir.path().join("home/bin/extant");
+    run(Command::new(&installed).args(["check", "a.img"]).current_dir(&empty));
+}
