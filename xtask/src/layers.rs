@@ -42,6 +42,7 @@ const ASIDE: &[&str] = &[
     "extant-concurrent-tests",
     "extant-crash-tests",
     "extant-mount-tests",
+    "extant-guide-tests",
     "xtask",
 ];
 

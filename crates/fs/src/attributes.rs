@@ -31,7 +31,8 @@ use std::path::Path;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use extant::{OpenOptions, SetAttributes};
 /// let fs = OpenOptions::new().write(true).open("disk.img")?;
 /// let private = SetAttributes { mode: Some(0o600), uid: Some(0), ..Default::default() };

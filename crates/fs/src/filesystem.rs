@@ -41,7 +41,8 @@ const READ_WHOLE_STEP: usize = 16 << 20;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// let fs = extant::Filesystem::open("disk.img")?;
 /// for entry in fs.read_dir("/etc")? {
 ///     let entry = entry?;
@@ -116,7 +117,8 @@ impl Filesystem {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
     /// fs.close()?;
     /// # Ok::<(), extant::Error>(())
@@ -324,7 +326,8 @@ impl Filesystem {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::Filesystem::open("disk.img")?;
     /// for entry in fs.walk("/").sorted(true) {
     ///     println!("{}", entry?.path().display());

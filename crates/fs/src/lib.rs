@@ -10,7 +10,8 @@
 //!
 //! # Examples
 //!
-//! ```no_run
+//! ```
+//! # let _here = extant_guide_tests::with_image();
 //! let fs = extant::Filesystem::open("disk.img")?;
 //! let passwd = fs.read_to_string("/etc/passwd")?;
 //! let size: u64 = fs
@@ -79,7 +80,7 @@ pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
 pub use extant_base::{
-    BlockNr, BlockSize, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
+    BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
 pub use extant_blockdev::{
     Access, AlignedBuf, BlockDevice, CallerMemory, DaxMode, Faults, FileDevice, FileOptions,

@@ -29,7 +29,8 @@ use std::path::PathBuf;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use extant::{NewFile, OpenOptions};
 /// let fs = OpenOptions::new().write(true).open("disk.img")?;
 /// let etc = fs.node("/etc")?;

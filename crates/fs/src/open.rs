@@ -35,7 +35,8 @@ use std::time::Duration;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
 /// # Ok::<(), extant::Error>(())
 /// ```
@@ -302,7 +303,8 @@ impl OpenOptions {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// use std::sync::Arc;
     /// let mut options = extant::OpenOptions::new();
     /// options.on_error(Arc::new(|error| eprintln!("disk.img: {error}")));
@@ -485,7 +487,8 @@ impl OpenOptions {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let report = extant::OpenOptions::new().recover_in_place("disk.img")?;
     /// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
     /// # Ok::<(), extant::Error>(())
@@ -713,7 +716,8 @@ fn is_torn(error: &Error) -> bool {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// let report = extant::recover("disk.img")?;
 /// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
 /// # Ok::<(), extant::Error>(())

@@ -21,6 +21,20 @@ use std::sync::Arc;
 /// The names in a directory. One that stays while others come and go is listed once; one that comes
 /// or goes meanwhile may be listed or not. An item is an error where a block or an entry is damaged; what
 /// follows comes after it.
+///
+/// # Examples
+///
+/// ```
+/// # let _here = extant_guide_tests::with_image();
+/// let fs = extant::Filesystem::open("disk.img")?;
+/// let mut names = Vec::new();
+/// for entry in fs.read_dir("/etc")? {
+///     names.push(entry?.file_name().to_owned());
+/// }
+/// names.sort();
+/// assert_eq!(names, ["hostname", "motd", "passwd", "shadow"]);
+/// # Ok::<(), extant::Error>(())
+/// ```
 pub struct ReadDir {
     inode: InodeHold,
     path: Arc<PathBuf>,

@@ -5,6 +5,24 @@
 //!   directory, tar,               names, inodes,
 //!   OCI layout, docker save       and where the bytes are
 //! ```
+//!
+//! # Examples
+//!
+//! ```
+//! # let _here = extant_guide_tests::scratch_as_home();
+//! # std::fs::create_dir_all("rootfs/etc")?;
+//! # std::fs::write("rootfs/etc/hostname", "guest\n")?;
+//! use extant_image::{ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
+//! use std::sync::atomic::AtomicBool;
+//!
+//! let sources = [SourceSpec::parse("rootfs".as_ref())];
+//! let tree = Tree::read(&sources, &SourceOptions::new().owner(0, 0), &Quiet)?;
+//! let built = ImageBuilder::new()
+//!     .size(ImageSize::Auto { free: 16 << 20 })
+//!     .build(&tree, "root.img".as_ref(), &Quiet, &AtomicBool::new(false))?;
+//! assert_eq!(built.bytes, std::fs::metadata("root.img")?.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

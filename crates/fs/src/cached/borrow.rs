@@ -22,7 +22,8 @@ impl File {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::Filesystem::open("disk.img")?;
     /// let file = fs.open_file("/usr/bin/env")?;
     /// let start = file.borrow(0)?;

@@ -125,6 +125,22 @@ impl Progress for () {}
 /// stands in the report.
 /// Errors: `Unsupported` for a volume with an unknown incompatible feature or an external journal's
 /// device; `Device` when the superblock cannot be read.
+///
+/// # Examples
+///
+/// ```
+/// # let _here = extant_guide_tests::with_image();
+/// use extant::{FileDevice, check};
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(FileDevice::open("disk.img")?);
+/// let report = check::check_device(device, &check::Options::default(), &())?;
+/// for finding in &report.findings {
+///     println!("{finding}");
+/// }
+/// assert!(report.clean);
+/// # Ok::<(), extant::Error>(())
+/// ```
 pub fn check_device(
     device: Arc<dyn BlockDevice>,
     options: &Options,

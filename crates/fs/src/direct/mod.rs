@@ -81,7 +81,8 @@ impl File {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().direct(true).open("disk.img")?;
     /// let file = fs.open_file("/disk.raw")?;
     /// let mut block = extant::AlignedBuf::zeroed(4096);

@@ -38,7 +38,8 @@ pub struct DirectDone<M> {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use extant::{AlignedBuf, DirectOptions, OwnedMemory};
 /// let fs = extant::OpenOptions::new().write(true).direct(true).open("disk.img")?;
 /// let file = fs.open_file("/disk.raw")?;

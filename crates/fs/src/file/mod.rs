@@ -43,7 +43,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use std::io::{Read, Seek, SeekFrom};
 /// let fs = extant::Filesystem::open("disk.img")?;
 /// let mut file = fs.open_file("/var/log/syslog")?;
@@ -172,7 +173,8 @@ impl File {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
     /// let file = fs.open_file("/var/log/syslog")?;
     /// file.write_all_at(0, b"first line\n")?;

@@ -14,7 +14,8 @@ impl Filesystem {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
     /// fs.write("/etc/hostname", "box\n")?;
     /// # Ok::<(), extant::Error>(())

@@ -8,6 +8,26 @@
 //!
 //! Only what must stand before a volume can be opened is laid down here; every inode, directory and
 //! bit after that is the engine's work.
+//!
+//! # Examples
+//!
+//! ```
+//! # let _here = extant_guide_tests::scratch_as_home();
+//! use extant::mkfs::{JournalSize, MkfsOptions, format};
+//! use extant::{BlockSize, Environment, FileDevice};
+//! use std::sync::Arc;
+//!
+//! let device = Arc::new(FileDevice::create("disk.img", 256 << 20)?);
+//! let options = MkfsOptions::new()
+//!     .block_size(BlockSize::from_bytes(4096).expect("it is one"))
+//!     .features("fast_commit,^resize_inode")?
+//!     .journal(JournalSize::Bytes(16 << 20))
+//!     .label("data")?
+//!     .zeroed(true); // a new file reads as zeros: nothing has to be zeroed
+//! let made = format(device, &options, &Environment::default())?;
+//! assert_eq!((made.blocks, made.journal_blocks), (65536, 4096));
+//! # Ok::<(), extant::Error>(())
+//! ```
 
 pub(crate) mod format;
 mod options;

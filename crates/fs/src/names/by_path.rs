@@ -56,7 +56,8 @@ impl Filesystem {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// use extant::{NewFile, OpenOptions};
     /// let fs = OpenOptions::new().write(true).open("disk.img")?;
     /// fs.create_dir_all("/var/log", &NewFile::directory())?;

@@ -84,7 +84,8 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use extant::resize::{Size, resize};
 /// let done = resize("disk.img", Size::Minimum, &mut |_, _| {})?;
 /// println!("{} blocks", done.to_blocks);

@@ -32,7 +32,8 @@ use std::sync::Arc;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # let _here = extant_guide_tests::with_image();
 /// use extant::tune::{Tune, tune};
 /// let wish = Tune { label: Some("root".into()), ..Tune::default() }.features("quota,project")?;
 /// tune("disk.img", &wish)?;

@@ -49,7 +49,8 @@ impl Filesystem {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
     /// use extant::{OpenOptions, XattrMode};
     /// let fs = OpenOptions::new().write(true).open("disk.img")?;
     /// fs.set_xattr("/etc/motd", "user.mime", b"text/plain", XattrMode::Any)?;
