@@ -51,7 +51,12 @@ fn typed(here: &Path) {
         command.args(args).current_dir(here).env("MYPYPATH", "typed").env("PYTHONPATH", "typed");
         command
     };
-    run(&mut mypy("stubtest", &["extant"]));
+    // The library lies among the modules, and is none.
+    fs::write(here.join("no-module"), "extant.libextant\n").unwrap();
+    run(&mut mypy(
+        "stubtest",
+        &["extant", "--allowlist", "no-module", "--ignore-unused-allowlist"],
+    ));
     run(&mut mypy("mypy", &["--strict", "right.py"]));
     let wrong = mypy("mypy", &["--strict", "wrong.py"]).output().unwrap();
     assert!(String::from_utf8_lossy(&wrong.stdout).contains("Found 2 errors"), "{wrong:?}");
