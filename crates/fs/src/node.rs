@@ -34,8 +34,8 @@ use std::path::PathBuf;
 /// use extant::{NewFile, OpenOptions};
 /// let fs = OpenOptions::new().write(true).open("disk.img")?;
 /// let etc = fs.node("/etc")?;
-/// let file = etc.create("motd", &NewFile::default())?;
-/// etc.unlink("motd")?;
+/// let file = etc.create("new", &NewFile::default())?;
+/// etc.unlink("new")?;
 /// assert_eq!(file.metadata().links(), 0);
 /// # Ok::<(), extant::Error>(())
 /// ```
