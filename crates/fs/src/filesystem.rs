@@ -22,7 +22,7 @@ use crate::volume::Volume;
 use crate::walk::Walk;
 use extant_base::{Error, Feature, Ino, Result};
 use extant_blockdev::BlockDevice;
-use extant_journal::{JournalStats, Log};
+use extant_journal::{JournalStats, Log, LogUsage};
 use extant_ondisk::inode::FileKind;
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::Superblock;
@@ -181,6 +181,20 @@ impl Filesystem {
             }
             let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
             Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
+        })
+    }
+
+    /// Where the transactions lie in the journal inside the volume, as the disk has it now; `None` as for
+    /// [`Filesystem::journal_superblock`].
+    ///
+    /// Errors: as there; `Corrupt` for damage in a committed transaction.
+    pub fn journal_usage(&self) -> Result<Option<LogUsage>> {
+        self.volume().noting(|| {
+            if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
+                return Ok(None);
+            }
+            let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
+            Log::open(place.device, place.map)?.usage().map(Some)
         })
     }
 

@@ -54,6 +54,7 @@ mod names;
 mod node;
 mod open;
 mod orphan;
+mod parallel;
 mod path;
 mod quota;
 mod read_dir;
@@ -64,6 +65,7 @@ mod staged;
 mod statfs;
 mod sums;
 mod superblock;
+pub mod survey;
 mod sync_way;
 #[cfg(test)]
 mod tests;
@@ -87,7 +89,7 @@ pub use extant_blockdev::{
     MemoryDevice, OwnedMemory, Promise, QueueWay, SharedCursor, SharedMemory, Source, Span, Target,
     Way,
 };
-pub use extant_journal::{ByteLogStats, Ineligible, JournalStats};
+pub use extant_journal::{ByteLogStats, Ineligible, JournalStats, LogUsage};
 /// Volumes on several devices.
 pub use extant_layout as layout;
 pub use extant_ondisk::features::Features;

@@ -89,5 +89,6 @@ pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
 pub use recovery::Recovery;
+pub use scan::LogUsage;
 pub use stats::{ByteLogStats, Ineligible, JournalStats};
 pub use transactions::{CommitClock, JournalOptions};

@@ -46,7 +46,44 @@ pub(crate) struct Scan {
     pub(crate) failed_commit: Option<Error>,
 }
 
+/// Where the transactions of a log lie. Blocks are the log's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogUsage {
+    /// The first block of the oldest transaction; the same as `head` in an empty log.
+    pub tail: u32,
+    /// The block behind the newest transaction, where the next one begins.
+    pub head: u32,
+    /// Blocks from tail to head, once round at most.
+    pub blocks: u32,
+    /// Committed transactions between them.
+    pub transactions: u32,
+    /// The number of the first transaction that is not complete.
+    pub next: Tid,
+}
+
 impl Log {
+    /// Finds the end of the log. Nothing is changed.
+    ///
+    /// Errors: `Device`; `Corrupt` for damage in a committed transaction.
+    pub fn usage(&self) -> Result<LogUsage> {
+        let cycle = self.cycle();
+        let Some(tail) = self.superblock().start else {
+            let (head, next) = (self.empty_head(), self.superblock().sequence);
+            return Ok(LogUsage { tail: head, head, blocks: 0, transactions: 0, next });
+        };
+        let scan = self.scan()?;
+        if let Some(error) = scan.failed_commit {
+            return Err(error);
+        }
+        let blocks = match scan.head.checked_sub(tail) {
+            Some(0) if scan.transactions > 0 => cycle.len(),
+            Some(blocks) => blocks,
+            None => cycle.len() - (tail - scan.head),
+        };
+        let (head, transactions, next) = (scan.head, scan.transactions, scan.end);
+        Ok(LogUsage { tail, head, blocks, transactions, next })
+    }
+
     /// Walks the log from its start, at most once round.
     ///
     /// Errors: `Device`; `Corrupt(JournalDescriptorChecksum | JournalRevoke)` for a transaction

@@ -4,9 +4,10 @@
 //!   inodes ──group by group, in parallel──► runs ──by place──► pieces of 4 MiB ──in parallel──► read, sum, compare
 //! ```
 
+use super::Pass;
 use super::view::View;
-use super::{Pass, parallel};
 use crate::inode::Body;
+use crate::parallel;
 use crate::sums::{CoveredRun, Passed};
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};

@@ -21,7 +21,6 @@ mod claim;
 mod data;
 mod inodes;
 mod map;
-mod parallel;
 mod pass0;
 mod pass1;
 mod pass2;

@@ -5,8 +5,8 @@
 //!   transfers        └───┘  └──┘            └──┘     gaps up to 64 KiB are read and dropped
 //! ```
 
-use super::parallel;
 use super::view::View;
+use crate::parallel;
 use extant_base::{BlockNr, Site};
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;

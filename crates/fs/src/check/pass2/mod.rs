@@ -11,10 +11,10 @@ mod htree;
 mod names;
 
 use super::Pass;
-use super::parallel;
 use super::pass1::{DirBlock, Tables};
 use super::scatter::{TRANSFER, read_run, transfers};
 use super::view::View;
+use crate::parallel;
 use entries::Directory;
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;

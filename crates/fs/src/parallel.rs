@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Does `work` for each of `0..items`, on at most `threads` threads, each with a state of its own
 /// that `make` gives; hands back the states.
-pub(super) fn each<S: Send>(
+pub(crate) fn each<S: Send>(
     threads: usize,
     items: usize,
     make: impl Fn() -> S + Sync,

@@ -1,0 +1,319 @@
+//! What a volume holds and how it lies there: for pictures and reports.
+//!
+//! ```text
+//!   groups   descriptors and bitmaps, in parallel   ──► free runs, metadata ─┐
+//!   own      the journal, the volume's own files    ──► their blocks         ├─► cells: the volume
+//!   names    the tree from the root, in parallel    ──► counts, pieces, top ─┘   cut in at most N parts
+//! ```
+//!
+//! Memory does not grow with the number of files: a bit for each inode, the largest few, a bounded
+//! number of cells. Damage is no error: it stands in [`Survey::problems`], and what can be read is counted.
+
+mod cells;
+mod groups;
+mod names;
+mod queue;
+mod top;
+
+pub use cells::{Cell, Parts};
+
+use crate::filesystem::Filesystem;
+use cells::Cells;
+use extant_base::{Error, Ino, Result};
+use groups::GroupsFound;
+use names::NamesFound;
+use std::path::PathBuf;
+
+/// How to survey.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Rows of each list of the largest, 1..=1000.
+    pub top: usize,
+    /// Most parts that the volume is cut into for the map, 1..=65536.
+    pub cells: usize,
+    /// Problems that are kept; the others are counted.
+    pub problems: usize,
+    /// Threads at work, 1..=64.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Options { top: 10, cells: 2048, problems: 100, threads }
+    }
+}
+
+/// A part of a survey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Block groups; steps are groups.
+    Groups,
+    /// Names and the inodes they mean; steps are inodes in use, as far as the superblock knows.
+    Names,
+}
+
+/// Hears how far a survey is. Called from several threads.
+pub trait Progress: Sync {
+    /// `done` of about `total` steps of `pass` are done.
+    fn advance(&self, pass: Pass, done: u64, total: u64) {
+        let _ = (pass, done, total);
+    }
+}
+
+/// Hears nothing.
+impl Progress for () {}
+
+/// What a volume holds. Blocks are the volume's own; a list is sorted, the largest first.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Blocks by what they hold.
+    pub parts: Parts,
+    /// Blocks of groups whose bitmap could not be read: nobody knows which of them are free.
+    pub unknown_blocks: u64,
+    /// The volume from its first block to its last, in parts of one group, several, or a piece of one.
+    pub cells: Vec<Cell>,
+    /// Groups by what their descriptors and bitmaps say.
+    pub groups: Groups,
+    /// Runs of free blocks. A run ends with its group, as every allocation does.
+    pub free: Runs,
+    /// What the names of the volume lead to. A file with several names is counted once.
+    pub files: Files,
+    /// Files by their allocated blocks.
+    pub largest_files: Vec<FileRow>,
+    /// Files by their number of pieces, those with more than one.
+    pub most_pieces: Vec<FileRow>,
+    /// Directories by the blocks of everything below them.
+    pub largest_dirs: Vec<DirRow>,
+    /// Directories by their number of names.
+    pub fullest_dirs: Vec<DirRow>,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+    /// How many problems there are, those that were not kept included.
+    pub problems_count: u64,
+}
+
+/// Block groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// All of them.
+    pub count: u32,
+    /// Without a free block.
+    pub full: u32,
+    /// Whose bitmap was never written, as nothing was ever allocated there.
+    pub uninit: u32,
+    /// Whose descriptor or block bitmap cannot be used.
+    pub damaged: u32,
+}
+
+/// Runs of neighbouring blocks by their length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// How many.
+    pub count: u64,
+    /// Blocks in all of them.
+    pub blocks: u64,
+    /// Blocks of the longest.
+    pub longest: u64,
+    /// Entry `n` is of those of `2^n` to `2^(n+1) - 1` blocks.
+    pub by_length: Vec<Bucket>,
+}
+
+/// Some of what is counted, and its blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// How many.
+    pub count: u64,
+    /// Their blocks.
+    pub blocks: u64,
+}
+
+/// What names lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// Regular files.
+    pub regular: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes and sockets.
+    pub special: u64,
+    /// Names.
+    pub names: u64,
+    /// Bytes of all regular files, holes included.
+    pub bytes: u64,
+    /// Regular files whose bytes lie in their inode.
+    pub inline: u64,
+    /// Regular files with blocks.
+    pub with_blocks: u64,
+    /// Blocks of regular files that hold data, those that wait for it included.
+    pub data_blocks: u64,
+    /// Runs of neighbouring blocks that regular files lie in.
+    pub pieces: u64,
+    /// Regular files with more than one piece.
+    pub fragmented: u64,
+    /// Entry `n` is of regular files of `2^n` to `2^(n+1) - 1` pieces.
+    pub by_pieces: Vec<Bucket>,
+    /// Regular files with blocks whose written blocks have checksums, and their blocks (`data_csum`).
+    pub covered: Bucket,
+}
+
+/// A regular file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRow {
+    /// From the volume's root; of several names the one that was met first.
+    pub path: PathBuf,
+    /// Its inode.
+    pub ino: Ino,
+    /// Its bytes, holes included.
+    pub size: u64,
+    /// Blocks of data.
+    pub blocks: u64,
+    /// Runs of neighbouring blocks they lie in.
+    pub pieces: u64,
+}
+
+/// A directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirRow {
+    /// From the volume's root.
+    pub path: PathBuf,
+    /// Its inode.
+    pub ino: Ino,
+    /// Names in it.
+    pub names: u64,
+    /// What lies below it, directories included.
+    pub below: u64,
+    /// Blocks of the directory and of everything below it.
+    pub blocks: u64,
+}
+
+/// What could not be read.
+#[derive(Debug)]
+pub struct Problem {
+    /// The path, where names led there.
+    pub path: Option<PathBuf>,
+    /// What was wrong.
+    pub error: Error,
+}
+
+impl Filesystem {
+    /// Counts what the volume holds and how it lies there. Nothing is changed.
+    ///
+    /// Reads all descriptors, block bitmaps, directories, inodes in use and maps. Of a volume that
+    /// others change meanwhile, figures are of different moments. Errors: none for damage, which is
+    /// listed; `NoMemory` where not even a bit for each inode can be had.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let fs = extant::Filesystem::open("disk.img")?;
+    /// let survey = fs.survey(&extant::survey::Options::default(), &())?;
+    /// println!("{} of {} files in one piece", survey.files.with_blocks - survey.files.fragmented, survey.files.with_blocks);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn survey(&self, options: &Options, progress: &dyn Progress) -> Result<Survey> {
+        let options = Options {
+            top: options.top.clamp(1, 1000),
+            cells: options.cells.clamp(1, 1 << 16),
+            threads: options.threads.clamp(1, 64),
+            ..*options
+        };
+        let cells = Cells::new(&self.volume().layout, options.cells);
+        let groups = groups::survey(self.volume(), &cells, &options, progress);
+        let own = names::own_files(self, &cells, &options);
+        let names = names::survey(self, &cells, &options, progress)?;
+        Ok(joined(cells, groups, own, names, &options))
+    }
+}
+
+fn joined(
+    cells: Cells,
+    groups: GroupsFound,
+    own: Problems,
+    names: NamesFound,
+    options: &Options,
+) -> Survey {
+    let (cells, parts) = cells.finish();
+    let mut survey = Survey {
+        parts,
+        unknown_blocks: groups.unknown_blocks,
+        cells,
+        groups: groups.groups,
+        free: groups.free,
+        files: names.files,
+        largest_files: names.largest_files.into_rows(),
+        most_pieces: names.most_pieces.into_rows(),
+        largest_dirs: names.largest_dirs.into_rows(),
+        fullest_dirs: names.fullest_dirs.into_rows(),
+        ..Survey::default()
+    };
+    for problems in [groups.problems, own, names.problems] {
+        survey.problems_count += problems.count;
+        survey.problems.extend(problems.kept);
+    }
+    survey.problems.truncate(options.problems);
+    survey
+}
+
+impl Runs {
+    fn add(&mut self, blocks: u64) {
+        self.count += 1;
+        self.blocks += blocks;
+        self.longest = self.longest.max(blocks);
+        put(&mut self.by_length, blocks, blocks);
+    }
+
+    fn merge(&mut self, other: &Runs) {
+        self.count += other.count;
+        self.blocks += other.blocks;
+        self.longest = self.longest.max(other.longest);
+        merge(&mut self.by_length, &other.by_length);
+    }
+}
+
+/// Counts one more of `value` (at least 1), with its blocks.
+fn put(buckets: &mut Vec<Bucket>, value: u64, blocks: u64) {
+    let n = value.max(1).ilog2() as usize;
+    if buckets.len() <= n {
+        buckets.resize(n + 1, Bucket::default());
+    }
+    buckets[n].count += 1;
+    buckets[n].blocks += blocks;
+}
+
+fn merge(into: &mut Vec<Bucket>, other: &[Bucket]) {
+    if into.len() < other.len() {
+        into.resize(other.len(), Bucket::default());
+    }
+    for (bucket, other) in into.iter_mut().zip(other) {
+        bucket.count += other.count;
+        bucket.blocks += other.blocks;
+    }
+}
+
+/// The first problems, and how many there are.
+#[derive(Debug, Default)]
+struct Problems {
+    kept: Vec<Problem>,
+    count: u64,
+}
+
+impl Problems {
+    fn add(&mut self, limit: usize, path: Option<PathBuf>, error: Error) {
+        self.count += 1;
+        if self.kept.len() < limit {
+            self.kept.push(Problem { path, error });
+        }
+    }
+
+    fn merge(&mut self, limit: usize, other: Problems) {
+        self.count += other.count;
+        let room = limit.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests;
