@@ -41,6 +41,14 @@ impl Out {
         }
     }
 
+    /// Writes text, in this style where there is colour.
+    pub(crate) fn styled(&mut self, text: &str, style: &str) -> Result<(), Failure> {
+        match self.colour {
+            true => self.text(format_args!("\x1b[{style}m{text}\x1b[0m")),
+            false => self.text(format_args!("{text}")),
+        }
+    }
+
     /// Writes one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let wrote = serde_json::to_writer(&mut self.to, value).map_err(io::Error::from);

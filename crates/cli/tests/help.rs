@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 26] = [
     "mkfs",
     "build",
     "ls",
@@ -25,6 +25,7 @@ const VERBS: [&str; 25] = [
     "resize",
     "tune",
     "info",
+    "report",
     "check",
     "replay",
     "scrub",

@@ -113,7 +113,7 @@ impl Args {
 }
 
 /// What the superblock says, of a volume that cannot be opened.
-fn bare_superblock(image: &Image) -> Option<Superblock> {
+pub(crate) fn bare_superblock(image: &Image) -> Option<Superblock> {
     let device = image.options().assemble(&image.path).ok()?.device();
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes).ok()?;
@@ -284,7 +284,8 @@ impl LastError {
     }
 }
 
-fn state(sb: &Superblock) -> &'static str {
+/// In one or two words.
+pub(crate) fn state(sb: &Superblock) -> &'static str {
     if sb.has_errors() {
         "has errors"
     } else if sb.needs_recovery() {

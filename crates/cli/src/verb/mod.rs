@@ -19,6 +19,7 @@ pub(crate) mod mv;
 pub(crate) mod put;
 pub(crate) mod rebuild;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod scrub;

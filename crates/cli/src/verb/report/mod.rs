@@ -1,0 +1,141 @@
+//! `extant report`: a picture of a volume.
+//!
+//! ```text
+//!   volume ── as it stands ──► superblock, journal ─┐
+//!      └───── replayed ──────► survey ──────────────┴─► facts ─┬─► text, with a map in eighths of a line
+//!                                                              ├─► json
+//!                                                              └─► page, html with svg in it
+//! ```
+
+mod facts;
+mod json;
+mod page;
+mod svg;
+mod text;
+
+use crate::bar;
+use crate::failure::{Failure, tell};
+use crate::image::Image;
+use crate::out::Out;
+use crate::shown::Shown;
+use extant::survey::{Options, Pass, Progress};
+use facts::Facts;
+use indicatif::ProgressBar;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Cells of the map: what a page of a few hundred KiB shows, whatever the volume's size.
+const CELLS: usize = 2048;
+
+/// Draw a volume: space, fragmentation, journal, largest files.
+///
+/// Reads all descriptors, bitmaps, directories, inodes in use and maps of files; of their data nothing.
+/// A volume that was not unmounted is shown as it will be after its journal has been replayed. Of a
+/// damaged one what can be read is shown, and what cannot is named.
+///
+/// A piece is a run of neighbouring blocks: a file in one piece is read without a seek.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant report disk.img
+  extant report disk.img -o disk.html          a page to show around: no network, no scripts
+  extant report --json disk.img | jq .free_runs.longest
+  extant report 'sd.img?offset=1M' --top 30
+
+Exit status: 0 shown, 1 not a volume, or something of it could not be read (the rest is shown all the
+same).")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Write a page of HTML with pictures, instead of text to standard output; - for standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print one JSON object (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+    /// Rows of each list of the largest
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    top: u16,
+    /// Threads at work; default: one a processor
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let image = Image::parse(&self.image)?;
+        let to_stdout = self.output.as_deref().is_some_and(|path| path == Path::new("-"));
+        if to_stdout && self.json {
+            return Err(Failure::new("standard output takes the page or JSON: give -o a file"));
+        }
+        if let Some(path) = self.output.as_deref().filter(|_| !to_stdout) {
+            may_be_written(path)?;
+        }
+        let mut options = Options { top: self.top.into(), cells: CELLS, ..Options::default() };
+        if let Some(threads) = self.threads {
+            options.threads = threads.into();
+        }
+        let bar = Bar(bar::percent(self.quiet));
+        let facts = Facts::of(&image, &options, &bar);
+        bar.0.finish_and_clear();
+        let facts = facts?;
+        let mut out = Out::new();
+        match self.output.as_deref() {
+            Some(_) if to_stdout => out.text(format_args!("{}", page::page(&facts)))?,
+            Some(path) => fs::write(path, page::page(&facts))
+                .map_err(|error| Failure::of_file("write", path, error))?,
+            None if !self.json => text::print(&facts, &mut out)?,
+            None => {}
+        }
+        if self.json {
+            out.json(&json::answer(&facts))?;
+        }
+        out.finish()?;
+        if facts.problems_count > 0 {
+            let (name, count) = (Shown::path(&image.name), facts.problems_count);
+            let first = facts.problems.first().map(String::as_str).unwrap_or_default();
+            match count {
+                1 => tell(format_args!("{name}: {first}")),
+                _ => tell(format_args!("{name}: {count} problems, the first: {first}")),
+            }
+        }
+        Ok(u8::from(facts.problems_count > 0))
+    }
+}
+
+/// A page is written over a page, and over nothing else: least of all over a volume.
+fn may_be_written(path: &Path) -> Result<(), Failure> {
+    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    let mut start = Vec::new();
+    if metadata.is_file() {
+        let read = fs::File::open(path)
+            .and_then(|file| file.take(page::START.len() as u64).read_to_end(&mut start));
+        read.map_err(|error| Failure::of_file("read", path, error))?;
+    }
+    match metadata.is_file() && (start.is_empty() || start == page::START.as_bytes()) {
+        true => Ok(()),
+        false => Err(Failure::new(format_args!(
+            "{}: is there and is no page that this command wrote: name another file",
+            Shown::path(path)
+        ))),
+    }
+}
+
+/// Draws the parts of a survey.
+struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn advance(&self, pass: Pass, done: u64, total: u64) {
+        self.0.set_message(match pass {
+            Pass::Groups => "groups",
+            Pass::Names => "files",
+        });
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
