@@ -36,6 +36,10 @@ const PAGES: &str = "the kernel writes back whole pages: holes and blocks smalle
 const NO_LIMIT: &str =
     "FUSE has no place for the largest size of a file: it shows when bytes are brought";
 
+const OTHER_BLOCKS: &str =
+    "what is written over goes to other blocks, and a map of more pieces takes a block";
+const NOCOW: &str = "a file without sums is one with NOCOW, which Linux' ext4 does not have";
+
 const EITHER: &str = "both are true of a file mapped by pointers; the engine tells the other one";
 
 /// All of them.
@@ -117,6 +121,13 @@ pub const KNOWN_OF_SMALL_BLOCKS: &[Known] = &[
     ),
     known("space/too much", "EOPNOTSUPP", "EFBIG", EITHER),
     known("limits/allocate up to *", "EOPNOTSUPP", "EFBIG", EITHER),
+];
+
+/// Differences of volumes with sums of data.
+pub const KNOWN_OF_SUMS: &[Known] = &[
+    known("space/punch bytes: space of f", "264", "272", OTHER_BLOCKS),
+    known("flags/set 0x800000 of d", "EOPNOTSUPP", "ok", NOCOW),
+    known("flags/flags 0x800000 of d", "0x80000", "0x880000", NOCOW),
 ];
 
 /// Whether this difference is among `all`.

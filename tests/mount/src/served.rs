@@ -7,10 +7,12 @@
 //! ```
 //!
 //! `EXTANT_MOUNT=linux` puts Linux' own ext4 in extant's place: what fails there, too, is the test's
-//! fault. What kills the server does not run there.
+//! fault. What kills the server does not run there. `EXTANT_MKFS=WORDS` makes volumes with these words, too:
+//! `-O data_csum` gives all of them sums of data.
 
 use extant_testkit::command::{Finished, run, run_in};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::extant::Extant;
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::manifest::{Look, Manifest};
@@ -73,7 +75,8 @@ pub fn ok<T>(done: Result<T, String>) -> T {
 }
 
 impl Served {
-    /// A fresh ext4 of `mib` MiB made with `mkfs` (words for mke2fs), mounted.
+    /// A fresh ext4 of `mib` MiB made with `mkfs` (words for mke2fs, or for `extant mkfs` where it alone knows a
+    /// feature), mounted.
     #[track_caller]
     pub fn new(mib: u64, mkfs: &str) -> Self {
         Self::with_options(mib, mkfs, "")
@@ -83,7 +86,8 @@ impl Served {
     #[track_caller]
     pub fn with_options(mib: u64, mkfs: &str, options: &str) -> Self {
         let scratch = Scratch::new();
-        ok(mke2fs(&scratch.file("volume.img"), mib << 20, mkfs, None));
+        let more = std::env::var("EXTANT_MKFS").unwrap_or_default();
+        ok(made(&scratch.file("volume.img"), mib << 20, &format!("{mkfs} {more}")));
         let mut served = Self { mounted: None, scratch, options: options.to_owned() };
         served.mount();
         served
@@ -225,6 +229,18 @@ impl Served {
         ok(shown.diff(&linux, look).expect_same("the mount | Linux"));
         ok(mount.unmount());
     }
+}
+
+/// Makes a volume of `bytes` with the words `mkfs`.
+fn made(image: &Path, bytes: u64, mkfs: &str) -> Result<(), String> {
+    if !mkfs.contains("data_csum") {
+        return mke2fs(image, bytes, mkfs, None);
+    }
+    let (image, size) = (image.display().to_string(), bytes.to_string());
+    let mut words = vec!["mkfs", "--quiet", "--size", &size];
+    words.extend(mkfs.split_whitespace());
+    words.push(&image);
+    Extant::get()?.run(&words)?.success().map(drop)
 }
 
 /// Looking at a file is a reading of it, so each look finds another time of the last one.

@@ -4,7 +4,7 @@
 //!   engine × access × block size × page cache or not, two jobs side by side ──► crc32c of each block
 //! ```
 
-use extant_mount_tests::served::{LIMIT, Served, effort};
+use extant_mount_tests::served::{LIMIT, Served, by_linux, effort};
 use extant_testkit::command::run_in;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
@@ -56,11 +56,11 @@ fn has(engine: &str) -> bool {
     run_in(scratch.path(), &script, LIMIT).is_ok_and(|done| done.ok())
 }
 
-fn verified(plan: &Plan) {
+fn verified(plan: &Plan, mkfs: &str) {
     if !has(plan.engine) {
         return println!("NOT RUN: fio cannot use {} here", plan.engine);
     }
-    let served = Served::new(256, "");
+    let served = Served::new(256, mkfs);
     std::fs::write(served.outside("jobs"), plan.jobs()).unwrap();
     served.sh("fio --minimal $OUT/jobs > $OUT/said 2>&1 || { grep -v '^3;' $OUT/said | tail -n 12; exit 1; }");
     // Something is left to compare: a file with holes between what was written.
@@ -73,23 +73,33 @@ fn verified(plan: &Plan) {
 #[test]
 fn blocks_written_by_psync_are_read_back() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
-    verified(&Plan { engine: "psync", extra: "fdatasync=64", direct: &[0, 1] });
+    verified(&Plan { engine: "psync", extra: "fdatasync=64", direct: &[0, 1] }, "");
 }
 
 #[test]
 fn blocks_written_by_libaio_are_read_back() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
-    verified(&Plan { engine: "libaio", extra: "iodepth=8", direct: &[0, 1] });
+    verified(&Plan { engine: "libaio", extra: "iodepth=8", direct: &[0, 1] }, "");
 }
 
 #[test]
 fn blocks_written_by_io_uring_are_read_back() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
-    verified(&Plan { engine: "io_uring", extra: "iodepth=8", direct: &[0, 1] });
+    verified(&Plan { engine: "io_uring", extra: "iodepth=8", direct: &[0, 1] }, "");
 }
 
 #[test]
 fn blocks_written_through_maps_are_read_back() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
-    verified(&Plan { engine: "mmap", extra: "", direct: &[0] });
+    verified(&Plan { engine: "mmap", extra: "", direct: &[0] }, "");
+}
+
+#[test]
+fn blocks_with_sums_are_read_back() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
+    if by_linux() {
+        return println!("NOT RUN: Linux writes to no volume with sums");
+    }
+    let plan = Plan { engine: "io_uring", extra: "iodepth=8\nfdatasync=64", direct: &[0, 1] };
+    verified(&plan, "-O data_csum");
 }

@@ -9,16 +9,18 @@
 
 use extant_mount_tests::cases::GENERAL;
 use extant_mount_tests::known::{
-    KNOWN, KNOWN_OF_COLLECTED_WRITES, KNOWN_OF_SMALL_BLOCKS, Known, is_known,
+    KNOWN, KNOWN_OF_COLLECTED_WRITES, KNOWN_OF_SMALL_BLOCKS, KNOWN_OF_SUMS, Known, is_known,
 };
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
+use extant_testkit::extant::Extant;
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::manifest::{Look, Manifest};
 use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -80,6 +82,8 @@ struct Pair {
     known: Vec<Known>,
     /// How our side is mounted.
     options: &'static str,
+    /// Our side has sums of data.
+    sums: bool,
 }
 
 impl Pair {
@@ -89,7 +93,11 @@ impl Pair {
         if options.contains("-b 1024") {
             known.extend(KNOWN_OF_SMALL_BLOCKS);
         }
-        let pair = Pair { scratch, name, known, options: "" };
+        let sums = name == "sums";
+        if sums {
+            known.extend(KNOWN_OF_SUMS);
+        }
+        let pair = Pair { scratch, name, known, options: "", sums };
         mke2fs(&pair.image("kernel"), bytes, options, None).expect("mke2fs");
         pair.copy();
         pair
@@ -103,6 +111,13 @@ impl Pair {
     fn copy(&self) {
         let _ = std::fs::remove_file(self.image("mount"));
         copy_sparse(&self.image("kernel"), &self.image("mount")).expect("room for a copy");
+        if self.sums {
+            let words = ["tune".as_ref(), "-O".as_ref(), "data_csum".as_ref()];
+            let image = self.image("mount");
+            let words: Vec<&OsStr> = words.into_iter().chain([image.as_os_str()]).collect();
+            let done = Extant::get().and_then(|extant| extant.run(&words)?.success());
+            done.expect("extant tune");
+        }
     }
 
     /// Runs the families on both; what differs, both volumes clean afterwards.
@@ -221,6 +236,11 @@ fn old_maps_and_small_blocks_answer_as_linux() {
 #[test]
 fn inline_data_and_large_attributes_answer_as_linux() {
     general("inline", "-b 4096 -O inline_data,ea_inode,large_dir -N 32768", &[]);
+}
+
+#[test]
+fn a_volume_with_sums_answers_as_linux() {
+    general("sums", "-b 4096 -N 32768", &[]);
 }
 
 #[test]

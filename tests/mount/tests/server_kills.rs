@@ -435,6 +435,18 @@ fn what_was_synced_to_the_byte_log_outlives_the_server() {
     }
 }
 
+#[test]
+fn what_was_synced_with_sums_outlives_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux writes to no volume with sums");
+    }
+    let mut rng = moments(32);
+    for _ in 0..effort() {
+        kills_on_a_volume(&mut rng, Served::new(256, "-O data_csum"));
+    }
+}
+
 fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
     fs::create_dir(served.dir().join("shared")).unwrap();
     for n in 0..WRITERS {
