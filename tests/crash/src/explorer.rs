@@ -375,11 +375,13 @@ impl Case<'_> {
             }
             // Linux gives a file whose truncation it ends another time; long ones are cut there.
             let ends_alike = !(self.make.is_cached() && self.make.journals_data());
-            let ends_alike = ends_alike && !self.make.has_members();
-            if tally.linux < budget.linux && ends_alike && !self.make.has_external_journal() {
+            if tally.linux < budget.linux
+                && ends_alike
+                && !self.make.has_external_journal()
+                && let Some(image) = judges::for_linux(self.make, state)?
+            {
                 let name = format!("{} on {}, {state}", self.workload.name, self.make.name);
-                let (image, look) = (state.image.clone(), self.make.look());
-                let candidate = judges::Candidate { name, image, look };
+                let candidate = judges::Candidate { name, image, look: self.make.look() };
                 self.explorer.linux.lock().unwrap_or_else(|e| e.into_inner()).push(candidate);
                 tally.linux += 1;
             }

@@ -4,6 +4,7 @@
 //!   state ──► e2fsck -fy ──► no repairs? ──► e2fsck -fn ──► clean? ──► extant reads the same tree?
 //!         └─► user-mode Linux mounts it ──► manifest ──► the one extant gives of the same state?
 //! ```
+//! Of mirrors each is such a state by itself.
 
 use crate::make::Make;
 use crate::oracle::same_but_bytes;
@@ -15,7 +16,7 @@ use extant_blockdev::{BlockDevice, CrashState, MemoryDevice};
 use extant_compat_tests::{Verdict, linux_confirms};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_testkit::command::run;
-use extant_testkit::e2fsprogs::{self, e2fsck};
+use extant_testkit::e2fsprogs::e2fsck;
 use extant_testkit::extant::Extant;
 use extant_testkit::manifest::Look;
 use extant_testkit::scratch::Scratch;
@@ -40,14 +41,28 @@ pub struct Candidate {
 /// its two sectors, which extant mends; and a commit block of which only the first sector arrived
 /// counts here, as in newer kernels, but not for e2fsck.
 pub fn is_for_others(state: &CrashState) -> Result<bool, String> {
-    if state.completed < state.cut {
-        return Ok(false);
-    }
+    Ok(state.completed >= state.cut && has_superblock(&state.image)?)
+}
+
+fn has_superblock(image: &MemoryDevice) -> Result<bool, String> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = state.image.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes);
+    let read = image.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes);
     read.map_err(|e| e.to_string())?;
     let raw = RawSuperblock::from_prefix(&bytes).expect("so many bytes are a superblock");
     Ok(raw.checksum_is_right())
+}
+
+/// What Linux can recover of a state: itself, or one of its mirrors, each in its turn. Nothing of stripes.
+pub fn for_linux(make: &Make, state: &CrashState) -> Result<Option<MemoryDevice>, String> {
+    if !make.has_members() {
+        return Ok(Some(state.image.clone()));
+    }
+    let mut mirrors = make.mirrors(&state.image).map_err(|e| e.to_string())?;
+    if mirrors.is_empty() {
+        return Ok(None);
+    }
+    let mirror = mirrors.swap_remove(state.cut % mirrors.len());
+    Ok(has_superblock(&mirror)?.then_some(mirror))
 }
 
 /// e2fsck recovers the state by itself, repairs nothing, and what it leaves shows `want`.
@@ -105,9 +120,6 @@ pub fn mirrors_are_volumes(make: &Make, recovered: &Recovered) -> Result<(), Str
         if found != recovered.view {
             return Err(named(found.differences(&recovered.view).join("; ")));
         }
-        if make.has_sums() {
-            e2fsprogs::clear_data_csum(&path)?;
-        }
         e2fsck(&path, None).expect_clean().map_err(named)?;
     }
     Ok(())
@@ -122,7 +134,6 @@ fn sums_agree(path: &Path, want: &View) -> Result<(), String> {
     if !same_but_bytes(&found, want) {
         return Err(format!("recovered again: {}", found.differences(want).join("; ")));
     }
-    e2fsprogs::clear_data_csum(path)?;
     e2fsck(path, None).expect_clean()
 }
 

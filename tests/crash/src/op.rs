@@ -5,7 +5,7 @@
 //!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
 //! ```
 
-use crate::direct::DirectHow;
+use crate::direct::{self, DirectHow};
 use extant::{FallocateMode, InodeFlags};
 use extant_testkit::rng::Rng;
 use std::fmt;
@@ -277,6 +277,33 @@ impl Op {
             (at, len) = (at >> 16 << 16, 1 << 16);
         }
         Op::Fallocate { path, mode, at, len }
+    }
+
+    /// A range that is given or taken in any way and then written, buffered and direct, before anything asks for a commit.
+    /// Mostly bytes were there before, and are synced.
+    ///
+    /// What is written in place over blocks that moved has no order with the move (F1): a cut may show it where they were.
+    pub fn draw_range_written(rng: &mut Rng, path: String, place: (u64, u64)) -> Vec<Op> {
+        let range = Op::draw_fallocate(rng, path.clone(), place);
+        let Op::Fallocate { at, len, .. } = range else { unreachable!("it was just drawn") };
+        let mut ops = Vec::new();
+        if rng.below(4) > 0 {
+            ops.push(Op::Write { path: path.clone(), at: at / 2, len: at - at / 2 + len + 5000 });
+            ops.push(Op::Fsync { path: path.clone() });
+        }
+        ops.push(range);
+        for _ in 0..1 + rng.below(3) {
+            let at = at + rng.below(len as usize) as u64;
+            let len = 1 + rng.below(len as usize) as u64;
+            ops.push(match rng.below(2) {
+                0 => Op::Write { path: path.clone(), at, len },
+                _ => direct::draw(rng, path.clone(), (at, len)),
+            });
+            if rng.below(3) == 0 {
+                ops.push(Op::WriteBack { path: path.clone(), at, len });
+            }
+        }
+        ops
     }
 
     /// Whether what went before is durable when it returns.

@@ -31,6 +31,26 @@ pub fn workload(seed: u64, len: usize, sync_every: usize) -> Workload {
     Workload { name: format!("random/{seed}"), ops }
 }
 
+/// `count` ranges of two files, each given or taken in any way and written over; few of them are synced. For files whose
+/// blocks are not written in place.
+pub fn ranges(seed: u64, count: usize) -> Workload {
+    let mut draw = Draw { rng: Rng::new(seed ^ 0x3a9e), files: Vec::new() };
+    let mut ops = Vec::new();
+    for path in ["/a", "/b"] {
+        ops.push(Op::Create { path: path.to_owned(), mode: 0o644 });
+        ops.push(Op::Append { path: path.to_owned(), len: 200_000 });
+    }
+    for _ in 0..count {
+        let path = ["/a", "/b"][draw.rng.below(2)].to_owned();
+        let place = (draw.offset(), draw.size());
+        if draw.rng.below(5) == 0 {
+            ops.push(Op::Fsync { path: path.clone() });
+        }
+        ops.extend(Op::draw_range_written(&mut draw.rng, path, place));
+    }
+    Workload { name: format!("ranges/{seed}"), ops }
+}
+
 struct Draw {
     rng: Rng,
     /// Paths that are probably files.

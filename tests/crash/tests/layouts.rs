@@ -1,5 +1,5 @@
 //! Volumes on several members, which lose power at different points: assembled and recovered they keep what was synced,
-//! mirrors are the same again, and each of them is a volume by itself.
+//! mirrors are the same again, and each of them is a volume by itself, to Linux, too.
 
 use extant_crash_tests::alone::workloads;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
@@ -32,8 +32,8 @@ fn each_operation_is_whole_or_absent_on_all_members() {
 
 #[test]
 fn sequences_of_operations_are_a_prefix_and_members_agree() {
-    require!(E2fsprogs);
-    let explorer = Explorer::new(seed(), BUDGET.with_effort());
+    require!(E2fsprogs, Uml);
+    let explorer = Explorer::new(seed(), Budget { linux: 1, ..BUDGET }.with_effort());
     let seeds = (0..2 * effort() as u64).map(|n| seed().wrapping_mul(7000).wrapping_add(n));
     let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 40, 8)));
     let cases: Vec<_> = LAYOUTS.iter().copied().flat_map(on).collect();
@@ -42,8 +42,8 @@ fn sequences_of_operations_are_a_prefix_and_members_agree() {
 
 #[test]
 fn bytes_in_the_cache_are_there_when_synced_and_members_agree() {
-    require!(E2fsprogs);
-    let explorer = Explorer::new(seed(), BUDGET.with_effort());
+    require!(E2fsprogs, Uml);
+    let explorer = Explorer::new(seed(), Budget { linux: 1, ..BUDGET }.with_effort());
     let seeds = (0..effort() as u64).map(|n| seed().wrapping_mul(4000).wrapping_add(n));
     let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 40)));
     let cases: Vec<_> = LAYOUTS_CACHED.iter().copied().flat_map(on).collect();

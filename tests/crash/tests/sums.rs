@@ -51,6 +51,17 @@ fn bytes_in_the_cache_are_there_when_synced_and_match() {
     explore_all("sums cached", &explorer, &cases);
 }
 
+#[test]
+fn what_is_written_to_a_range_that_changes_is_there_or_what_was_before() {
+    require!(E2fsprogs);
+    let budget = Budget { states: 100, e2fsck: 1, ..BUDGET };
+    let explorer = Explorer::new(seed(), budget.with_effort());
+    let seeds = (0..3 * effort() as u64).map(|n| seed().wrapping_mul(3000).wrapping_add(n));
+    let on = |make| seeds.clone().map(move |seed| (make, random::ranges(seed, 12)));
+    let cases: Vec<_> = SUMS.iter().chain(SUMS_CACHED).copied().flat_map(on).collect();
+    explore_all("sums ranges", &explorer, &cases);
+}
+
 /// Written over and over in parts, synced in between: what was synced stays until what follows is there.
 #[test]
 fn overwritten_bytes_are_the_old_or_the_new_ones() {

@@ -42,7 +42,7 @@ impl Draw {
     fn some(&mut self, ops: &mut Vec<Op>) {
         let path = self.path();
         let (at, len) = (self.offset(), self.size());
-        match self.rng.below(68) {
+        match self.rng.below(72) {
             0..2 => ops.push(Op::Write { path, at, len: LARGE }),
             2..18 => ops.push(Op::Write { path, at, len }),
             18..29 => ops.push(Op::Append { path, len }),
@@ -56,6 +56,7 @@ impl Draw {
             52..53 => ops.push(Op::Unlink { path }),
             53..57 => self.replace(path, ops),
             57..60 => self.rewrite(path, ops),
+            60..64 => ops.extend(Op::draw_range_written(&mut self.rng, path, (at, len))),
             _ => ops.push(direct::draw(&mut self.rng, path, (at, len))),
         }
     }
