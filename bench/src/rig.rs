@@ -178,8 +178,9 @@ pub(crate) fn pin(n: usize) {
 
 /// The `n`-th of `count` numbers in an order that jumps about and meets each once.
 pub(crate) fn scatter(n: usize, count: usize) -> usize {
-    // A prime larger than any count here has no factor in common with it.
-    (n as u64 * 2_147_483_647 % count as u64) as usize
+    // A prime larger than any count here has no factor in common with it; 2^31 - 1 would walk backwards through
+    // every power of two.
+    (n as u64 * 2_654_435_761 % count as u64) as usize
 }
 
 /// What else the machine does, in words.

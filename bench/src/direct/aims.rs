@@ -93,7 +93,7 @@ pub(crate) fn publish(report: &mut Report) {
     for (call_bytes, [zero_copy, buffered, bounce]) in
         [(4 << 10, [35.1, 17.1, 33.8]), (64 << 10, [522.0, 251.0, 492.0])]
     {
-        let setting = Setting { case: Case::RandWrite, call_bytes, depth: 64 };
+        let setting = Setting { case: Case::RandWrite, call_bytes, depth: 64, touched: true };
         let mut add = |subject, mib: f64| {
             report.publish(key(setting, subject, "mb_per_s"), mib * 1.048576);
         };

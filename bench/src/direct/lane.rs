@@ -1,5 +1,6 @@
 //! Transfers of one size, started and waited for.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -25,37 +26,76 @@ fn filled(len: usize) -> AlignedBuf {
     buf
 }
 
+/// As a program makes the bytes it writes: a word in each line of memory changes.
+fn make(bytes: &mut [u8], setting: Setting) {
+    if setting.touched && setting.case.writes() {
+        bytes.iter_mut().step_by(LINE).for_each(|byte| *byte = byte.wrapping_add(1));
+    }
+}
+
+/// As a program looks at what it read.
+fn look(bytes: &[u8], setting: Setting) {
+    if setting.touched && !setting.case.writes() {
+        black_box(bytes.iter().step_by(LINE).fold(0, |sum: u8, byte| sum ^ byte));
+    }
+}
+
+/// Bytes of a line of a processor's caches.
+const LINE: usize = 64;
+
 /// A file or device as it is.
 pub(crate) struct Raw {
     device: Arc<FileDevice>,
     queue: Queue<'static>,
     pool: BufPool,
     setting: Setting,
+    /// Transfers that are over and were not waited for.
+    over: usize,
 }
 
 impl Raw {
     pub(crate) fn new(device: Arc<FileDevice>, setting: Setting) -> Raw {
         let queue = Queue::new(device.clone(), setting.depth, QueueWay::Auto);
-        Raw { device, queue, pool: BufPool::new(128 << 20), setting }
+        Raw { device, queue, pool: BufPool::new(128 << 20), setting, over: 0 }
+    }
+}
+
+impl Raw {
+    fn look(&self, request: &Request<'_>) {
+        if let Memory::Owned(bytes) = &request.memory {
+            look(bytes, self.setting);
+        }
     }
 }
 
 impl Lane for Raw {
     fn start(&mut self, at: u64) -> Result<()> {
         let access = if self.setting.case.writes() { Access::Read } else { Access::Write };
-        let memory = Memory::Owned(self.pool.take(self.setting.call_bytes));
-        let mut request = Request { tag: at, access, at: ByteOffset(at), memory };
+        let mut buf = self.pool.take(self.setting.call_bytes);
+        make(&mut buf, self.setting);
+        let mut request =
+            Request { tag: at, access, at: ByteOffset(at), memory: Memory::Owned(buf) };
         if self.setting.depth == 1 {
-            return Ok(transfer(&*self.device, &mut request)?);
+            transfer(&*self.device, &mut request)?;
+            self.look(&request);
+            return Ok(());
         }
         self.queue.submit(request);
         Ok(())
     }
 
     fn wait(&mut self) -> Result<()> {
-        if let Some(done) = self.queue.wait() {
-            done.result?;
+        // All that are over, so that as many are sent off together.
+        if self.over == 0 {
+            let mut next = self.queue.wait();
+            while let Some(done) = next {
+                done.result?;
+                self.look(&done.request);
+                self.over += 1;
+                next = self.queue.poll();
+            }
         }
+        self.over = self.over.saturating_sub(1);
         Ok(())
     }
 
@@ -69,23 +109,24 @@ pub(crate) struct Calls {
     pub file: extant::File,
     pub options: DirectOptions,
     buf: AlignedBuf,
-    writes: bool,
+    setting: Setting,
 }
 
 impl Calls {
     pub(crate) fn new(file: extant::File, options: DirectOptions, setting: Setting) -> Calls {
-        let (buf, writes) = (filled(setting.call_bytes), setting.case.writes());
-        Calls { file, options, buf, writes }
+        Calls { file, options, buf: filled(setting.call_bytes), setting }
     }
 }
 
 impl Lane for Calls {
     fn start(&mut self, at: u64) -> Result<()> {
-        let done = match self.writes {
+        make(&mut self.buf, self.setting);
+        let done = match self.setting.case.writes() {
             true => self.file.write_direct_at(at, &self.buf, &self.options)?,
             false => self.file.read_direct_at(at, &mut self.buf, &self.options)?,
         };
         ensure!(done == self.buf.len(), "a transfer of {done} bytes");
+        look(&self.buf, self.setting);
         Ok(())
     }
 
@@ -121,7 +162,9 @@ impl Queued {
 
 impl Lane for Queued {
     fn start(&mut self, at: u64) -> Result<()> {
-        let memory = OwnedMemory::new(self.free.pop().expect("a buffer for each transfer"));
+        let mut buf = self.free.pop().expect("a buffer for each transfer");
+        make(&mut buf, self.setting);
+        let memory = OwnedMemory::new(buf);
         match self.setting.case.writes() {
             true => self.queue.write(at, &self.file, at, memory, &self.options),
             false => self.queue.read(at, &self.file, at, memory, &self.options),
@@ -133,7 +176,9 @@ impl Lane for Queued {
         let done = self.queue.wait().expect("a transfer is under way");
         let moved = done.result?;
         ensure!(moved == self.setting.call_bytes, "a transfer of {moved} bytes");
-        self.free.push(done.memory.into_buf().expect("nobody has the memory of one that is over"));
+        let buf = done.memory.into_buf().expect("nobody has the memory of one that is over");
+        look(&buf, self.setting);
+        self.free.push(buf);
         Ok(())
     }
 
@@ -146,23 +191,25 @@ impl Lane for Queued {
 pub(crate) struct Buffered {
     file: extant::File,
     buf: AlignedBuf,
-    writes: bool,
+    setting: Setting,
 }
 
 impl Buffered {
     pub(crate) fn new(file: extant::File, setting: Setting) -> Buffered {
-        Buffered { file, buf: filled(setting.call_bytes), writes: setting.case.writes() }
+        Buffered { file, buf: filled(setting.call_bytes), setting }
     }
 }
 
 impl Lane for Buffered {
     fn start(&mut self, at: u64) -> Result<()> {
-        if self.writes {
+        make(&mut self.buf, self.setting);
+        if self.setting.case.writes() {
             self.file.write_all_at(at, &self.buf)?;
             self.file.write_back(at, self.buf.len() as u64)?;
         } else {
             let read = self.file.read_at_with(at, &mut self.buf, CacheUse::DropBehind)?;
             ensure!(read == self.buf.len(), "a read of {read} bytes");
+            look(&self.buf, self.setting);
         }
         Ok(())
     }

@@ -1,10 +1,13 @@
 //! `extant-bench direct`: reads and writes past the page cache, with copies, without, and through it.
 //!
 //! ```text
-//!   one backing file, all its blocks there, opened with O_DIRECT; a round, for each subject:
-//!     an empty volume on it ─► one file, written once ─► each case, size and depth for some time
+//!   for each subject a backing file, all its blocks there, opened with O_DIRECT ─► an empty volume ─► one file, written
+//!   for each setting, rounds: every subject for some time, each round another one first
 //!     writes are of bytes that are there, and are synced inside the time
 //! ```
+//!
+//! The caller uses his memory as programs do: before a write he changes a word in each line of it, after a read he
+//! looks at one. Else a device that is another processor's work would find in its own caches what it took last time.
 
 mod aims;
 mod lane;
@@ -12,6 +15,7 @@ mod subject;
 mod work;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -38,6 +42,9 @@ pub(crate) struct Plan {
     /// MiB of the file that is read and written
     #[arg(long, default_value_t = 256)]
     mib: u64,
+    /// Memory that nobody touches between transfers: the same bytes written again, what was read not looked at
+    #[arg(long)]
+    untouched: bool,
     /// Only transfers of so many bytes; may be repeated
     #[arg(long)]
     call_bytes: Vec<usize>,
@@ -54,6 +61,8 @@ pub(crate) struct Plan {
 
 /// Bytes of a transfer.
 const SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// Until a disk that was written to much is as it always is.
+const SETTLE: Duration = Duration::from_secs(2);
 /// Transfers at a time.
 const DEPTHS: [usize; 2] = [1, 64];
 
@@ -71,6 +80,7 @@ impl Plan {
             rounds: 3,
             millis: 400,
             mib: 256,
+            untouched: false,
             call_bytes,
             depth,
             case,
@@ -87,7 +97,7 @@ impl Plan {
         for case in Case::ALL.into_iter().filter(|case| wants(&self.case, &case.name().into())) {
             for call_bytes in SIZES.into_iter().filter(|bytes| wants(&self.call_bytes, bytes)) {
                 for depth in DEPTHS.into_iter().filter(|depth| wants(&self.depth, depth)) {
-                    settings.push(Setting { case, call_bytes, depth });
+                    settings.push(Setting { case, call_bytes, depth, touched: !self.untouched });
                 }
             }
         }
@@ -110,8 +120,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let scratch = Scratch::new(&plan.scratch, "direct")?;
     let mut report = Report::new("direct");
     report.condition(format!(
-        "a file of {} MiB on a volume of four times that and 512 MiB, on one file in {}, all blocks there, opened with \
-         O_DIRECT; {} ms a figure; {}",
+        "a file of {} MiB on a volume of three times that and 256 MiB, each subject's on a file in {}, all blocks there, \
+         opened with O_DIRECT; {} ms a figure, every subject in turn; {}",
         plan.mib,
         plan.scratch.display(),
         plan.millis,
@@ -123,26 +133,36 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
          64: io_uring; extant-buffered: through the page cache and from there to the device before the next call, reads \
          leaving nothing in it",
     );
-    let store = scratch.join("store");
-    backing::file(&store, (plan.mib << 22) + (512 << 20))?;
-    let mut left_out = Vec::new();
-    for _ in 0..plan.rounds {
-        for subject in plan.subjects()? {
-            if left_out.contains(&subject) || subject.is_kernel() && !is_root() {
-                continue;
-            }
-            match subject.open(&store, &scratch, plan.mib << 20) {
-                Ok(volume) => {
-                    for setting in plan.settings() {
-                        let lane = volume.lane(setting)?;
-                        let outcome = work::run(lane, setting, plan.mib << 20, plan.millis)?;
-                        sample(&mut report, subject, setting, outcome);
-                    }
-                }
-                Err(error) => {
-                    eprintln!("extant-bench: {} left out: {error:#}", subject.name());
-                    left_out.push(subject);
-                }
+    report.condition(match plan.untouched {
+        true => {
+            "the same bytes are written again and again, and nobody looks at those that were read"
+        }
+        false => "a word in each 64 bytes is changed before a write, and looked at after a read",
+    });
+    let mut open = Vec::new();
+    for subject in plan.subjects()?.into_iter().filter(|subject| is_root() || !subject.is_kernel())
+    {
+        let store = scratch.join(subject.name());
+        backing::file(&store, 3 * (plan.mib << 20) + (256 << 20))?;
+        match subject.open(&store, plan.mib << 20) {
+            Ok(volume) => open.push((subject, volume)),
+            Err(error) => eprintln!("extant-bench: {} left out: {error:#}", subject.name()),
+        }
+    }
+    // What was filled is on its way to the disk.
+    rustix::fs::sync();
+    std::thread::sleep(SETTLE);
+    for setting in plan.settings() {
+        let mut reached = vec![0; open.len()];
+        for round in 0..plan.rounds {
+            for turn in 0..open.len() {
+                let n = (round + turn) % open.len();
+                let (subject, volume) = &open[n];
+                let span = plan.mib << 20;
+                let outcome =
+                    work::run(volume.lane(setting)?, setting, span, reached[n], plan.millis)?;
+                reached[n] = outcome.reached;
+                sample(&mut report, *subject, setting, outcome);
             }
         }
     }
@@ -157,7 +177,7 @@ fn sample(report: &mut Report, subject: Subject, setting: Setting, outcome: Outc
 }
 
 fn key(setting: Setting, subject: &'static str, metric: &'static str) -> Key {
-    let Setting { case, call_bytes, depth } = setting;
+    let Setting { case, call_bytes, depth, .. } = setting;
     let params = Params::from([("call_bytes", json!(call_bytes)), ("depth", json!(depth))]);
     Key { case: case.name(), subject, metric, params }
 }

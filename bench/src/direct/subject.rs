@@ -13,7 +13,7 @@ use extant_blockdev::{BlockDevice, FileDevice};
 use super::lane::{Buffered, Calls, Lane, Queued, Raw};
 use super::work::Setting;
 use crate::backing::{Kept, Past, direct};
-use crate::rig::{Mount, Scratch, run};
+use crate::rig::{Mount, run};
 
 /// Everybody, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,14 +58,12 @@ impl Subject {
     }
 
     /// Makes a volume in `store` and a file of `len` bytes in it, all written.
-    pub(crate) fn open(self, store: &Path, scratch: &Scratch, len: u64) -> Result<Volume> {
+    pub(crate) fn open(self, store: &Path, len: u64) -> Result<Volume> {
         Ok(match self {
             Subject::Device => Volume::Raw(direct(store)?, None),
-            Subject::KernelExt4 => mounted(store, scratch, len, "ext4", "noatime,noinit_itable")?,
-            Subject::KernelBtrfsCsum => mounted(store, scratch, len, "btrfs", "noatime,datasum")?,
-            Subject::KernelBtrfsNocsum => {
-                mounted(store, scratch, len, "btrfs", "noatime,nodatasum")?
-            }
+            Subject::KernelExt4 => mounted(store, len, "ext4", "noatime,noinit_itable")?,
+            Subject::KernelBtrfsCsum => mounted(store, len, "btrfs", "noatime,datasum")?,
+            Subject::KernelBtrfsNocsum => mounted(store, len, "btrfs", "noatime,nodatasum")?,
             Subject::ZeroCopy | Subject::Bounce | Subject::Checksummed | Subject::Buffered => {
                 let mut wish = MkfsOptions::new();
                 if self == Subject::Checksummed {
@@ -88,13 +86,7 @@ impl Subject {
 }
 
 /// A volume on the kernel's side, and the file in it.
-fn mounted(
-    store: &Path,
-    scratch: &Scratch,
-    len: u64,
-    kind: &'static str,
-    options: &str,
-) -> Result<Volume> {
+fn mounted(store: &Path, len: u64, kind: &'static str, options: &str) -> Result<Volume> {
     match kind {
         "ext4" => {
             let device = Arc::new(Kept(direct(store)?));
@@ -104,7 +96,7 @@ fn mounted(
             run(Command::new("mkfs.btrfs").args(["-q", "-f", "-K"]).arg(store))?;
         }
     }
-    let mount = Mount::image_with(store, &scratch.join("mnt"), kind, true, options)?;
+    let mount = Mount::image_with(store, &store.with_extension("mnt"), kind, true, options)?;
     let path = mount.join("data");
     FileOptions::new().write(true).create(&path, len)?;
     let file = direct(&path)?;

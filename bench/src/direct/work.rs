@@ -44,6 +44,8 @@ pub(crate) struct Setting {
     pub case: Case,
     pub call_bytes: usize,
     pub depth: usize,
+    /// Whether the caller uses his memory between transfers.
+    pub touched: bool,
 }
 
 /// What came out: 10^6 bytes, and transfers, a second.
@@ -51,13 +53,16 @@ pub(crate) struct Setting {
 pub(crate) struct Outcome {
     pub mb_per_s: f64,
     pub iops: f64,
+    /// The transfer to go on with.
+    pub reached: usize,
 }
 
-/// Transfers in a file of `len` bytes for so long, and until they are over.
+/// Transfers in a file of `len` bytes for so long, and until they are over; the first is the `first`-th.
 pub(crate) fn run(
     mut lane: Box<dyn Lane + '_>,
     setting: Setting,
     len: u64,
+    first: usize,
     millis: u64,
 ) -> Result<Outcome> {
     let pieces = len as usize / setting.call_bytes;
@@ -67,7 +72,7 @@ pub(crate) fn run(
     loop {
         let go_on = Instant::now() < until;
         if go_on && begun - over < setting.depth {
-            let nr = begun % pieces;
+            let nr = (first + begun) % pieces;
             let nr = if setting.case.is_random() { scatter(nr, pieces) } else { nr };
             lane.start((nr * setting.call_bytes) as u64)?;
             begun += 1;
@@ -83,5 +88,6 @@ pub(crate) fn run(
     }
     let seconds = start.elapsed().as_secs_f64();
     let bytes = (over * setting.call_bytes) as f64;
-    Ok(Outcome { mb_per_s: bytes / 1e6 / seconds, iops: over as f64 / seconds })
+    let reached = (first + begun) % pieces;
+    Ok(Outcome { mb_per_s: bytes / 1e6 / seconds, iops: over as f64 / seconds, reached })
 }
