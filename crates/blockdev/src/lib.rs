@@ -54,6 +54,7 @@ pub use overlay::Overlay;
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{
     Completion, DriveQueue, Memory, Queue, QueueScope, QueueWay, Request, scope, transfer,
+    transfer_all,
 };
 pub use read_only::ReadOnly;
 pub use recorder::{Op, OpCounts, Recorder};

@@ -62,6 +62,12 @@ pub trait CallerMemory<'m> {
         len.min(self.left())
     }
 
+    /// Whether no copy of it comes short but at its end: who copies a long transfer in pieces may then send off the
+    /// first before it has the last.
+    fn is_present(&self) -> bool {
+        false
+    }
+
     /// Gives the last `len` bytes back: they are the next ones again.
     ///
     /// # Panics
@@ -85,6 +91,9 @@ impl<'m, M: CallerMemory<'m> + ?Sized> CallerMemory<'m> for &mut M {
     }
     fn fault_in(&mut self, len: usize, access: Access) -> usize {
         (**self).fault_in(len, access)
+    }
+    fn is_present(&self) -> bool {
+        (**self).is_present()
     }
     fn revert(&mut self, len: usize) {
         (**self).revert(len);

@@ -72,6 +72,10 @@ impl CallerMemory<'static> for OwnedMemory {
         n
     }
 
+    fn is_present(&self) -> bool {
+        true
+    }
+
     fn revert(&mut self, len: usize) {
         assert_eq!(Arc::strong_count(&self.shared), 1, "gives back what is lent");
         self.at = self.at.checked_sub(len).expect("gives back what was taken");

@@ -98,6 +98,10 @@ impl CallerMemory<'static> for SharedCursor {
         n
     }
 
+    fn is_present(&self) -> bool {
+        true
+    }
+
     fn revert(&mut self, len: usize) {
         self.at = self.at.checked_sub(len).expect("gives back what was taken");
     }

@@ -105,6 +105,10 @@ impl<'m> CallerMemory<'m> for Source<'m> {
         0
     }
 
+    fn is_present(&self) -> bool {
+        true
+    }
+
     fn revert(&mut self, len: usize) {
         let mut cursor = std::mem::take(&mut self.cursor);
         cursor.back(len, |n| self.piece(n).map_or(0, <[u8]>::len));
@@ -202,6 +206,10 @@ impl<'m> CallerMemory<'m> for Target<'m> {
             done += n;
         }
         done
+    }
+
+    fn is_present(&self) -> bool {
+        true
     }
 
     fn revert(&mut self, len: usize) {

@@ -1,10 +1,11 @@
 //! Copies of memory that only a device will read: past the caches, where that is worth it.
 //!
 //! Lines that a device has read have to be fetched before an ordinary store changes them, and push out others. A
-//! stream of whole lines does neither.
+//! stream of whole lines does neither. Who looks at the copy, or hands it to the device while it lies in the caches, copies
+//! less at a time.
 
 /// Bytes of a copy from which on.
-const WORTH: usize = 4 << 10;
+const WORTH: usize = 32 << 10;
 
 /// Copies `from` to `to`, which is as long and will be read by a device, if at all.
 pub(super) fn copy(to: &mut [u8], from: &[u8]) {
@@ -53,7 +54,7 @@ mod tests {
     #[test]
     fn copies_of_any_length_and_place_are_whole() {
         let from: Vec<u8> = (0..200_000u32).map(|n| (n * 7) as u8).collect();
-        for len in [0, 1, 64, WORTH - 1, WORTH, WORTH + 1, WORTH + 63, 150_000] {
+        for len in [0, 1, 64, 4096, WORTH - 1, WORTH, WORTH + 1, WORTH + 63, 150_000] {
             for shift in [0, 1, 16, 64] {
                 let mut to = AlignedBuf::zeroed(200_000);
                 copy(&mut to[shift..shift + len], &from[shift..shift + len]);

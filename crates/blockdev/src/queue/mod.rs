@@ -12,10 +12,12 @@
 //! first waits for what is under way. Memory that is only borrowed needs a [`scope`], which cannot be left
 //! before; a queue of its own takes what lives as long as it is needed.
 
+mod ahead;
 mod now;
 mod ring;
 mod threads;
 
+pub use ahead::transfer_all;
 pub use now::transfer;
 
 use crate::BlockDevice;

@@ -16,7 +16,8 @@ use io_uring::{IoUring, opcode, types};
 use std::io;
 
 pub(super) struct Ring<'m> {
-    ring: IoUring,
+    /// There until [`Ring::into_idle`].
+    ring: Option<IoUring>,
     slots: Vec<Option<Slot<'m>>>,
     free: Vec<u32>,
     /// Entries that the kernel was not told of.
@@ -37,8 +38,22 @@ impl<'m> Ring<'m> {
     pub(super) fn new(depth: usize) -> io::Result<Ring<'m>> {
         let entries = u32::try_from(depth).unwrap_or(4096).next_power_of_two();
         let ring = IoUring::builder().dontfork().build(entries)?;
+        Ok(Ring::around(ring, depth))
+    }
+
+    /// As [`Ring::new`], of what another one of that depth left.
+    pub(super) fn around(ring: IoUring, depth: usize) -> Ring<'m> {
         let slots = (0..depth).map(|_| None).collect();
-        Ok(Ring { ring, slots, free: (0..depth as u32).rev().collect(), unsent: 0 })
+        Ring { ring: Some(ring), slots, free: (0..depth as u32).rev().collect(), unsent: 0 }
+    }
+
+    /// What another one may be made of; `None` while something is under way.
+    pub(super) fn into_idle(mut self) -> Option<IoUring> {
+        if self.under_way() == 0 && self.unsent == 0 { self.ring.take() } else { None }
+    }
+
+    fn ring(&mut self) -> &mut IoUring {
+        self.ring.as_mut().expect("only `into_idle` takes it")
     }
 
     pub(super) fn under_way(&self) -> usize {
@@ -78,8 +93,8 @@ impl<'m> Ring<'m> {
         };
         let entry = entry.user_data(n.into());
         // SAFETY: what the entry points at is in the slot, which stays until the completion with its number; the
-        // descriptor is that of the device, which the queue holds longer than the ring.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+        // descriptor is that of the device, which whoever drives the ring holds longer than it.
+        while unsafe { self.ring().submission().push(&entry) }.is_err() {
             self.kick();
         }
         self.unsent += 1;
@@ -89,7 +104,7 @@ impl<'m> Ring<'m> {
     pub(super) fn kick(&mut self) {
         let mut patience = 0;
         while self.unsent > 0 {
-            match self.ring.submit() {
+            match self.ring().submit() {
                 Ok(sent) => self.unsent -= sent.min(self.unsent),
                 Err(error) => pause_or_give_up(&error, &mut patience),
             }
@@ -97,7 +112,7 @@ impl<'m> Ring<'m> {
     }
 
     pub(super) fn poll(&mut self, device: &dyn BlockDevice) -> Option<Completion<'m>> {
-        let entry = self.ring.completion().next()?;
+        let entry = self.ring().completion().next()?;
         self.finish(device, entry.user_data() as usize, entry.result())
     }
 
@@ -107,7 +122,7 @@ impl<'m> Ring<'m> {
             if let Some(done) = self.poll(device) {
                 return Some(done);
             }
-            match self.ring.submit_and_wait(1) {
+            match self.ring().submit_and_wait(1) {
                 Ok(sent) => self.unsent -= sent.min(self.unsent),
                 Err(error) => pause_or_give_up(&error, &mut patience),
             }
@@ -161,14 +176,14 @@ impl Drop for Ring<'_> {
         let mut patience = 0;
         while self.under_way() > 0 {
             let answered: Vec<u64> =
-                self.ring.completion().map(|entry| entry.user_data()).collect();
+                self.ring().completion().map(|entry| entry.user_data()).collect();
             for n in answered {
                 if self.slots[n as usize].take().is_some() {
                     self.free.push(n as u32);
                 }
             }
             if self.under_way() > 0
-                && let Err(error) = self.ring.submit_and_wait(1)
+                && let Err(error) = self.ring().submit_and_wait(1)
             {
                 pause_or_give_up(&error, &mut patience);
             }

@@ -175,3 +175,41 @@ fn what_may_only_be_read_is_not_filled_and_a_reader_does_not_write() {
     let reader = crate::ReadOnly::new(device);
     assert!(matches!(transfer(&reader, &mut request(Access::Read)), Err(Error::ReadOnly)));
 }
+
+#[test]
+fn the_transfers_of_one_call_all_arrive_and_stop_behind_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = BufPool::default();
+    for device in devices(&dir) {
+        for access in [Access::Read, Access::Write] {
+            let (mut next, mut seen) = (0..40u64, Vec::new());
+            let give = || {
+                let tag = next.next()?;
+                let mut buf = pool.take(8192);
+                if access == Access::Read {
+                    buf.fill(tag as u8);
+                }
+                let memory = Memory::Owned(buf);
+                Some(Request { tag, access, at: ByteOffset(tag * 8192), memory })
+            };
+            transfer_all(&*device, give, |done| {
+                done.result.unwrap();
+                let Memory::Owned(buf) = &done.request.memory else { panic!("owned") };
+                assert!(buf.iter().all(|byte| *byte == done.request.tag as u8));
+                seen.push(done.request.tag);
+            });
+            seen.sort_unstable();
+            assert_eq!(seen, (0..40).collect::<Vec<_>>());
+        }
+        // The third is behind the end.
+        let (mut given, mut failed) = (0, 0);
+        let give = || {
+            given += 1;
+            let at = ByteOffset(if given == 3 { device.len() } else { 0 });
+            let memory = Memory::Owned(pool.take(4096));
+            (given <= 10).then_some(Request { tag: given, access: Access::Write, at, memory })
+        };
+        transfer_all(&*device, give, |done| failed += u64::from(done.result.is_err()));
+        assert_eq!((given, failed), (3, 1));
+    }
+}

@@ -1,0 +1,71 @@
+//! The transfers of one call: the next ones are made while the device has those before.
+//!
+//! ```text
+//!   next() ─► under way, up to AHEAD ─► landed()        the caller's thread: copies, sums, compares
+//!              io_uring, or one after the other
+//! ```
+//!
+//! Rings are kept for the next call: to make one costs more than a short transfer.
+
+use super::now::{transfer_checked, whole_for_kernel};
+use super::ring::Ring;
+use super::{Completion, Request};
+use crate::device::BlockDevice;
+use io_uring::IoUring;
+use parking_lot::Mutex;
+
+/// Transfers of one call that are under way at a time.
+const AHEAD: usize = 16;
+/// Rings that wait for the next call.
+const IDLE_MAX: usize = 8;
+
+static IDLE: Mutex<Vec<IoUring>> = Mutex::new(Vec::new());
+
+/// Does the transfers that `next` gives, several at a time where the device has a descriptor, and hands each to
+/// `landed` when it is over, in any order; returns when all are. After one that fails `next` is not asked again.
+pub fn transfer_all<'m>(
+    device: &dyn BlockDevice,
+    mut next: impl FnMut() -> Option<Request<'m>>,
+    mut landed: impl FnMut(Completion<'m>),
+) {
+    let mut ring = device.descriptor().and_then(|_| ring());
+    let mut well = true;
+    let mut finish = |done: Completion<'m>, well: &mut bool| {
+        *well &= done.result.is_ok();
+        landed(done);
+    };
+    while well && let Some(mut request) = next() {
+        if let Err(error) = request.check(device) {
+            finish(Completion { request, result: Err(error) }, &mut well);
+            continue;
+        }
+        let (Some(ring), Some(target)) = (&mut ring, whole_for_kernel(device, &request)) else {
+            let result = transfer_checked(device, &mut request);
+            finish(Completion { request, result }, &mut well);
+            continue;
+        };
+        if ring.under_way() == AHEAD
+            && let Some(done) = ring.wait(device)
+        {
+            finish(done, &mut well);
+        }
+        ring.submit(target, request);
+        ring.kick();
+    }
+    let Some(mut ring) = ring else { return };
+    while let Some(done) = ring.wait(device) {
+        finish(done, &mut well);
+    }
+    let mut idle = IDLE.lock();
+    if idle.len() < IDLE_MAX {
+        idle.extend(ring.into_idle());
+    }
+}
+
+fn ring<'m>() -> Option<Ring<'m>> {
+    let idle = IDLE.lock().pop();
+    match idle {
+        Some(idle) => Some(Ring::around(idle, AHEAD)),
+        None => Ring::new(AHEAD).ok(),
+    }
+}
