@@ -13,6 +13,7 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+use crate::alloc::held_runs::HeldBehind;
 use crate::cached::Cached;
 use crate::dir::moves::Moves;
 use crate::direct::in_flight::Directs;
@@ -172,6 +173,8 @@ pub(crate) struct Body {
     pub(crate) times_changed: bool,
     /// A change of content leaves its times to whoever asked for it.
     pub(crate) times_kept: bool,
+    /// Where its next held run is looked for.
+    pub(crate) held_behind: HeldBehind,
 }
 
 /// How an inode counts in the quota files.
@@ -216,6 +219,7 @@ impl Body {
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
+            held_behind: HeldBehind::default(),
         }
     }
 
@@ -495,6 +499,7 @@ impl Volume {
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
+            held_behind: HeldBehind::default(),
         })
     }
 
@@ -628,6 +633,7 @@ mod tests {
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
+            held_behind: HeldBehind::default(),
         }
     }
 

@@ -7,17 +7,50 @@
 //!   let_go     back to the free extents: the data did not arrive
 //! ```
 //!
+//! A file's next run is looked for behind its last one, and that where much is free: what is written one after the other
+//! lies together, wherever in the file it belongs, and a long range that is written over is whole again.
+//!
 //! What is held counts as promised, and was promised before: see `cached/rewrites.rs`. Unlike what is held for files
 //! that grow it is not let go for others when space runs out.
 
 use crate::alloc::blocks::{BlockRun, Request, Search};
 use crate::alloc::claims::Claim;
 use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
+use crate::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Result};
 use extant_journal::Handle;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where the last held run of a file ends; block 0: it has had none.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBehind(AtomicU64);
+
+impl Clone for HeldBehind {
+    fn clone(&self) -> HeldBehind {
+        HeldBehind(AtomicU64::new(self.0.load(Relaxed)))
+    }
+}
 
 impl Volume {
+    /// As [`Volume::hold_run`], for blocks of a file that stand at `old` now.
+    pub(crate) fn hold_run_of(
+        &self,
+        body: &Body,
+        handle: &Handle<'_>,
+        old: BlockNr,
+        want: u32,
+    ) -> Result<BlockRun> {
+        let goal = match body.held_behind.0.load(Relaxed) {
+            0 => old,
+            behind => BlockNr(behind),
+        };
+        let run = self.hold_run(handle, goal, want)?;
+        body.held_behind.0.store(run.start.0 + u64::from(run.len), Relaxed);
+        Ok(run)
+    }
+
     /// Holds up to `want` free blocks near `goal`, in one run. Spends 2 credits, of a group that was never used.
     ///
     /// Errors: as [`Volume::allocate`]. Locks: takes `Group`.

@@ -26,6 +26,8 @@ use extant_ondisk::bitmap;
 
 /// Groups that may disappoint one call before it takes what it finds.
 const VISITS: u32 = 64;
+/// Clusters that are best free behind a held run: the file's next ones go there.
+const HELD_ROOM: u32 = 512;
 
 /// A search inside one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +118,7 @@ impl Volume {
         if request.search == Search::Next {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
-        let room = hold.map_or(0, |hold| hold.room);
+        let room = hold.map_or(if only_hold { HELD_ROOM } else { 0 }, |hold| hold.room);
         let at = Pick::At { goal: bit, want, room };
         if first.0 < climb.end
             && let Some(span) = self.allocate_in(handle, &climb, first, at)?

@@ -28,8 +28,8 @@ use std::sync::Weak;
 
 /// Most bytes of one step.
 pub(super) const STEP_MAX: usize = 16 << 20;
-/// Most places on the device that one step goes to.
-const RUNS_MAX: usize = 64;
+/// Most places on the device that one step goes to: those of 1 MiB in blocks of 4 KiB.
+const RUNS_MAX: usize = 256;
 
 /// What becomes of the start of a transfer.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
@@ -130,7 +130,7 @@ impl Volume {
                 inode.directs.wait_open();
                 continue;
             };
-            let pieces = match self.hold_moved(pieces) {
+            let pieces = match self.hold_moved(&body, pieces) {
                 Ok(pieces) => pieces,
                 Err(error) => {
                     inode.directs.end(entry);
@@ -207,7 +207,7 @@ impl Volume {
                 inode.directs.wait_open();
                 continue;
             };
-            let pieces = match self.hold_moved(pieces) {
+            let pieces = match self.hold_moved(&body, pieces) {
                 Ok(pieces) => pieces,
                 Err(error) => {
                     inode.directs.end(entry);
@@ -255,7 +255,7 @@ impl Volume {
     /// none yet.
     fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
         let size = self.block_size();
-        let mut pieces = Vec::new();
+        let mut pieces: Vec<Piece> = Vec::new();
         let is_summed = self.covers(ino, body);
         for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
             let run = run?;
@@ -264,10 +264,15 @@ impl Volume {
                 Target::Written(block) => (block, is_summed, is_summed),
                 Target::Unwritten(block) => (block, true, false),
             };
-            pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh, moved });
+            // What is moved is whole afterwards, wherever its parts were.
+            if let Some(Piece { len, moved: true, .. }) = pieces.last_mut().filter(|_| moved) {
+                *len += run.len;
+                continue;
+            }
             if pieces.len() == RUNS_MAX {
                 break;
             }
+            pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh, moved });
         }
         Ok(self.whole_fresh_blocks(pieces, pos, end))
     }

@@ -12,7 +12,7 @@
 use super::bounce::CHUNK_MAX;
 use super::step::Step;
 use crate::file::pieces::Piece;
-use crate::inode::Inode;
+use crate::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Result};
 use extant_blockdev::{CallerMemory, Faults, Memory};
@@ -91,7 +91,7 @@ impl Volume {
     /// Holds runs for pieces that are to be moved, each named by the block that it has.
     ///
     /// Errors: `NoSpace`, and nothing is held. Locks: the inode's is held; takes `Handle`, `Group`.
-    pub(super) fn hold_moved(&self, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
+    pub(super) fn hold_moved(&self, body: &Body, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         let blocks =
             pieces.iter().filter(|piece| piece.moved).map(|piece| u64::from(piece.len)).sum();
         if blocks == 0 {
@@ -101,15 +101,14 @@ impl Volume {
         let handle = self.journal.start(self.hold_credits())?;
         let mut held = Vec::with_capacity(pieces.len());
         let done = pieces.into_iter().try_for_each(|mut piece| {
-            let mut goal = piece.block;
             while piece.moved && piece.len > 0 {
                 if !handle.ensure(self.hold_credits())? {
                     return Err(Error::NoSpace);
                 }
-                let run = self.hold_run(&handle, goal, piece.len.min(self.sums_at_once()))?;
+                let want = piece.len.min(self.sums_at_once());
+                let run = self.hold_run_of(body, &handle, piece.block, want)?;
                 held.push(Piece { len: run.len, block: run.start, ..piece });
                 (piece.logical, piece.len) = (piece.logical + run.len, piece.len - run.len);
-                goal = BlockNr(run.start.0 + u64::from(run.len));
             }
             held.extend((piece.len > 0).then_some(piece));
             Ok(())

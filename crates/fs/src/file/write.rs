@@ -408,15 +408,15 @@ impl Volume {
         let most = if covered { self.sums_at_once() } else { u32::MAX };
         match run.target {
             Target::Written(old) if covered => {
-                let (mut goal, mut at) = (old, run.logical.0);
+                let mut at = run.logical.0;
                 while at < run.end().0 {
                     self.more_credits(handle, self.hold_credits())?;
-                    let got = self.hold_run(handle, goal, most.min(run.end().0 - at))?;
+                    let got = self.hold_run_of(body, handle, old, most.min(run.end().0 - at))?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
                     // The promise went with the run.
                     self.forget_rewrites(body, at..at + len);
-                    (goal, at) = (BlockNr(block.0 + u64::from(len)), at + len);
+                    at += len;
                 }
             }
             Target::Written(_) => pieces.extend(Piece::of(&run)),
