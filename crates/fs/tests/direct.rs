@@ -8,6 +8,8 @@ mod doubles;
 mod faults;
 #[path = "direct/model.rs"]
 mod model;
+#[path = "direct/pieces.rs"]
+mod pieces;
 #[path = "direct/queued.rs"]
 mod queued;
 #[path = "direct/ranges.rs"]

@@ -71,6 +71,15 @@ impl Drop for Charge {
     }
 }
 
+/// Where a copy lies until the device has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyTo {
+    /// In the processor's caches: the device gets it next, and there is little of it.
+    Near,
+    /// Past them.
+    Past,
+}
+
 /// A chunk with what was copied to it.
 pub(super) struct Chunk {
     pub(super) buf: PooledBuf,
@@ -138,19 +147,21 @@ impl Chunks {
     }
 
     /// Fills a chunk from the caller's memory; how many bytes of it. With `block`, each block of so many bytes is summed
-    /// while it is copied.
+    /// while it is copied, and stays near.
     pub(super) fn fill<'m>(
         &self,
         chunk: &mut Chunk,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         faults: Faults,
         block: Option<usize>,
+        to: CopyTo,
     ) -> usize {
         let mut done = 0;
         chunk.sums.clear();
         'blocks: for bytes in chunk.buf.chunks_mut(block.unwrap_or(usize::MAX)) {
             let mut crc = !0;
-            let piece = if block.is_some() { PIECE } else { usize::MAX };
+            let is_near = block.is_some() || to == CopyTo::Near;
+            let piece = if is_near { PIECE } else { usize::MAX };
             for piece in bytes.chunks_mut(piece) {
                 let n = memory.copy_out(piece, faults);
                 done += n;
@@ -211,7 +222,10 @@ mod tests {
             for _ in 0..200 {
                 let mut chunk = chunks.take(65_536, 512).unwrap();
                 let mut cursor = SharedCursor::new(Arc::clone(&memory), 0, 65_536);
-                assert_eq!(chunks.fill(&mut chunk, &mut cursor, Faults::Off, Some(4096)), 65_536);
+                assert_eq!(
+                    chunks.fill(&mut chunk, &mut cursor, Faults::Off, Some(4096), CopyTo::Past),
+                    65_536
+                );
                 let want: Vec<u32> =
                     chunk.buf.chunks(4096).map(|block| crc32c(!0, block)).collect();
                 assert_eq!(chunk.sums, want);
@@ -227,7 +241,8 @@ mod tests {
         for block in [1024, 4096, 65_536] {
             let before = chunks.stats().copied_bytes;
             let mut chunk = chunks.take(65_536, 512).unwrap();
-            let n = chunks.fill(&mut chunk, &mut Source::new(&bytes), Faults::Off, Some(block));
+            let mut source = Source::new(&bytes);
+            let n = chunks.fill(&mut chunk, &mut source, Faults::Off, Some(block), CopyTo::Past);
             assert_eq!((n, &chunk.buf[..]), (65_536, &bytes[..]));
             let want: Vec<u32> = bytes.chunks(block).map(|block| crc32c(!0, block)).collect();
             assert_eq!(chunk.sums, want);

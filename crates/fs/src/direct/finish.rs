@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
-use extant_blockdev::{CallerMemory, Faults, Memory};
+use extant_blockdev::{CallerMemory, Faults, PooledBuf};
 use extant_journal::Credits;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -132,10 +132,8 @@ impl Volume {
         inode.directs.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
-        if error.is_none() && step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
-            if was_lent {
-                memory.revert(step.len);
-            }
+        if step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
+            memory.revert(if was_lent { step.len } else { step.handed });
             return self.read_again(inode, step.pos, step.len, memory);
         }
         if was_lent {
@@ -146,51 +144,49 @@ impl Volume {
                 Err(error.unwrap_or(Error::Fault))
             };
         }
-        let done = self.hand_out(&mut step, reached, memory);
+        self.hand_out(&mut step, memory, Faults::Allowed);
+        let done = step.handed;
         match error.or((done < reached).then_some(Error::Fault)) {
             Some(error) if done == 0 => Err(error),
             _ => Ok(done),
         }
     }
 
-    /// Copies what was read to the caller, up to the first byte that is missing or that he cannot take.
-    fn hand_out<'m>(
+    /// Copies what was read to the caller, from where he has it on up to the first byte that is missing, that is not what
+    /// was written or that he cannot take.
+    pub(super) fn hand_out<'m>(
         &self,
         step: &mut Step,
-        reached: usize,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
-    ) -> usize {
-        step.chunks.sort_unstable_by_key(|(offset, _)| *offset);
-        let mut chunks = step.chunks.iter().peekable();
-        let mut done = 0;
-        for run in &step.runs {
-            if run.offset >= reached {
-                break;
-            }
+        faults: Faults,
+    ) {
+        let reached = step.reached();
+        while step.handed < reached && !step.expected.as_ref().is_some_and(|all| all.is_missed()) {
+            let at = step.handed;
+            let run = step.runs.iter().find(|run| (run.offset..run.offset + run.len).contains(&at));
+            let Some(run) = run else { return };
             if run.at.is_none() {
                 let before = memory.left();
-                let len = run.len.min(reached - run.offset);
-                if !put_zeros(memory, len, Faults::Allowed) {
-                    return done + (before - memory.left());
+                let is_whole = put_zeros(memory, (run.offset + run.len).min(reached) - at, faults);
+                step.handed += before - memory.left();
+                if !is_whole {
+                    return;
                 }
-                done += len;
                 continue;
             }
-            while let Some((offset, chunk)) =
-                chunks.next_if(|(offset, _)| *offset < run.offset + run.len)
-            {
-                if *offset >= reached {
-                    return done;
-                }
-                let Memory::Owned(bytes) = chunk else { continue };
-                let n = memory.copy_in(bytes, Faults::Allowed);
-                self.chunks.stats.copied.fetch_add(n as u64, Relaxed);
-                done += n;
-                if n < bytes.len() {
-                    return done;
-                }
+            let holds = |(offset, chunk): &(usize, PooledBuf)| {
+                (*offset..*offset + chunk.len()).contains(&at)
+            };
+            let Some(n) = step.chunks.iter().position(holds) else { return };
+            let (offset, chunk) = &step.chunks[n];
+            let bytes = &chunk[at - offset..chunk.len().min(reached - offset)];
+            let copied = memory.copy_in(bytes, faults);
+            self.chunks.stats.copied.fetch_add(copied as u64, Relaxed);
+            step.handed += copied;
+            if copied < bytes.len() {
+                return;
             }
+            step.chunks.swap_remove(n);
         }
-        done
     }
 }

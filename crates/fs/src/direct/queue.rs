@@ -11,7 +11,7 @@ use super::DirectOptions;
 use super::begin::Begun;
 use super::in_flight::Help;
 use super::read::is_lent;
-use super::step::{Step, Taken};
+use super::step::{Mover, Step, Taken};
 use crate::file::File;
 use crate::filesystem::Filesystem;
 use extant_base::{Error, Result};
@@ -270,8 +270,9 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             volume.abandon(inode, step);
             return Ok(None);
         }
-        match volume.take(&mut step, memory, access, options) {
+        match volume.take(&mut step, memory, access, options, Mover::Queue) {
             Taken::Requests(requests) => Ok(Some((step, requests))),
+            Taken::Moved => Ok(Some((step, Vec::new()))),
             Taken::Short(_) => {
                 volume.abandon(inode, step);
                 Ok(None)

@@ -1,12 +1,12 @@
 //! A direct read, step by step, in the caller's thread: zero copy first.
 
 use super::begin::Begun;
-use super::step::Taken;
+use super::step::{Mover, Taken};
 use super::{Bounce, DirectOptions};
 use crate::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
-use extant_blockdev::{Access, CallerMemory, Memory, Request};
+use extant_blockdev::{Access, CallerMemory, Faults, Memory, Request};
 
 impl Volume {
     /// See `File::read_direct`.
@@ -45,8 +45,9 @@ impl Volume {
             Some(Begun::Buffered(_)) if options.no_wait => return Err(Error::WouldBlock),
             Some(Begun::Buffered(len)) => return self.read_buffered(inode, pos, len, memory),
         };
-        let requests = match self.take(&mut step, memory, Access::Write, options) {
+        let requests = match self.take(&mut step, memory, Access::Write, options, Mover::Here) {
             Taken::Requests(requests) => requests,
+            Taken::Moved => Vec::new(),
             Taken::Short(_) | Taken::WouldBlock => {
                 self.abandon(inode, step);
                 return Err(Error::WouldBlock);
@@ -57,7 +58,13 @@ impl Volume {
             }
         };
         let was_lent = is_lent(&requests, options);
-        self.move_now(&mut step, requests);
+        match was_lent {
+            true => self.move_now(&mut step, requests),
+            // Faults would wait for whom this transfer keeps waiting: what meets one is handed out at the end.
+            false => self.move_then(&mut step, requests, |step| {
+                self.hand_out(step, memory, Faults::Off);
+            }),
+        }
         self.finish_read(inode, step, memory, was_lent)
     }
 }

@@ -6,15 +6,21 @@
 //!   requests      one for a run that is lent, or for each chunk       tag: where in the step
 //! ```
 
-use super::bounce::Chunk;
+use super::bounce::{CHUNK_MAX, Chunk, CopyTo};
 use super::summed::Expected;
 use super::{Bounce, DirectOptions, Stability};
 use crate::file::pieces::Piece;
 use crate::sums::NewSums;
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, Result};
-use extant_blockdev::{Access, CallerMemory, Completion, Faults, Memory, Request, Span};
+use extant_blockdev::{
+    Access, CallerMemory, Completion, Faults, Memory, PooledBuf, Request, Span, transfer_all,
+};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes that are copied, summed or compared while the device moves others of the same call.
+const PIECE: usize = 256 << 10;
 
 /// Bytes of the file in one place on the device.
 #[derive(Clone, Copy, Debug)]
@@ -46,17 +52,30 @@ pub(super) struct Step {
     /// How far from the start all is well; the first error behind that.
     reached: usize,
     error: Option<Error>,
-    /// Chunks that were read, in any order.
-    pub(super) chunks: Vec<(usize, Memory<'static>)>,
+    /// Chunks that were read, in any order, and up to where from the start the caller has the bytes.
+    pub(super) chunks: Vec<(usize, PooledBuf)>,
+    pub(super) handed: usize,
     charges: Vec<super::bounce::Charge>,
 }
 
 /// A copy stopped short: the memory has to be faulted in.
 pub(super) struct Short;
 
+/// Who moves a step's bytes once they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    /// This thread, now, and waits for it: what is long is cut into pieces, so that the device moves some while others are
+    /// copied, summed or compared.
+    Here,
+    /// A queue, beside others.
+    Queue,
+}
+
 /// What became of [`Volume::take`].
 pub(super) enum Taken<'m> {
     Requests(Vec<Request<'m>>),
+    /// They are over: copied and moved, piece by piece.
+    Moved,
     Short(Short),
     /// A copy would be needed, and nothing may be waited for.
     WouldBlock,
@@ -79,6 +98,7 @@ impl Step {
             reached: len,
             error: None,
             chunks: Vec::new(),
+            handed: 0,
             charges: Vec::new(),
         }
     }
@@ -95,7 +115,7 @@ impl Step {
             expected.look(offset, &done.request.memory);
         }
         if let (Access::Write, Memory::Owned(buf)) = (done.request.access, done.request.memory) {
-            self.chunks.push((offset, Memory::Owned(buf)));
+            self.chunks.push((offset, buf));
         }
     }
 
@@ -119,15 +139,18 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         access: Access,
         options: &DirectOptions,
+        mover: Mover,
     ) -> Taken<'m> {
         let before = memory.left();
+        let ahead = mover == Mover::Here && self.device.descriptor().is_some();
+        let piece = if ahead { PIECE } else { CHUNK_MAX };
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
             Bounce::Always => Stability::Stable,
             Bounce::Summed => Stability::Summed,
         });
         if step.stability == Stability::Any {
-            match self.lend(step, memory, access, options) {
+            match self.lend(step, memory, access, options, piece) {
                 Some(requests) => return Taken::Requests(requests),
                 None => memory.revert(before - memory.left()),
             }
@@ -136,10 +159,13 @@ impl Volume {
             return Taken::WouldBlock;
         }
         let taken = match access {
+            Access::Read if ahead && step.len > piece && memory.is_present() => {
+                self.copy_and_move(step, memory, piece)
+            }
             Access::Read => self.copy(step, memory),
-            Access::Write => self.chunks_for(step),
+            Access::Write => self.chunks_for(step, piece),
         };
-        if !matches!(taken, Taken::Requests(_)) {
+        if !matches!(taken, Taken::Requests(_) | Taken::Moved) {
             step.charges.clear();
             memory.revert(before - memory.left());
         }
@@ -153,7 +179,10 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         access: Access,
         options: &DirectOptions,
+        piece: usize,
     ) -> Option<Vec<Request<'m>>> {
+        // What is compared is worth a request of its own.
+        let most = if step.expected.is_some() { piece } else { usize::MAX };
         let unit = self.direct_unit() as usize;
         let must_fit = options.bounce == Bounce::Auto && self.device.alignment() > 1;
         let mut requests = Vec::with_capacity(step.runs.len());
@@ -165,19 +194,24 @@ impl Volume {
                 }
                 continue;
             };
-            let mut spans: Vec<Span<'m>> = Vec::with_capacity(1);
-            let mut left = run.len;
-            while left > 0 {
-                let span = memory.lend(left, access)?;
-                if must_fit && !(span.is_aligned_to(unit) && span.len().is_multiple_of(unit)) {
-                    return None;
+            let mut done = 0;
+            while done < run.len {
+                let part = most.min(run.len - done);
+                let mut spans: Vec<Span<'m>> = Vec::with_capacity(1);
+                let mut left = part;
+                while left > 0 {
+                    let span = memory.lend(left, access)?;
+                    if must_fit && !(span.is_aligned_to(unit) && span.len().is_multiple_of(unit)) {
+                        return None;
+                    }
+                    left -= span.len();
+                    spans.push(span);
                 }
-                left -= span.len();
-                spans.push(span);
+                let (tag, at) = ((run.offset + done) as u64, ByteOffset(at + done as u64));
+                requests.push(Request { tag, access, at, memory: Memory::Lent(spans) });
+                done += part;
             }
             lent += run.len as u64;
-            let memory = Memory::Lent(spans);
-            requests.push(Request { tag: run.offset as u64, access, at: ByteOffset(at), memory });
         }
         self.chunks.stats.lent.fetch_add(lent, Relaxed);
         Some(requests)
@@ -189,99 +223,164 @@ impl Volume {
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Taken<'m> {
-        let block = (step.stability == Stability::Summed).then(|| self.block_size().bytes());
-        let log2 = self.block_size().log2();
-        let mut chunks = match self.each_chunk(step, |chunk: &mut Chunk| {
-            self.chunks.fill(chunk, memory, Faults::Off, block) == chunk.buf.len()
-        }) {
-            Ok(Some(chunks)) => chunks,
-            Ok(None) => return Taken::Short(Short),
-            Err(error) => return Taken::Failed(error),
-        };
-        let taken = reached(&chunks);
-        if taken < step.len {
-            // Memory was short: fewer bytes, and of new blocks only whole ones.
-            let is_fresh = step.grows || step.pieces.iter().any(|piece| piece.fresh);
-            let unit = if is_fresh { self.block_size().bytes() as u64 } else { 1 };
-            let end = (step.pos + taken as u64) / unit * unit;
-            step.reached = usize::try_from(end.saturating_sub(step.pos)).unwrap_or(0);
-            if step.reached == 0 {
-                return Taken::Failed(Error::NoMemory);
+        let block = self.block_to_sum(step);
+        let mut walk = self.walk(step, CHUNK_MAX);
+        let mut requests = Vec::new();
+        loop {
+            let Some((offset, at, mut chunk)) = walk.next(self, step) else { break };
+            if self.chunks.fill(&mut chunk, memory, Faults::Off, block, CopyTo::Past)
+                < chunk.buf.len()
+            {
+                return Taken::Short(Short);
             }
-            chunks.retain(|(offset, ..)| *offset < step.reached);
-            memory.revert(taken - step.reached);
+            requests.push(self.write_of(step, offset, at, chunk));
         }
-        if let Some(sums) = &mut step.sums {
-            for (_, at, chunk) in &mut chunks {
-                sums.push_all(BlockNr(*at >> log2), std::mem::take(&mut chunk.sums));
-            }
+        if let Err(error) = self.end_copy(step, walk, memory) {
+            return Taken::Failed(error);
         }
-        requests(step, chunks, Access::Read)
+        requests.retain(|request: &Request<'_>| (request.tag as usize) < step.reached);
+        Taken::Requests(requests)
     }
 
-    /// Chunks for a read's bytes.
-    fn chunks_for<'m>(&self, step: &mut Step) -> Taken<'m> {
-        match self.each_chunk(step, |_| true) {
-            Ok(Some(chunks)) => {
-                let last = step.runs.iter().rev().find(|run| run.at.is_some());
-                if last.is_some_and(|run| reached(&chunks) < run.offset + run.len) {
-                    step.reached = reached(&chunks);
-                }
-                requests(step, chunks, Access::Write)
-            }
-            Ok(None) => Taken::Short(Short),
+    /// As [`Volume::copy`] of memory that is present, each chunk on its way to the device while the next is copied.
+    fn copy_and_move<'m>(
+        &self,
+        step: &mut Step,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+        piece: usize,
+    ) -> Taken<'m> {
+        let block = self.block_to_sum(step);
+        let mut walk = self.walk(step, piece);
+        let step = RefCell::new(step);
+        let next = || {
+            let mut step = step.borrow_mut();
+            let (offset, at, mut chunk) = walk.next(self, &step)?;
+            let n = self.chunks.fill(&mut chunk, memory, Faults::Off, block, CopyTo::Near);
+            assert_eq!(n, chunk.buf.len(), "memory that said it is present");
+            Some(self.write_of(&mut step, offset, at, chunk))
+        };
+        transfer_all(&*self.device, next, |done| step.borrow_mut().landed(done));
+        let step = step.into_inner();
+        if step.error.is_some() {
+            // What came behind the failure was not taken, or does not count.
+            return Taken::Moved;
+        }
+        match self.end_copy(step, walk, memory) {
+            Ok(()) => Taken::Moved,
             Err(error) => Taken::Failed(error),
         }
     }
 
-    /// Chunks for all runs, or for as many from the first on as there is memory for; `None` where `fill` came short.
-    ///
-    /// Errors: `NoMemory` for none.
-    fn each_chunk(
+    /// The size of the blocks that are summed while they are copied.
+    fn block_to_sum(&self, step: &Step) -> Option<usize> {
+        (step.stability == Stability::Summed).then(|| self.block_size().bytes())
+    }
+
+    /// The write of a filled chunk; its sums are the step's.
+    fn write_of<'m>(
         &self,
-        step: &Step,
-        mut fill: impl FnMut(&mut Chunk) -> bool,
-    ) -> Result<Option<Vec<Placed>>> {
+        step: &mut Step,
+        offset: usize,
+        at: u64,
+        mut chunk: Chunk,
+    ) -> Request<'m> {
+        if let Some(sums) = &mut step.sums {
+            let nr = BlockNr(at >> self.block_size().log2());
+            sums.push_all(nr, std::mem::take(&mut chunk.sums));
+        }
+        step.request(offset, at, chunk, Access::Read)
+    }
+
+    /// After the last chunk that was to be had: where memory was short the step is, and gives back what it does not take.
+    ///
+    /// Errors: `NoMemory` where nothing is left.
+    fn end_copy<'m>(
+        &self,
+        step: &mut Step,
+        walk: Walk,
+        memory: &mut (impl CallerMemory<'m> + ?Sized),
+    ) -> Result<()> {
+        let Some(taken) = walk.short_at else { return Ok(()) };
+        // Fewer bytes, and of new blocks only whole ones.
+        let is_fresh = step.grows || step.pieces.iter().any(|piece| piece.fresh);
+        let unit = if is_fresh { self.block_size().bytes() as u64 } else { 1 };
+        let end = (step.pos + taken as u64) / unit * unit;
+        step.reached = usize::try_from(end.saturating_sub(step.pos)).unwrap_or(0);
+        if step.reached == 0 {
+            return Err(Error::NoMemory);
+        }
+        memory.revert(taken - step.reached);
+        Ok(())
+    }
+
+    /// Chunks for a read's bytes.
+    fn chunks_for<'m>(&self, step: &mut Step, piece: usize) -> Taken<'m> {
+        let mut walk = self.walk(step, piece);
+        let mut requests = Vec::new();
+        while let Some((offset, at, chunk)) = walk.next(self, step) {
+            requests.push(step.request(offset, at, chunk, Access::Write));
+        }
+        match walk.short_at {
+            Some(0) => Taken::Failed(Error::NoMemory),
+            Some(at) => {
+                step.reached = at;
+                Taken::Requests(requests)
+            }
+            None => Taken::Requests(requests),
+        }
+    }
+
+    /// Chunks for all runs of a step, of up to `most` bytes each.
+    fn walk(&self, step: &Step, most: usize) -> Walk {
         // Blocks that have sums are copied whole.
         let is_whole = step.sums.is_some() || step.expected.is_some();
         let block = if is_whole { self.block_size().bytes() } else { 1 };
         let unit = (self.direct_unit() as usize).max(block);
-        let mut chunks: Vec<Placed> = Vec::new();
-        for run in &step.runs {
-            let Some(at) = run.at else { continue };
-            let mut done = 0;
-            while done < run.len {
-                let mut chunk = match self.chunks.take(run.len - done, unit) {
-                    Ok(chunk) => chunk,
-                    Err(_) if !chunks.is_empty() => return Ok(Some(chunks)),
-                    Err(error) => return Err(error),
-                };
-                if !fill(&mut chunk) {
-                    return Ok(None);
-                }
-                let len = chunk.buf.len();
-                chunks.push((run.offset + done, at + done as u64, chunk));
-                done += len;
-            }
-        }
-        Ok(Some(chunks))
+        Walk { run: 0, done: 0, most, unit, short_at: None }
     }
 }
 
-/// A chunk: where in the step, where on the device.
-type Placed = (usize, u64, Chunk);
-
-/// Up to where in the step.
-fn reached(chunks: &[Placed]) -> usize {
-    chunks.last().map_or(0, |(offset, _, chunk)| offset + chunk.buf.len())
+/// Takes chunks for a step's runs, one after the other, for as many bytes from the first on as there is memory for.
+struct Walk {
+    /// The run, and how much of it has chunks.
+    run: usize,
+    done: usize,
+    most: usize,
+    unit: usize,
+    /// Where in the step there was no memory.
+    short_at: Option<usize>,
 }
 
-fn requests<'m>(step: &mut Step, chunks: Vec<Placed>, access: Access) -> Taken<'m> {
-    let requests = chunks.into_iter().map(|(offset, at, chunk)| {
-        step.charges.push(chunk.charge);
+impl Walk {
+    /// The next chunk: where in the step, where on the device.
+    fn next(&mut self, volume: &Volume, step: &Step) -> Option<(usize, u64, Chunk)> {
+        loop {
+            let run = step.runs.get(self.run)?;
+            match run.at {
+                Some(at) if self.done < run.len => {
+                    let (offset, at) = (run.offset + self.done, at + self.done as u64);
+                    let want = self.most.min(run.len - self.done);
+                    let Ok(chunk) = volume.chunks.take(want, self.unit) else {
+                        self.short_at = Some(offset);
+                        // Once there is none, that is it.
+                        self.run = step.runs.len();
+                        return None;
+                    };
+                    self.done += chunk.buf.len();
+                    return Some((offset, at, chunk));
+                }
+                _ => (self.run, self.done) = (self.run + 1, 0),
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The transfer of a chunk.
+    fn request<'m>(&mut self, offset: usize, at: u64, chunk: Chunk, access: Access) -> Request<'m> {
+        self.charges.push(chunk.charge);
         Request { tag: offset as u64, access, at: ByteOffset(at), memory: Memory::Owned(chunk.buf) }
-    });
-    Taken::Requests(requests.collect())
+    }
 }
 
 /// Puts zeros over the next `len` bytes; whether they took them.

@@ -7,11 +7,11 @@
 
 use super::DirectOptions;
 use super::begin::Begun;
-use super::step::{Step, Taken};
+use super::step::{Mover, Step, Taken};
 use crate::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
-use extant_blockdev::{Access, CallerMemory, Completion, Request, transfer};
+use extant_blockdev::{Access, CallerMemory, Completion, Request, transfer, transfer_all};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How often memory is faulted in for one step before it is copied aside instead.
@@ -62,8 +62,9 @@ impl Volume {
                 return self.write_buffered(inode, pos, len, memory).map(Some);
             }
         };
-        let requests = match self.take(&mut step, memory, Access::Read, options) {
+        let requests = match self.take(&mut step, memory, Access::Read, options, Mover::Here) {
             Taken::Requests(requests) => requests,
+            Taken::Moved => Vec::new(),
             Taken::Short(_) => {
                 let len = step.len;
                 self.abandon(inode, step);
@@ -107,14 +108,32 @@ impl Volume {
         }
     }
 
-    /// Does a step's requests, one after the other, up to the first that fails.
-    pub(super) fn move_now(&self, step: &mut Step, requests: Vec<Request<'_>>) {
-        for mut request in requests {
-            let result = transfer(&*self.device, &mut request);
-            let failed = result.is_err();
-            step.landed(Completion { request, result });
-            if failed {
-                break;
+    /// Does a step's requests, up to the first that fails.
+    pub(super) fn move_now<'m>(&self, step: &mut Step, requests: Vec<Request<'m>>) {
+        self.move_then(step, requests, |_| ());
+    }
+
+    /// As [`Volume::move_now`]; `then` looks at the step after each.
+    pub(super) fn move_then<'m>(
+        &self,
+        step: &mut Step,
+        requests: Vec<Request<'m>>,
+        mut then: impl FnMut(&mut Step),
+    ) {
+        let many = requests.len() > 1;
+        let mut requests = requests.into_iter();
+        let mut landed = |done: Completion<'m>| {
+            step.landed(done);
+            then(step);
+        };
+        match requests.next() {
+            Some(mut request) if !many => {
+                let result = transfer(&*self.device, &mut request);
+                landed(Completion { request, result });
+            }
+            first => {
+                let mut all = first.into_iter().chain(requests);
+                transfer_all(&*self.device, || all.next(), landed);
             }
         }
     }
