@@ -210,8 +210,8 @@ impl Volume {
     /// The block bitmap of `nr`: checksum, padding and (where metadata cannot roam) the group's own
     /// metadata verified, once per cached block.
     ///
-    /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree`, and what the descriptor's
-    /// check gives. Locks: takes `Leaf`.
+    /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree` (also for blocks of the volume's own log), and
+    /// what the descriptor's check gives. Locks: takes `Leaf`.
     pub(crate) fn block_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
         self.block_bitmap_of(nr, &self.descriptor(nr)?)
     }
@@ -219,7 +219,9 @@ impl Volume {
     /// As [`Volume::block_bitmap`], of a group whose descriptor was just read.
     pub(crate) fn block_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.block_uninit(&self.csum) {
-            return Ok(Bitmap::Computed(self.computed_block_bitmap(nr, desc)));
+            let bytes = self.computed_block_bitmap(nr, desc);
+            self.check_log_taken(nr, &bytes, Site::of_group(nr))?;
+            return Ok(Bitmap::Computed(bytes));
         }
         let block = self.journal.cache().get(desc.block_bitmap)?;
         let kind = Role::BlockBitmap(nr).kind();
@@ -265,15 +267,16 @@ impl Volume {
         let covered = self.layout.clusters_per_group() as usize / 8;
         self.check_bitmap(bytes, desc.block_bitmap_csum, covered, bits, at)?;
         if !self.layout.metadata_roams() {
-            for run in self.own_metadata(nr, desc) {
-                if bitmap::next_zero(bytes, run.clone()).is_some() {
-                    return Err(at
-                        .offset(run.start as usize / 8)
-                        .corrupt(What::BitmapMetadataFree));
-                }
-            }
+            self.own_metadata(nr, desc).try_for_each(|run| check_taken(bytes, run, at))?;
         }
-        Ok(())
+        self.check_log_taken(nr, bytes, at)
+    }
+
+    /// Whether the log's blocks in group `nr` are marked as used.
+    fn check_log_taken(&self, nr: GroupNr, bytes: &[u8], at: Site) -> Result<()> {
+        let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
+        let log = self.own_log.overlapping(blocks).cloned();
+        self.bits_of(nr, log).try_for_each(|run| check_taken(bytes, run, at))
     }
 
     fn check_bitmap(
@@ -299,9 +302,18 @@ impl Volume {
     /// The bits of `nr`'s block bitmap that its own bitmaps and inode table take, as far as they
     /// lie in the group.
     fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<u32>> {
+        self.bits_of(nr, self.places(desc).into_iter())
+    }
+
+    /// The bits of `nr`'s block bitmap that stand for `runs`, as far as they lie in the group.
+    fn bits_of(
+        &self,
+        nr: GroupNr,
+        runs: impl Iterator<Item = Range<u64>>,
+    ) -> impl Iterator<Item = Range<u32>> {
         let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
         let ratio = u64::from(self.layout.cluster_ratio());
-        self.places(desc).into_iter().filter_map(move |run| {
+        runs.filter_map(move |run| {
             let (start, end) = (run.start.max(blocks.start), run.end.min(blocks.end));
             (start < end).then(|| {
                 // Within the group, whose bitmap has at most 8 × 65536 bits.
@@ -328,14 +340,17 @@ impl Volume {
         bytes
     }
 
-    /// Whether any of `len` blocks from `block` on is metadata at a fixed place: superblock copies,
-    /// descriptors, bitmaps, inode tables.
+    /// Whether any of `len` blocks from `block` on is metadata at a fixed place (superblock copies,
+    /// descriptors, bitmaps, inode tables) or one of the volume's own log.
     ///
     /// Bitmaps and tables are looked for among the descriptors of the block's own flex group, where
     /// every known maker of volumes puts them.
     pub(crate) fn is_system(&self, block: BlockNr, len: u64) -> bool {
         let end = block.0.saturating_add(len);
         let mut at = block.0;
+        if at < end && self.own_log.overlaps(&(at..end)) {
+            return true;
+        }
         while at < end {
             let Some(nr) = self.layout.group_of_block(BlockNr(at)) else { return true };
             let Some(blocks) = self.layout.blocks_of_group(nr) else { return true };
@@ -433,6 +448,14 @@ impl Volume {
 
     fn zeroed_block(&self) -> Box<[u8]> {
         vec![0; self.layout.block_size().bytes()].into_boxed_slice()
+    }
+}
+
+/// Whether all bits of `run` are set.
+fn check_taken(bytes: &[u8], run: Range<u32>, at: Site) -> Result<()> {
+    match bitmap::next_zero(bytes, run) {
+        Some(bit) => Err(at.offset(bit as usize / 8).corrupt(What::BitmapMetadataFree)),
+        None => Ok(()),
     }
 }
 

@@ -58,6 +58,21 @@ impl Volume {
         }
     }
 
+    /// From now on the blocks of this log belong to nobody else, where it is a file of the volume.
+    pub(crate) fn guard_log(&mut self, map: &LogMap) {
+        if self.at_open.journal_inum == 0 {
+            return;
+        }
+        let size = self.block_size();
+        // Runs of a damaged inode may overlap.
+        self.own_log = map
+            .runs()
+            .iter()
+            .map(|run| (size.block_at(run.at).0, u64::from(run.count)))
+            .map(|(first, count)| first..first + count)
+            .collect();
+    }
+
     fn log_map(&self, ino: Ino) -> Result<LogMap> {
         let from_inode = self.read_inode(ino).and_then(|body| self.log_runs(ino, &body));
         match from_inode {

@@ -44,6 +44,7 @@ use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_pagecache::PageCache;
+use rangemap::RangeSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -185,6 +186,8 @@ pub(crate) struct Volume {
     pub(crate) announced: Mutex<bool>,
     /// Where the sums of data are, once they were asked for.
     pub(crate) sums_file: OnceLock<SumsFile>,
+    /// The blocks of the log that changes go through, where it is a file of the volume.
+    pub(crate) own_log: RangeSet<u64>,
     /// Keeps other hosts away, where the volume asks for that and is open to write.
     pub(crate) hold: Option<Hold>,
     /// The group whose descriptor copies are read, when the primary ones are not.
@@ -222,6 +225,7 @@ impl Volume {
         (commit_interval, one_transaction): (Option<Duration>, bool),
     ) -> Result<Volume> {
         let mut volume = Volume::open_parts(device, options)?;
+        volume.guard_log(log.map());
         volume.fast_commits =
             (options.fast_commits || options.byte_log) && volume.can_fast_commit();
         let environment = options.environment.clone();
@@ -298,6 +302,7 @@ impl Volume {
             mode: Mode::new(options.read_only),
             announced: Mutex::new(Rank::Mount, false),
             sums_file: OnceLock::new(),
+            own_log: RangeSet::new(),
             hold: None,
             descriptors_from: options.backup,
             at_open,
@@ -319,8 +324,8 @@ impl Volume {
         self.at_open.features.ro_compat.contains(feature)
     }
 
-    /// Whether the blocks of `ino` must keep off metadata at fixed places. The engine's own inodes
-    /// may name it: the resize inode names the reserved descriptor blocks.
+    /// Whether the blocks of `ino` must keep off metadata at fixed places and the log. The engine's own inodes
+    /// may name them: the resize inode names the reserved descriptor blocks.
     pub(crate) fn guards_system(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || ino.get() >= self.at_open.first_ino
     }

@@ -306,7 +306,7 @@ impl Volume {
         body.synced.map_changed = true;
         self.note_mapped(handle, ino, body, new.logical.0..new.logical.0 + new.len);
         let old = extent::truncate::replace(self, ino, body, handle, new)?;
-        self.free(handle, old.physical, old.len.into())
+        self.free_of(ino, handle, old.physical, old.len.into())
     }
 
     /// Frees the clusters of `gone`, which has just left the map, that no other block of the file
@@ -340,9 +340,25 @@ impl Volume {
         }
         let physical = BlockNr(gone.physical.0 + start - logical);
         let len = end - start;
-        self.free(handle, physical, len)?;
+        self.free_of(ino, handle, physical, len)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(len));
         Ok(())
+    }
+
+    /// As [`Volume::free`], of blocks that a file had: an error names it.
+    pub(super) fn free_of(
+        &self,
+        ino: Ino,
+        handle: &Handle<'_>,
+        start: BlockNr,
+        len: u64,
+    ) -> Result<()> {
+        self.free(handle, start, len).map_err(|error| match error {
+            Error::Corrupt { what, at } if at.ino.is_none() => {
+                Error::Corrupt { what, at: Site { ino: Some(ino), ..at } }
+            }
+            error => error,
+        })
     }
 }
 

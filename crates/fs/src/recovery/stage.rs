@@ -40,7 +40,10 @@ impl Stage {
         };
         let block_size = crate::volume::read_superblock(&**home, None)?.block_size;
         let staged = Staged::new(Arc::clone(home), log, block_size);
-        let volume = Volume::open_parts(staged.device(), &options)?;
+        let mut volume = Volume::open_parts(staged.device(), &options)?;
+        if let Some(log) = staged.log() {
+            volume.guard_log(log.map());
+        }
         volume.recount_free()?;
         Ok(Stage { staged, volume, options })
     }

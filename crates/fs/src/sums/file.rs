@@ -7,6 +7,7 @@ use extant_base::{BlockNr, Ino, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::data_sums;
 use extant_ondisk::inode::FileKind;
+use rangemap::RangeSet;
 
 /// Where the blocks of the checksum file are. It is whole from the day the feature is on, and keeps its place.
 pub(crate) struct SumsFile {
@@ -15,26 +16,31 @@ pub(crate) struct SumsFile {
 }
 
 impl SumsFile {
-    /// Reads the map of the file; it is long enough and has no holes.
+    /// Reads the map of the file: it is as long as it has to be, without holes, and its blocks are nobody else's.
     ///
-    /// Errors: `DataSumsFile`; what the map gives.
+    /// Errors: `DataSumsFile`, naming the first block that is; what the map gives.
     pub(crate) fn open(volume: &Volume) -> Result<SumsFile> {
         let ino = Ino::DATA_SUMS;
-        let wrong = || Site::of_ino(ino).corrupt(What::DataSumsFile);
+        let at = Site::of_ino(ino);
+        let wrong = || at.corrupt(What::DataSumsFile);
         let body = volume.read_inode(ino)?;
-        let wanted = data_sums::file_blocks(volume.block_size(), volume.layout.blocks_count());
-        let has = body.disk.size >> volume.block_size().log2();
-        if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || has != wanted {
+        let size = volume.block_size();
+        let wanted = data_sums::file_blocks(size, volume.layout.blocks_count());
+        let is_whole = body.disk.size == wanted << size.log2();
+        if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || !is_whole {
             return Err(wrong());
         }
+        let mut taken = RangeSet::new();
         let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
         // A volume of 2^48 blocks has a file of fewer than 2^32 with every size but the smallest.
         for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
             let run = run?;
             let Target::Written(block) = run.target else { return Err(wrong()) };
-            if volume.is_system(block, run.len.into()) {
-                return Err(wrong());
+            let blocks = block.0..block.0 + u64::from(run.len);
+            if volume.is_system(block, run.len.into()) || taken.overlaps(&blocks) {
+                return Err(at.block(block).corrupt(What::DataSumsFile));
             }
+            taken.insert(blocks);
             match runs.last_mut() {
                 Some((_, start, len)) if start.0 + *len == block.0 => *len += u64::from(run.len),
                 _ => runs.push((run.logical.0.into(), block, run.len.into())),

@@ -8,7 +8,8 @@
 //!
 //! Cut before the third the volume has some free blocks that were written to.
 //!
-//! Off on a volume that is marked as damaged: the bit alone goes, in one sector ([`give_up`]).
+//! Off on a volume that is marked as damaged, or whose file cannot be the checksum file: the bit alone goes, in one
+//! sector ([`give_up`]).
 
 use super::{Tune, files};
 use crate::exclusive::{Devices, Exclusive};
@@ -22,6 +23,7 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::data_sums;
 use extant_ondisk::features::{FeatureBit, RoCompat};
 use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::superblock::VolumeState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -65,24 +67,43 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     home.flush()
 }
 
-/// Takes the feature's bit, and nothing else, from a volume that is marked as damaged, where that is all that is
-/// asked for; whether it did. e2fsck, which refuses the feature, can repair the volume then. The checksum file stays in
-/// inode 5, whose blocks e2fsck counts as used.
+/// Takes the feature's bit, and nothing else, from a volume that is marked as damaged, or whose checksum file is, where
+/// that is all that is asked for; whether it did. The volume is marked as damaged then: e2fsck, which refuses the feature,
+/// can repair it. The checksum file stays in inode 5, whose blocks e2fsck counts as used.
 ///
 /// Errors: `Unsupported` for other features that are not kept here; `Corrupt`, `Device`.
 pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
     let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
     let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
     let sb = read_superblock(&*devices.volume, None)?;
-    if *wish != alone || !sb.features.has(bit) || !sb.has_errors() || sb.needs_recovery() {
+    if *wish != alone || !sb.features.has(bit) || sb.needs_recovery() {
         return Ok(false);
     }
     if let Some(feature) = sb.features.all_unwritable().next() {
         return Err(Error::Unsupported { feature });
     }
-    patch_superblock(&*devices.volume, |sb| sb.features.ro_compat.remove(RoCompat::DATA_CSUM))?;
+    if !sb.has_errors() && is_usable(devices)? {
+        return Ok(false);
+    }
+    patch_superblock(&*devices.volume, |sb| {
+        sb.features.ro_compat.remove(RoCompat::DATA_CSUM);
+        sb.state.insert(VolumeState::ERROR);
+    })?;
     devices.volume.flush()?;
     Ok(true)
+}
+
+/// Whether the file in inode 5 can be the checksum file, and be freed.
+fn is_usable(devices: &Devices) -> Result<bool> {
+    let mut volume = Volume::open_parts(devices.volume.clone(), &VolumeOptions::default())?;
+    if let Some(place) = volume.journal_place(devices.journal.as_ref())? {
+        volume.guard_log(&place.map);
+    }
+    match SumsFile::open(&volume) {
+        Ok(_) => Ok(true),
+        Err(Error::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Puts the sums of all data into the checksum file of a volume that has one.

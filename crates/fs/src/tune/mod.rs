@@ -182,7 +182,10 @@ fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()
 }
 
 fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result<()> {
-    let volume = exclusive.volume()?;
+    let mut volume = exclusive.volume()?;
+    if let Some(log) = exclusive.staged.log() {
+        volume.guard_log(log.map());
+    }
     files::switch(exclusive, &volume, &old.features, &new.features)?;
     {
         let mut sb = volume.superblock.write();

@@ -158,7 +158,7 @@ pub(crate) fn remove_step(
     let Budget { mut runs, mut blocks } = budget;
     let free = |body: &mut Body, run: Range<u64>| {
         let len = run.end - run.start;
-        volume.free(handle, BlockNr(run.start), len)?;
+        volume.free_of(ino, handle, BlockNr(run.start), len)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(volume.sectors(len));
         Ok::<(), Error>(())
     };

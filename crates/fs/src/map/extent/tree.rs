@@ -144,7 +144,7 @@ impl Volume {
             return Err(at.corrupt(What::ExtentCluster));
         }
         if self.guards_system(ino) && self.is_system(physical, u64::from(len)) {
-            return Err(at.corrupt(What::ExtentRange));
+            return Err(at.block(physical).corrupt(What::ExtentRange));
         }
         Ok(())
     }
