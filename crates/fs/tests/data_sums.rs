@@ -686,3 +686,56 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
     assert!(fs.close().is_err());
     assert!(read_back(&cut(&device), "/c").unwrap().is_empty());
 }
+
+/// A file of which block 0 has a bit flipped on the device, and where that block is.
+fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
+    let fs = open(device, 8);
+    let file = create(&fs, "f");
+    file.write_all_at(0, &pattern(blocks * 4096, 3)).unwrap();
+    file.sync_all().unwrap();
+    let at = file.extents().unwrap()[0].block.0 << 12;
+    drop(file);
+    fs.close().unwrap();
+    flip(device, at + 50);
+    at
+}
+
+#[test]
+fn a_truncation_that_fails_leaves_what_was_not_synced() {
+    for by_attributes in [false, true] {
+        let device = made(64, 4096, "");
+        bad_at_its_start(&device, 3);
+        let fs = open(&device, 8);
+        let file = fs.open_file("/f").unwrap();
+        // Over what is there, behind a block that is kept, and behind the file's end.
+        file.write_all_at(4096, &[7; 4096]).unwrap();
+        file.write_all_at(5 * 4096, &[8; 9000]).unwrap();
+        let cut = match by_attributes {
+            false => file.set_len(100),
+            true => {
+                let size = Some(100);
+                file.set_attributes(&SetAttributes { size, ..SetAttributes::default() })
+            }
+        };
+        assert!(is_mismatch(cut), "{by_attributes}");
+        let mut want = pattern(3 * 4096, 3);
+        want[4096..8192].fill(7);
+        want.resize(5 * 4096, 0);
+        want.resize(5 * 4096 + 9000, 8);
+        let mut bytes = vec![1; want.len() - 4096];
+        assert_eq!(file.read_at(4096, &mut bytes).unwrap(), bytes.len(), "{by_attributes}");
+        assert!(bytes == want[4096..], "{by_attributes}");
+        file.sync_all().unwrap();
+        // The whole block can be written, and then all of it is cut.
+        file.write_all_at(0, &want[..4096]).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        fs.close().unwrap();
+        assert!(read_back(&device, "/f").unwrap() == want, "{by_attributes}");
+        let fs = open(&device, 8);
+        fs.open_file("/f").unwrap().set_len(100).unwrap();
+        assert_eq!(fs.read("/f").unwrap(), want[..100]);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}

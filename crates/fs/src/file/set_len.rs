@@ -1,8 +1,9 @@
 //! A file's size: how large it can be, and making it shorter or longer.
 //!
 //! ```text
-//!   shorter   size ─► blocks behind it, from the end ─► …         on an orphan record from the first
-//!             rest of the last block zeroed                       restart of the handle to the end
+//!   shorter   rest of the last block zeroed ─► folios gone        may fail, and nothing is lost
+//!             size ─► blocks behind it, from the end ─► …         on an orphan record from the first
+//!                                                                 restart of the handle to the end
 //!   longer    rest of the old last block zeroed ─► size           a hole follows
 //! ```
 //!
@@ -93,13 +94,6 @@ impl Volume {
                 self.leave_inline(ino, body)?;
             }
         }
-        if let Some(cached) = body.cached.as_ref().filter(|_| size <= body.size) {
-            // First the length: who reads beside this sees the end, not zeros before it.
-            cached.pages.set_len(size);
-            cached.pages.truncate(size);
-            let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
-            self.forget_delayed(body, keep..LOGICAL_END);
-        }
         let done = self.journal.start(self.resize_credits(body)).and_then(|mut handle| {
             let done = self.resize_under(ino, body, &mut handle, size);
             body.store(self, ino, &handle)?;
@@ -131,6 +125,14 @@ impl Volume {
             self.inline_truncate(ino, body, size.min(old))?;
         } else {
             self.zero_behind(self.data_path(body, handle), ino, body, size.min(old))?;
+        }
+        // Not before: what may fail up to here leaves the bytes that are not on the device yet.
+        if let Some(cached) = body.cached.as_ref().filter(|_| size <= old) {
+            // First the length: who reads beside this sees the end, not zeros before it.
+            cached.pages.set_len(size);
+            cached.pages.truncate(size);
+            let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
+            self.forget_delayed(body, keep..LOGICAL_END);
         }
         self.set_size_field(body, handle, size)?;
         let now = self.environment.now();
