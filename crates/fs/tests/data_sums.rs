@@ -11,7 +11,8 @@ use extant::{
     BlockDevice, BlockSize, DirectOptions, Environment, Error, FallocateMode, File, Filesystem,
     InodeFlags, MemoryDevice, NewFile, OpenOptions, SetAttributes, What,
 };
-use extant_base::ByteOffset;
+use extant_base::{ByteOffset, IoOp};
+use extant_blockdev::Faulty;
 use extant_ondisk::features::RoCompat;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
@@ -737,5 +738,29 @@ fn a_truncation_that_fails_leaves_what_was_not_synced() {
         assert_eq!(fs.read("/f").unwrap(), want[..100]);
         fs.close().unwrap();
         judge(&*device);
+    }
+}
+
+#[test]
+fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
+    let made = made(64, 4096, "");
+    bad_at_its_start(&made, 1);
+    let fs = open(&made, 8);
+    let file = fs.open_file("/f").unwrap();
+    // Behind a hole, so that each block has a request of its own.
+    file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
+    file.sync_all().unwrap();
+    let behind = file.extents().unwrap()[1].block.0 << 12;
+    drop(file);
+    fs.close().unwrap();
+
+    let device = Arc::new(Faulty::new(MemoryDevice::copy_of(&*made).unwrap()));
+    let fs = options(8).open_device(device.clone()).unwrap();
+    let file = fs.open_file("/f").unwrap();
+    device.fail_range(IoOp::Read, behind..behind + 4096);
+    let mut buf = vec![0; 3 * 4096];
+    for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
+        let how = DirectOptions { bounce, ..DirectOptions::default() };
+        assert!(is_mismatch(file.read_direct_at(0, &mut buf, &how)), "{bounce:?}");
     }
 }

@@ -77,7 +77,9 @@ impl File {
     /// Dirty bytes go to the device first.
     ///
     /// Place, length and memory should be multiples of [`File::direct_unit`]; the rest around them goes through the
-    /// cache. Errors: as [`File::read_at`]; `WouldBlock`. Locks: takes `Inode`, shared, to begin.
+    /// cache. The device fills `buf` itself: until this returns, behind the bytes that are returned, and after an error
+    /// it may hold anything, bytes of other files included. With [`Bounce::Always`] it holds only what was checked.
+    /// Errors: as [`File::read_at`]; `WouldBlock`. Locks: takes `Inode`, shared, to begin.
     ///
     /// # Examples
     ///
