@@ -114,6 +114,9 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Corrupt { what: What::DataChecksum, .. } => format!(
             "{error}: the device changed the file's data: write the file anew; `extant check --data` lists all such blocks"
         ),
+        Error::Corrupt { what: What::DataSumsChecksum | What::DataSumsFile, .. } => format!(
+            "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, sum the data anew as it is"
+        ),
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
         Error::Held { holder } => {
@@ -172,6 +175,18 @@ fn next_step(problem: MemberProblem) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn damage_that_check_cannot_help_with_has_its_own_advice() {
+        let said =
+            |what: What| explained(&extant::Site::of_ino(extant::Ino::DATA_SUMS).corrupt(what));
+        for what in [What::DataSumsChecksum, What::DataSumsFile] {
+            let text = said(what);
+            assert!(text.contains("(ino 5): `extant tune -O ^data_csum IMG`, then"), "{text}");
+        }
+        assert!(said(What::DataChecksum).contains("`extant check --data`"));
+        assert!(said(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
+    }
 
     #[test]
     fn the_number_of_an_error_is_taken_off() {

@@ -98,8 +98,8 @@ impl Volume {
     /// Locks: takes `Leaf`.
     pub(crate) fn note_error(&self, error: &Error) {
         let Error::Corrupt { what, at } = error else { return };
-        // Data that went bad says nothing against the structures that a checker mends.
-        if *what != What::DataChecksum {
+        // Data or sums of it that went bad say nothing against the structures that a checker mends.
+        if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
             self.errors.add(record(*what, *at, self.environment.now().sec));
             if self.at_open.errors != ErrorPolicy::CONTINUE {
                 self.mode.fence();

@@ -764,3 +764,43 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
         assert!(is_mismatch(file.read_direct_at(0, &mut buf, &how)), "{bounce:?}");
     }
 }
+
+#[test]
+fn a_bad_block_of_sums_is_told_of_and_made_anew() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let file = create(&fs, "f");
+    file.write_all_at(0, &pattern(50_000, 1)).unwrap();
+    file.sync_all().unwrap();
+    let block = file.extents().unwrap()[0].block.0;
+    drop(file);
+    fs.close().unwrap();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    let sums = e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
+    let sums: u64 = sums.trim().parse().unwrap();
+    flip(&device, (sums << 12) + 100);
+
+    let is_told = |done: extant::Result<()>| {
+        matches!(done, Err(Error::Corrupt { what: What::DataSumsChecksum, at })
+            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == sums))
+    };
+    let fs = open(&device, 8);
+    let file = fs.open_file("/f").unwrap();
+    assert!(is_told(file.read_at(0, &mut [0; 10]).map(drop)));
+    assert!(is_told(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
+    drop(file);
+    // Nothing of it is for e2fsck to mend.
+    let _ = fs.close();
+    let fs = options(8).open_device(device.clone()).unwrap();
+    assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
+    drop(fs);
+    OpenOptions::new().recover_device_in_place(device.clone()).unwrap();
+    switched(&device, "^data_csum").unwrap();
+    switched(&device, "data_csum").unwrap();
+    assert_eq!(findings(&device).0, []);
+    assert_eq!(read_back(&device, "/f").unwrap(), pattern(50_000, 1));
+    judge(&*device);
+}
