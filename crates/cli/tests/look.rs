@@ -234,3 +234,24 @@ fn reading_never_writes() {
     assert!(fs::read(&image).unwrap() == before);
     assert!(!Path::new("a.img").exists());
 }
+
+#[test]
+fn a_check_of_data_says_what_it_verified() {
+    let dir = built();
+    let path = dir.path();
+    let plain = succeed(path, &["check", "--data", "a.img"]);
+    assert!(plain.ends_with(", no checksums of data to verify (data_csum is off)\n"), "{plain}");
+    let last = lines(&succeed(path, &["check", "--json", "--data", "a.img"]));
+    assert!(last[0].get("data_blocks").is_none());
+    let files = last[0]["files"].as_u64().unwrap();
+
+    succeed(path, &["mkfs", "-q", "b.img", "--size", "32M", "-O", "data_csum"]);
+    succeed(path, &["put", "-r", "b.img", "src/.", "/"]);
+    let summed = succeed(path, &["check", "--data", "b.img"]);
+    assert!(summed.ends_with(" blocks of data verified\n"), "{summed}");
+    let last = lines(&succeed(path, &["check", "--json", "--data", "b.img"]));
+    assert!(last[0]["data_blocks"].as_u64().is_some_and(|blocks| blocks > 0));
+    assert_eq!(last[0]["files"], files, "the volume's own are not counted");
+    let last = lines(&succeed(path, &["check", "--json", "b.img"]));
+    assert!(last[0].get("data_blocks").is_none(), "not asked for");
+}

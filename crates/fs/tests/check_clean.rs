@@ -118,3 +118,23 @@ fn what_is_counted_is_what_was_put_in() {
     assert_eq!(stats.files, 303);
     assert_eq!(stats.names, 303 + 1 + 2 + 5);
 }
+
+#[test]
+fn the_files_that_are_counted_are_those_that_were_put_in() {
+    use extant::mkfs::{self, MkfsOptions};
+    use extant::{Environment, MemoryDevice, NewFile, OpenOptions};
+    for features in ["quota", "data_csum,quota", "ea_inode,^orphan_file"] {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let options = MkfsOptions::new().features(features).unwrap();
+        mkfs::format(device.clone(), &options, &Environment::default()).unwrap();
+        let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
+        let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap();
+        if features.contains("ea_inode") {
+            file.set_xattr("user.large", &[1; 30_000], Default::default()).unwrap();
+        }
+        drop(file);
+        fs.close().unwrap();
+        let report = check::check_device(device, &Options::default(), &()).unwrap();
+        assert_eq!((report.findings.len(), report.stats.files), (0, 1), "{features}");
+    }
+}

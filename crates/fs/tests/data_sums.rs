@@ -381,7 +381,8 @@ fn findings(device: &Device) -> (Vec<What>, u64) {
 fn findings_of(device: Arc<dyn BlockDevice>) -> (Vec<What>, u64) {
     let options = check::Options { data: true, ..check::Options::default() };
     let report = check::check_device(device, &options, &()).unwrap();
-    (report.findings.iter().map(|finding| finding.what).collect(), report.stats.data_blocks)
+    let blocks = report.stats.data_blocks.unwrap_or(0);
+    (report.findings.iter().map(|finding| finding.what).collect(), blocks)
 }
 
 fn switched(device: &Device, wish: &str) -> extant::Result<()> {

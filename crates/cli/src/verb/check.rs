@@ -162,7 +162,7 @@ impl Args {
         if self.json {
             let message = (!report.ran).then(|| "the volume could not be checked".to_owned());
             let findings = report.findings.len() as u64;
-            let counts = Some(counts(report, self.data));
+            let counts = Some(counts(report));
             out.json(&self.last_line(status, findings, message, counts))?;
         } else if !self.quiet {
             let name = Shown(self.image.as_bytes()).to_string();
@@ -178,10 +178,12 @@ impl Args {
             };
             match code {
                 CLEAN if self.data => {
-                    let (holds, sums) = (holds(&report.stats), report.stats.data_blocks);
-                    out.text(format_args!(
-                        "{name}: clean, {holds}, {sums} blocks of data verified\n"
-                    ))?;
+                    let holds = holds(&report.stats);
+                    let sums = match report.stats.data_blocks {
+                        Some(blocks) => format!("{blocks} blocks of data verified"),
+                        None => "no checksums of data to verify (data_csum is off)".to_owned(),
+                    };
+                    out.text(format_args!("{name}: clean, {holds}, {sums}\n"))?;
                 }
                 CLEAN => out.text(format_args!("{name}: clean, {}\n", holds(&report.stats)))?,
                 TROUBLE => out.text(format_args!("{name}: could not be checked\n"))?,
@@ -246,7 +248,7 @@ fn holds(stats: &Stats) -> String {
     )
 }
 
-fn counts(report: &Report, data: bool) -> Counts {
+fn counts(report: &Report) -> Counts {
     let stats = report.stats;
     Counts {
         errors: report.errors,
@@ -263,7 +265,7 @@ fn counts(report: &Report, data: bool) -> Counts {
         names: stats.names,
         blocks: stats.blocks,
         blocks_used: stats.blocks_used,
-        data_blocks: data.then_some(stats.data_blocks),
+        data_blocks: stats.data_blocks,
     }
 }
 

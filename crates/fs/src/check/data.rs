@@ -38,11 +38,17 @@ impl Passed for Runs {
     }
 }
 
-/// Checks each block of the checksum file, and with `data` all data; how many blocks of data there are.
-pub(super) fn run(view: &View<'_>, data: bool) -> u64 {
+/// Checks each block of the checksum file, and with `data` all data; how many blocks of data were looked at, where any
+/// were to be.
+pub(super) fn run(view: &View<'_>, data: bool) -> Option<u64> {
     if !view.has_ro_compat(RoCompat::DATA_CSUM) {
-        return 0;
+        return None;
     }
+    let checked = check_all(view, data);
+    data.then_some(checked)
+}
+
+fn check_all(view: &View<'_>, data: bool) -> u64 {
     let volume = match Volume::open_parts(Arc::clone(&view.device), &VolumeOptions::default()) {
         Ok(volume) => volume,
         Err(error) => {

@@ -58,7 +58,7 @@ pub struct Stats {
     pub inodes: u64,
     /// Inodes in use, reserved ones included.
     pub inodes_used: u64,
-    /// Regular files, the volume's own included.
+    /// Regular files, without those that are the volume's own: journal, quota, orphans, sums of data, large attributes.
     pub files: u64,
     /// Directories.
     pub directories: u64,
@@ -76,8 +76,8 @@ pub struct Stats {
     pub blocks_used: u64,
     /// Attribute blocks.
     pub xattr_blocks: u64,
-    /// Blocks of data that were held against their sums.
-    pub data_blocks: u64,
+    /// Blocks of data that were held against their sums; `None` where that was not asked for, or the volume has none.
+    pub data_blocks: Option<u64>,
 }
 
 /// The result of a check.

@@ -140,7 +140,9 @@ impl Scan<'_, '_> {
                 view.error(What::RootDirectory, at.offset(0));
             }
         }
-        self.count_kind(kind);
+        if marks & (HIDDEN | VALUE) == 0 {
+            self.count_kind(kind);
+        }
         self.check_flags(ino, role, &inode, bytes);
         self.check_times(at, bytes, &inode, marks);
         if !usable {
