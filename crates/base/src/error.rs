@@ -296,7 +296,10 @@ impl Error {
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
             #[cfg(feature = "std")]
-            Error::Member(_) => 22, // EINVAL
+            Error::Member(member) => match member.problem {
+                crate::MemberProblem::CannotOpen { errno } => errno,
+                _ => 22, // EINVAL
+            },
             Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small
             Error::Aborted { .. } => 30,             // EROFS
         }

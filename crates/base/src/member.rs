@@ -15,6 +15,11 @@ pub struct MemberError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemberProblem {
+    /// Its file or device cannot be opened.
+    CannotOpen {
+        /// What the system said, as a number.
+        errno: i32,
+    },
     /// It has no member record.
     NoRecord,
     /// Its member record is damaged, or says what cannot be.
@@ -54,6 +59,10 @@ impl fmt::Display for MemberError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let member = &self.member;
         match self.problem {
+            MemberProblem::CannotOpen { errno } => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                write!(f, "{member}: cannot be opened: {why}")
+            }
             MemberProblem::NoRecord => write!(f, "{member}: is no member of a layout"),
             MemberProblem::Damaged => write!(f, "{member}: its member record is damaged"),
             MemberProblem::Foreign => write!(f, "{member}: is a member of another volume"),

@@ -144,7 +144,9 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Device { op, at, len, source } => {
             format!("{op} of {len} bytes at byte {at} failed: {}", plain(source))
         }
-        Error::Member(member) => format!("{member}: {}", next_step(member.problem)),
+        Error::Member(member) => {
+            without_number(&format!("{member}: {}", next_step(member.problem)))
+        }
         Error::TransactionTooLarge { .. } => {
             "the change is larger than the volume's journal: nothing was changed; use --in-steps, or \
              a larger journal"
@@ -161,6 +163,9 @@ fn next_step(problem: MemberProblem) -> &'static str {
     match problem {
         MemberProblem::Missing { .. } => {
             "name the others, as IMG?member=IMG2; of a mirror, IMG?degraded goes on without them"
+        }
+        MemberProblem::CannotOpen { .. } => {
+            "name one that can be; of a mirror, IMG?degraded goes on without it"
         }
         MemberProblem::NoRecord | MemberProblem::Foreign => "name the right one",
         MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",

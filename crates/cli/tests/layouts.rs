@@ -94,6 +94,25 @@ fn each_mirror_is_a_volume_by_itself() {
 }
 
 #[test]
+fn a_member_that_is_not_there_is_named() {
+    let dir = mirrored();
+    let at = dir.path();
+    fs::remove_file(at.join("b.img")).unwrap();
+    for verb in [&["ls", BOTH][..], &["info", BOTH], &["rm", BOTH, "/f"]] {
+        let line = fail(at, 1, verb);
+        assert_eq!(
+            line,
+            format!(
+                "{BOTH}: b.img: cannot be opened: No such file or directory: name one that can be; of a \
+                 mirror, IMG?degraded goes on without it"
+            )
+        );
+    }
+    let line = fail(at, 8, &["check", BOTH]);
+    assert!(line.contains("b.img: cannot be opened"), "{line}");
+}
+
+#[test]
 fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     let dir = mirrored();
     let at = dir.path();

@@ -18,7 +18,9 @@ use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::sync_way::ByteLogMode;
 use crate::volume::{Volume, VolumeOptions, read_superblock};
-use extant_base::{BlockSize, ByteOffset, Error, Feature, GroupNr, Result, What};
+use extant_base::{
+    BlockSize, ByteOffset, Error, Feature, GroupNr, MemberError, MemberProblem, Result, What,
+};
 use extant_blockdev::{BlockDevice, DaxMode, FileDevice, FileOptions, Overlay, ReadOnly, Slice};
 use extant_journal::{CacheOptions, Log};
 use extant_layout::{Assembled, Mirror, Opening, Part};
@@ -618,7 +620,12 @@ impl OpenOptions {
             return Ok(Assembled::Single(parts.remove(0).device));
         }
         for path in &self.members {
-            parts.push(Part::new(self.slice(self.open_file(path)?)?, path.to_string_lossy()));
+            let member = path.to_string_lossy();
+            let file = self.open_file(path).map_err(|error| {
+                let problem = MemberProblem::CannotOpen { errno: error.errno() };
+                Error::Member(Box::new(MemberError { member: member.to_string(), problem }))
+            });
+            parts.push(Part::new(self.slice(file?)?, member));
         }
         let opening = Opening { write: self.write, degraded: self.degraded, together: true };
         extant_layout::assemble(parts, opening)
