@@ -89,7 +89,7 @@ impl Cli {
             Verb::Rebuild(args) => args.run(),
             Verb::Mount(args) => args.run(),
             Verb::Unmount(args) => args.run(),
-            Verb::Completions(args) => args.run(Cli::command()),
+            Verb::Completions(args) => args.run(&Cli::command()),
             Verb::Man(args) => args.run(Cli::command()),
         }
     }

@@ -76,5 +76,10 @@ fn bash_completes_verbs_and_options() {
         String::from_utf8(out.expect("bash is there").stdout).unwrap()
     };
     assert_eq!(ask("extant che", 1), "check\n");
+    // As the help, without what only a packager wants.
+    assert_eq!(ask("extant comp", 1), "\n");
+    let listed = ask("extant ''", 1);
+    let listed: Vec<&str> = listed.lines().filter(|word| !word.starts_with('-')).collect();
+    assert_eq!(listed, verbs().iter().map(String::as_str).chain(["help"]).collect::<Vec<_>>());
     assert_eq!(ask("extant check --no-r", 2), "--no-replay\n");
 }

@@ -22,12 +22,21 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, mut command: Command) -> Result<u8, Failure> {
+    pub(crate) fn run(self, command: &Command) -> Result<u8, Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut command, "extant", &mut script);
+        clap_complete::generate(self.shell, &mut listed(command), "extant", &mut script);
         let mut out = Out::new();
         out.bytes(&script)?;
         out.finish()?;
         Ok(0)
     }
+}
+
+/// The command line with the verbs that its help lists: what is made does not leave out hidden ones by itself.
+fn listed(command: &Command) -> Command {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    Command::new("extant")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments().cloned())
+        .subcommands(verbs.cloned())
 }
