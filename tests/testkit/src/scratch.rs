@@ -31,6 +31,18 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    /// What was copied out of a volume may be marked so that it cannot be removed.
+    fn drop(&mut self) {
+        if std::fs::remove_dir_all(self.path()).is_err() {
+            let mut command = std::process::Command::new("chattr");
+            command.args(["-R", "-f", "-i", "-a"]).arg(self.path());
+            let _ = crate::command::run(&mut command, std::time::Duration::from_secs(60));
+            let _ = std::fs::remove_dir_all(self.path());
+        }
+    }
+}
+
 impl Default for Scratch {
     fn default() -> Self {
         Self::new()
@@ -77,4 +89,24 @@ pub fn copy_sparse(from: &Path, to: &Path) -> Result<(), String> {
 pub fn make_sparse(path: &Path, bytes: u64) -> Result<(), String> {
     let file = std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
     file.set_len(bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn what_is_marked_as_immutable_goes_with_it() {
+        let scratch = Scratch::new();
+        let path = scratch.path().to_owned();
+        std::fs::create_dir_all(path.join("out/dir")).unwrap();
+        std::fs::write(path.join("out/dir/file"), b"x").unwrap();
+        // Only root may do that, and not every filesystem takes it.
+        for marked in ["out/dir/file", "out/dir"] {
+            let _ = Command::new("chattr").arg("+i").arg(path.join(marked)).output();
+        }
+        drop(scratch);
+        assert!(!path.exists());
+    }
 }
