@@ -36,6 +36,25 @@ impl Drop for Scratch {
     }
 }
 
+/// Those of `all` that `--only` names; all where it names none.
+pub(crate) fn chosen<S: Copy>(
+    only: &[String],
+    all: &[S],
+    name: impl Fn(S) -> &'static str,
+) -> Result<Vec<S>> {
+    if only.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let find = |wanted: &String| all.iter().copied().find(|one| name(*one) == wanted);
+    match only.iter().map(find).collect() {
+        Some(found) => Ok(found),
+        None => {
+            let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+            bail!("--only takes one of {}", names.join(", "))
+        }
+    }
+}
+
 /// Whether the bench may mount.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)

@@ -17,7 +17,7 @@ mod work;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ use self::subject::Subject;
 use self::work::{Case, Outcome, Setting};
 use crate::backing;
 use crate::report::{Key, Params, Report};
-use crate::rig::{Scratch, is_root, load};
+use crate::rig::{Scratch, chosen, is_root, load};
 
 /// What is done, where, and how long.
 #[derive(Args, Clone, Debug)]
@@ -105,14 +105,7 @@ impl Plan {
     }
 
     fn subjects(&self) -> Result<Vec<Subject>> {
-        if self.only.is_empty() {
-            return Ok(Subject::ALL.to_vec());
-        }
-        let find = |name: &String| Subject::ALL.into_iter().find(|s| s.name() == name);
-        match self.only.iter().map(find).collect() {
-            Some(subjects) => Ok(subjects),
-            None => bail!("--only takes one of {}", Subject::ALL.map(Subject::name).join(", ")),
-        }
+        chosen(&self.only, &Subject::ALL, Subject::name)
     }
 }
 

@@ -27,7 +27,7 @@ use self::store::Price;
 use self::subject::{Subject, Volume, open};
 use self::work::{Case, Outcome};
 use crate::report::{Key, Params, Report};
-use crate::rig::{Scratch, is_root, load};
+use crate::rig::{Scratch, chosen, is_root, load};
 
 /// What is done, where, and how long.
 #[derive(Args, Clone, Debug)]
@@ -84,14 +84,7 @@ impl Plan {
     }
 
     fn subjects(&self) -> Result<Vec<Subject>> {
-        if self.only.is_empty() {
-            return Ok(Subject::ALL.to_vec());
-        }
-        let find = |name: &String| Subject::ALL.into_iter().find(|s| s.name() == name);
-        match self.only.iter().map(find).collect() {
-            Some(subjects) => Ok(subjects),
-            None => bail!("--only takes one of {}", Subject::ALL.map(Subject::name).join(", ")),
-        }
+        chosen(&self.only, &Subject::ALL, Subject::name)
     }
 
     fn prices(&self) -> Result<Vec<Price>> {

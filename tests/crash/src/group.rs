@@ -5,6 +5,7 @@
 //!                          └── Failure ──► fewer operations, as long as it still fails
 //! ```
 
+use crate::alone;
 use crate::explorer::{Budget, Explorer, Tally};
 use crate::failure::Failure;
 use crate::make::Make;
@@ -79,6 +80,27 @@ pub fn smaller(explorer: &Explorer, mut failure: Failure) -> Failure {
         piece /= 2;
     }
     failure
+}
+
+/// Each operation alone, on each kind of volume.
+pub fn each_alone(makes: impl IntoIterator<Item = Make>) -> Vec<(Make, Workload)> {
+    let on = |make| {
+        let all = alone::workloads().into_iter().chain(alone::workloads_on(&make));
+        all.map(move |workload| (make, workload))
+    };
+    makes.into_iter().flat_map(on).collect()
+}
+
+/// On each kind of volume `rounds` workloads, times [`effort`], of seeds that `salt` keeps apart from other suites'.
+pub fn of_seeds(
+    makes: impl IntoIterator<Item = Make>,
+    (rounds, salt): (usize, u64),
+    workload: impl Fn(u64) -> Workload,
+) -> Vec<(Make, Workload)> {
+    let seeds = (0..(rounds * effort()) as u64).map(|n| seed().wrapping_mul(salt).wrapping_add(n));
+    let on = |make| seeds.clone().map(move |seed| (make, seed));
+    let each = makes.into_iter().flat_map(on);
+    each.map(|(make, seed)| (make, workload(seed))).collect()
 }
 
 /// The seed of this run: `EXTANT_SEED`, or one that is always the same.

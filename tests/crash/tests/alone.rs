@@ -2,7 +2,7 @@
 
 use extant_crash_tests::alone::{SECOND_LEVEL_BEGINS, third_level, workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
-use extant_crash_tests::group::{explore_all, seed};
+use extant_crash_tests::group::{each_alone, explore_all, seed};
 use extant_crash_tests::make::{DEEP, MAKES, Make};
 use extant_crash_tests::op::Op;
 use extant_crash_tests::record::record;
@@ -17,11 +17,7 @@ fn each_operation_is_whole_or_absent() {
     require!(E2fsprogs);
     let budget = Budget { depth: DEPTH, states: 60, cut_recoveries: (1, 4), e2fsck: 0, linux: 0 };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let each = |make| {
-        let all = workloads().into_iter().chain(workloads_on(&make));
-        all.map(move |workload| (make, workload))
-    };
-    let cases: Vec<_> = MAKES.iter().copied().flat_map(each).collect();
+    let cases = each_alone(MAKES.iter().copied());
     explore_all("alone", &explorer, &cases);
 }
 

@@ -1,9 +1,8 @@
 //! Volumes whose fsyncs go to the byte log: what was synced is there, whole, whichever cache lines a cut
 //! loses.
 
-use extant_crash_tests::alone::{workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
-use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
 use extant_crash_tests::make::{BYTE_LOG, Make};
 use extant_crash_tests::{buffered, random};
 use extant_testkit::require;
@@ -25,11 +24,7 @@ fn kinds(cached: bool) -> impl Iterator<Item = Make> {
 fn each_operation_is_there_after_the_fsync_that_stored_it() {
     require!(E2fsprogs);
     let explorer = Explorer::new(seed(), BUDGET.with_effort()).past_setup();
-    let each = |make| {
-        let all = workloads().into_iter().chain(workloads_on(&make));
-        all.map(move |workload| (make, workload))
-    };
-    let cases: Vec<_> = kinds(false).flat_map(each).collect();
+    let cases = each_alone(kinds(false));
     explore_all("byte log alone", &explorer, &cases);
 }
 
@@ -37,9 +32,7 @@ fn each_operation_is_there_after_the_fsync_that_stored_it() {
 fn sequences_in_the_byte_log_are_a_prefix_after_recovery() {
     require!(E2fsprogs);
     let explorer = Explorer::new(seed(), Budget { states: 200, ..BUDGET }.with_effort());
-    let seeds = (0..6 * effort() as u64).map(|n| seed().wrapping_mul(4000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 60, 3)));
-    let cases: Vec<_> = kinds(false).flat_map(on).collect();
+    let cases = of_seeds(kinds(false), (6, 4000), |seed| random::workload(seed, 60, 3));
     explore_all("byte log random", &explorer, &cases);
 }
 
@@ -47,8 +40,6 @@ fn sequences_in_the_byte_log_are_a_prefix_after_recovery() {
 fn bytes_in_the_cache_are_there_when_the_byte_log_says_so() {
     require!(E2fsprogs);
     let explorer = Explorer::new(seed(), BUDGET.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(5000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 50)));
-    let cases: Vec<_> = kinds(true).flat_map(on).collect();
+    let cases = of_seeds(kinds(true), (4, 5000), |seed| buffered::workload(seed, 50));
     explore_all("byte log cached", &explorer, &cases);
 }

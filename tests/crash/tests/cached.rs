@@ -3,7 +3,7 @@
 
 use extant_crash_tests::buffered::workload;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
-use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::group::{explore_all, of_seeds, seed};
 use extant_crash_tests::make::CACHED;
 use extant_crash_tests::parse;
 use extant_crash_tests::workload::Workload;
@@ -16,9 +16,7 @@ fn bytes_that_were_synced_are_there_and_none_are_stale() {
     require!(E2fsprogs, Uml);
     let budget = Budget { depth: DEPTH, states: 60, cut_recoveries: (1, 4), e2fsck: 2, linux: 1 };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..2 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50)));
-    let cases: Vec<_> = CACHED.iter().copied().flat_map(on).collect();
+    let cases = of_seeds(CACHED.iter().copied(), (2, 1000), |seed| workload(seed, 50));
     explore_all("cached", &explorer, &cases);
 }
 

@@ -1,8 +1,7 @@
 //! Volumes whose fsyncs are fast commits: what was synced is there, whole, wherever the power goes.
 
-use extant_crash_tests::alone::{workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
-use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
 use extant_crash_tests::make::{FAST, FAST_CACHED};
 use extant_crash_tests::{buffered, random, told};
 use extant_testkit::require;
@@ -21,11 +20,7 @@ fn each_operation_is_there_after_the_fsync_that_told_it() {
     require!(E2fsprogs);
     let budget = Budget { states: 40, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let each = |make| {
-        let all = workloads().into_iter().chain(workloads_on(&make));
-        all.map(move |workload| (make, workload))
-    };
-    let cases: Vec<_> = FAST.iter().copied().flat_map(each).collect();
+    let cases = each_alone(FAST.iter().copied());
     let tally = explore_all("fast alone", &explorer, &cases);
     assert!(tally.fast > 100, "few fast commits: {tally}");
 }
@@ -35,9 +30,7 @@ fn a_chain_of_fast_commits_is_cut_between_two_of_them() {
     require!(E2fsprogs, Uml);
     let budget = Budget { states: 250, cut_recoveries: (2, 4), linux: 2, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let seeds = (0..6 * effort() as u64).map(|n| seed().wrapping_mul(4000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, told::workload(seed, 60)));
-    let cases: Vec<_> = FAST.iter().copied().flat_map(on).collect();
+    let cases = of_seeds(FAST.iter().copied(), (6, 4000), |seed| told::workload(seed, 60));
     let tally = explore_all("fast chains", &explorer, &cases);
     assert!(tally.fast * 2 > tally.distinct, "few fast commits: {tally}");
 }
@@ -47,9 +40,7 @@ fn sequences_with_fast_commits_in_them_are_a_prefix_after_recovery() {
     require!(E2fsprogs, Uml);
     let budget = Budget { states: 120, linux: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(2000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 60, 3)));
-    let cases: Vec<_> = FAST.iter().copied().flat_map(on).collect();
+    let cases = of_seeds(FAST.iter().copied(), (4, 2000), |seed| random::workload(seed, 60, 3));
     let tally = explore_all("fast random", &explorer, &cases);
     assert!(tally.fast > 0, "no fast commits: {tally}");
 }
@@ -59,9 +50,8 @@ fn bytes_in_the_cache_are_there_when_a_fast_commit_says_so() {
     require!(E2fsprogs, Uml);
     let budget = Budget { linux: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(3000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 50)));
-    let cases: Vec<_> = FAST_CACHED.iter().copied().flat_map(on).collect();
+    let cases =
+        of_seeds(FAST_CACHED.iter().copied(), (4, 3000), |seed| buffered::workload(seed, 50));
     let tally = explore_all("fast cached", &explorer, &cases);
     assert!(tally.fast > 0, "no fast commits: {tally}");
 }

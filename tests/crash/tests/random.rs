@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use extant_crash_tests::explorer::{Budget, Depth, Explorer, Tally};
-use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::group::{effort, explore_all, of_seeds, seed};
 use extant_crash_tests::make::MAKES;
 use extant_crash_tests::random::workload;
 use extant_testkit::require;
@@ -15,9 +15,7 @@ fn sequences_of_operations_are_a_prefix_after_recovery() {
     require!(E2fsprogs, Uml);
     let budget = Budget { depth: DEPTH, states: 150, cut_recoveries: (2, 4), e2fsck: 3, linux: 1 };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(1000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, workload(seed, 50, 10)));
-    let cases: Vec<_> = MAKES.iter().copied().flat_map(on).collect();
+    let cases = of_seeds(MAKES.iter().copied(), (4, 1000), |seed| workload(seed, 50, 10));
     explore_all("random", &explorer, &cases);
 }
 

@@ -1,9 +1,8 @@
 //! Volumes whose files have sums: wherever the power goes every block matches its sum, and all else is as without.
 
-use extant_crash_tests::alone::{workloads, workloads_on};
 use extant_crash_tests::buffered;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
-use extant_crash_tests::group::{effort, explore_all, seed};
+use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
 use extant_crash_tests::make::{SUMS, SUMS_CACHED};
 use extant_crash_tests::{parse, random, workload::Workload};
 use extant_testkit::require;
@@ -21,11 +20,7 @@ fn each_operation_is_whole_or_absent_and_all_data_matches() {
     require!(E2fsprogs);
     let budget = Budget { states: 40, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let each = |make| {
-        let all = workloads().into_iter().chain(workloads_on(&make));
-        all.map(move |workload| (make, workload))
-    };
-    let cases: Vec<_> = SUMS.iter().copied().flat_map(each).collect();
+    let cases = each_alone(SUMS.iter().copied());
     explore_all("sums alone", &explorer, &cases);
 }
 
@@ -34,9 +29,7 @@ fn sequences_of_operations_are_a_prefix_whose_data_matches() {
     require!(E2fsprogs, Uml);
     let budget = Budget { states: 150, e2fsck: 3, linux: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(6000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, random::workload(seed, 50, 10)));
-    let cases: Vec<_> = SUMS.iter().copied().flat_map(on).collect();
+    let cases = of_seeds(SUMS.iter().copied(), (4, 6000), |seed| random::workload(seed, 50, 10));
     explore_all("sums random", &explorer, &cases);
 }
 
@@ -45,9 +38,8 @@ fn bytes_in_the_cache_are_there_when_synced_and_match() {
     require!(E2fsprogs, Uml);
     let budget = Budget { e2fsck: 2, linux: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..4 * effort() as u64).map(|n| seed().wrapping_mul(5000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, buffered::workload(seed, 50)));
-    let cases: Vec<_> = SUMS_CACHED.iter().copied().flat_map(on).collect();
+    let cases =
+        of_seeds(SUMS_CACHED.iter().copied(), (4, 5000), |seed| buffered::workload(seed, 50));
     explore_all("sums cached", &explorer, &cases);
 }
 
@@ -56,9 +48,8 @@ fn what_is_written_to_a_range_that_changes_is_there_or_what_was_before() {
     require!(E2fsprogs);
     let budget = Budget { states: 100, e2fsck: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());
-    let seeds = (0..3 * effort() as u64).map(|n| seed().wrapping_mul(3000).wrapping_add(n));
-    let on = |make| seeds.clone().map(move |seed| (make, random::ranges(seed, 12)));
-    let cases: Vec<_> = SUMS.iter().chain(SUMS_CACHED).copied().flat_map(on).collect();
+    let makes = SUMS.iter().chain(SUMS_CACHED).copied();
+    let cases = of_seeds(makes, (3, 3000), |seed| random::ranges(seed, 12));
     explore_all("sums ranges", &explorer, &cases);
 }
 
