@@ -25,7 +25,8 @@ test: setup
 check: setup
 	cargo xtask check --fast
 
-# Figures side by side with the rivals, in one run on this machine.
+# Figures side by side with the rivals, in one run on this machine. Databases take part where mariadb-server and
+# sysbench are installed.
 bench: setup
 	cargo run --release --package extant-bench -- all
 

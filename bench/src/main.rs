@@ -21,9 +21,11 @@ mod fuse;
 mod metadata;
 mod overwrite;
 mod process;
+mod programs;
 mod published;
 mod report;
 mod rig;
+mod serve;
 
 use std::fs;
 use std::io::Write;
@@ -110,8 +112,11 @@ enum Verb {
     Direct(direct::Plan),
     /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
     Fuse(fuse::Plan),
+    /// SQLite, sysbench on MariaDB and fio on a mount, by how its fsync is made durable: against fuse2fs and
+    /// the kernel
+    Programs(programs::Plan),
     #[command(hide = true)]
-    Serve(fuse::Serve),
+    Serve(serve::Serve),
     /// Every bench, one after the other
     All,
     /// One page of pictures of runs whose JSON was kept
@@ -139,6 +144,8 @@ impl Verb {
             Verb::Direct(plan) => vec![direct::measure(plan)?],
             Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
             Verb::Fuse(plan) => vec![fuse::measure(plan)?],
+            Verb::Programs(plan) if quick => vec![programs::measure(&plan.clone().quick())?],
+            Verb::Programs(plan) => vec![programs::measure(plan)?],
             Verb::Serve(serve) => {
                 serve.run()?;
                 Vec::new()
@@ -157,6 +164,7 @@ impl Verb {
                 reports.extend(Verb::Fsync(fsync::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Direct(direct::Plan::standard()).run(quick)?);
                 reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
+                reports.extend(Verb::Programs(programs::Plan::standard()).run(quick)?);
                 reports
             }
         })

@@ -13,7 +13,6 @@
 //! Content: 1 MiB streams, 4 KiB at random places, direct and through the kernel's cache, which is dropped
 //! before reads. Nothing is synced inside the time, but by `sqlite_commits`.
 
-mod serve;
 mod subject;
 mod work;
 
@@ -25,8 +24,7 @@ use serde_json::json;
 
 use crate::report::{Key, Params, Report};
 use crate::rig::{self, Scratch};
-use serve::Idle;
-pub(crate) use serve::Serve;
+use crate::serve::Idle;
 use subject::{Kind, Subject};
 
 /// What is done, where, and how often.

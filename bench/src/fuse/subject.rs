@@ -1,18 +1,17 @@
-//! Who is measured: a mount of a fresh volume, and the process behind it.
+//! Who is measured: a mount of a fresh volume, and what is behind it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use extant::mkfs::{InodeCount, MkfsOptions, format};
 use extant::{Environment, FileDevice};
 
 use super::Plan;
-use super::serve::{Serve, Served};
-use crate::rig::{Mount, Scratch, run};
+use crate::rig::{Mount, Scratch};
+use crate::serve::{Serve, Served, Server};
 
 /// Where the kernel says whether it offers FUSE over io_uring.
 const URING: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -52,8 +51,14 @@ impl Kind {
 /// A mounted rival; unmounted, with its server ended, when it is dropped.
 pub(super) struct Subject {
     dir: PathBuf,
-    server: Option<Child>,
-    kernel: Option<Mount>,
+    _mounted: Mounted,
+}
+
+/// What keeps the mount there.
+#[expect(dead_code, reason = "held until it is dropped")]
+enum Mounted {
+    Kernel(Mount),
+    Server(Server),
 }
 
 impl Subject {
@@ -68,75 +73,27 @@ impl Subject {
         }
         let dir = scratch.join(&format!("{}.mnt", kind.name()));
         fs::create_dir_all(&dir)?;
-        if kind == Kind::Kernel {
-            let kernel = Some(Mount::image(&image, &dir, "ext4", false)?);
-            return Ok(Subject { dir, server: None, kernel });
-        }
-        let own = std::env::current_exe()?;
-        let mut command = match kind {
+        let mounted = match kind {
+            Kind::Kernel => Mounted::Kernel(Mount::image(&image, &dir, "ext4", false)?),
             Kind::Fuse2fs => {
                 let mut command = Command::new("fuse2fs");
                 command.args(["-f", "-o", "rw"]).arg(&image).arg(&dir);
-                command
+                Mounted::Server(Server::start(&mut command, &dir)?)
             }
             _ => {
                 let served = if kind == Kind::Null { Served::Null } else { Served::Extant };
-                let mut command = Command::new(own);
-                let serve = Serve::new(served, &image, &dir, kind == Kind::Uring, plan.idle);
-                command.args(serve.arguments());
-                command
+                let uring = kind == Kind::Uring;
+                let serve = Serve::new(served, &image, &dir, uring, plan.idle);
+                Mounted::Server(Server::own(&serve)?)
             }
         };
-        let server = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        let server = server.with_context(|| format!("cannot start {}", kind.name()))?;
-        let mut subject = Subject { dir, server: Some(server), kernel: None };
-        subject.wait_until_usable()?;
-        Ok(subject)
-    }
-
-    fn wait_until_usable(&mut self) -> Result<()> {
-        let before = device_of(self.dir.parent().context("it has a parent")?)?;
-        for _ in 0..2000 {
-            if device_of(&self.dir).is_ok_and(|now| now != before) {
-                return Ok(());
-            }
-            if let Some(server) = &mut self.server
-                && let Some(status) = server.try_wait()?
-            {
-                bail!("the server ended with {status}");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        bail!("the mount did not come up")
+        Ok(Subject { dir, _mounted: mounted })
     }
 
     /// A path on the mount.
     pub(super) fn join(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        self.kernel = None;
-        let Some(mut server) = self.server.take() else { return };
-        for _ in 0..50 {
-            if run(Command::new("umount").arg(&self.dir)).is_ok() {
-                // It ends when the volume is written.
-                let _ = server.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        eprintln!("extant-bench: cannot unmount {}", self.dir.display());
-        let _ = server.kill();
-        let _ = server.wait();
-    }
-}
-
-fn device_of(dir: &Path) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(fs::metadata(dir)?.dev())
 }
 
 fn make_volume(path: &Path, plan: &Plan, fast_commits: bool) -> Result<()> {

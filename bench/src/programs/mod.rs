@@ -1,0 +1,229 @@
+//! `extant-bench programs`: what databases and fio get from a mount, by how its fsync is made durable.
+//!
+//! ```text
+//!   a round, for each store and subject: an empty volume, mounted alone
+//!     sqlite               a row in a transaction, the next when it is durable       python3's sqlite3
+//!     oltp_…               sysbench on MariaDB, its data directory on the mount      mariadbd, sysbench
+//!     4 KiB, 1 MiB         reads, writes, writes that are synced                     fio
+//!
+//!   store    memory: the image in a tmpfs, where the byte log's ring is mapped; disk: in a file of the disk
+//! ```
+//!
+//! A program that this machine does not have is named in a finding, and its cases are left out.
+
+mod conclude;
+mod fio;
+mod mariadb;
+mod sqlite;
+mod subject;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use self::mariadb::Template;
+use self::subject::{Kind, Store, Subject};
+use crate::report::{Key, Params, Report};
+use crate::rig::{Scratch, chosen, is_root, load};
+
+/// What is done, where, and how long.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Directory in memory (a tmpfs) for the volumes of the store `memory`
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    memory: PathBuf,
+    /// Directory on the disk to be measured for the volumes of the store `disk`
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    scratch: PathBuf,
+    /// Rounds, each with every store and subject once
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Milliseconds for each figure of fio and SQLite
+    #[arg(long, default_value_t = 3000)]
+    millis: u64,
+    /// Seconds for each figure of sysbench
+    #[arg(long, default_value_t = 15)]
+    sysbench_seconds: u64,
+    /// Only this store: memory or disk
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+    /// Only these subjects, by name; may be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
+    /// Only these cases, by name; may be repeated
+    #[arg(long, value_name = "CASE")]
+    case: Vec<String>,
+}
+
+impl Plan {
+    /// A plan for `--quick`.
+    pub(crate) fn quick(self) -> Plan {
+        let mut case = self.case;
+        if case.is_empty() {
+            let few = ["sqlite_wal", "oltp_write_only", fio::Job::SYNCED.name()];
+            case = few.map(String::from).to_vec();
+        }
+        let store = self.store.or_else(|| Some(Store::Memory.name().into()));
+        let (millis, sysbench_seconds) = (self.millis.min(200), self.sysbench_seconds.min(1));
+        Plan { rounds: 1, millis, sysbench_seconds, store, case, ..self }
+    }
+
+    /// The plan of `extant-bench all`.
+    pub(crate) fn standard() -> Plan {
+        Plan {
+            memory: "/dev/shm".into(),
+            scratch: ".".into(),
+            rounds: 1,
+            millis: 3000,
+            sysbench_seconds: 15,
+            store: None,
+            only: Vec::new(),
+            case: Vec::new(),
+        }
+    }
+
+    fn wants(&self, case: &str) -> bool {
+        self.case.is_empty() || self.case.iter().any(|wanted| wanted == case)
+    }
+
+    fn stores(&self) -> Result<Vec<Store>> {
+        let Some(name) = &self.store else { return Ok(Store::ALL.to_vec()) };
+        match Store::ALL.into_iter().find(|store| store.name() == name) {
+            Some(store) => Ok(vec![store]),
+            None => bail!("--store takes memory or disk, not {name}"),
+        }
+    }
+
+    fn subjects(&self) -> Result<Vec<Kind>> {
+        chosen(&self.only, &Kind::ALL, Kind::name)
+    }
+}
+
+/// Where figures of one subject in one store go.
+struct Samples<'a> {
+    report: &'a mut Report,
+    subject: &'static str,
+    store: Store,
+}
+
+impl Samples<'_> {
+    fn add(&mut self, case: &'static str, metric: &'static str, value: f64) {
+        self.report.sample(&key(case, self.subject, metric, self.store), value);
+    }
+}
+
+fn key(case: &'static str, subject: &'static str, metric: &'static str, store: Store) -> Key {
+    let params = Params::from([("store", json!(store.name()))]);
+    Key { case, subject, metric, params }
+}
+
+/// The programs that are here, with what they need.
+struct Programs {
+    sqlite: bool,
+    fio: bool,
+    mariadb: Option<Template>,
+}
+
+impl Programs {
+    fn find(plan: &Plan, scratch: &Scratch, report: &mut Report) -> Programs {
+        let mut answers = |wanted: bool, name: &str, arguments: &[&str]| {
+            let here = wanted && answers(name, arguments);
+            if wanted && !here {
+                report.finding(format!("{name} is missing: its cases are left out"));
+            }
+            here
+        };
+        let wants = |cases: &[&'static str]| cases.iter().any(|case| plan.wants(case));
+        let sqlite = wants(&sqlite::CASES);
+        let sqlite = answers(sqlite, "python3", &["-c", "import sqlite3"]);
+        let fio =
+            answers(fio::Job::ALL.iter().any(|j| plan.wants(j.name())), "fio", &["--version"]);
+        let oltp = wants(&mariadb::CASES);
+        let mut mariadb = None;
+        // Each is asked, so that each that is missing is named.
+        if answers(oltp, "mariadbd", &["--version"]) & answers(oltp, "sysbench", &["--version"]) {
+            match Template::new(scratch) {
+                Ok(template) => mariadb = Some(template),
+                Err(error) => report.finding(format!("MariaDB is left out: {error:#}")),
+            }
+        }
+        Programs { sqlite, fio, mariadb }
+    }
+}
+
+fn answers(name: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(name);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+pub(crate) fn measure(plan: &Plan) -> Result<Report> {
+    let mut report = Report::new("programs");
+    report.condition(format!(
+        "volumes of {} MiB with a journal, 4 KiB blocks, mounted one at a time, in a file that has all its blocks; \
+         store=memory: in {}; store=disk: in {}; {} ms a figure, sysbench {} s; {}",
+        subject::VOLUME_BYTES >> 20,
+        plan.memory.display(),
+        plan.scratch.display(),
+        plan.millis,
+        plan.sysbench_seconds,
+        load()
+    ));
+    report.condition(format!(
+        "the kernel's by a loop device on that file; extant and fuse2fs by /dev/fuse; fuse2fs keeps no journal; {}; {}; {}",
+        sqlite::CONDITION,
+        mariadb::CONDITION,
+        fio::CONDITION
+    ));
+    if !is_root() {
+        report.finding("not root: no mounts, nothing was measured");
+        return Ok(report);
+    }
+    let memory = Scratch::new(&plan.memory, "programs")?;
+    let disk = Scratch::new(&plan.scratch, "programs-disk")?;
+    let programs = Programs::find(plan, &memory, &mut report);
+    let mut left_out: Vec<(Kind, Store)> = Vec::new();
+    for _ in 0..plan.rounds {
+        for store in plan.stores()? {
+            let scratch = if store == Store::Memory { &memory } else { &disk };
+            for kind in plan.subjects()? {
+                if !kind.can_be_in(store) || left_out.contains(&(kind, store)) {
+                    continue;
+                }
+                let samples = Samples { report: &mut report, subject: kind.name(), store };
+                let done = Subject::mount(kind, scratch)
+                    .and_then(|subject| run(plan, &programs, &subject, samples));
+                if let Err(error) = done {
+                    let text = format!("{} in {} left out: {error:#}", kind.name(), store.name());
+                    eprintln!("extant-bench: {text}");
+                    report.finding(text);
+                    left_out.push((kind, store));
+                }
+            }
+        }
+    }
+    conclude::publish(&mut report);
+    conclude::conclude(&mut report);
+    Ok(report)
+}
+
+/// All cases on one mount, one after the other; what fails does not keep the others from it.
+fn run(plan: &Plan, programs: &Programs, on: &Subject, mut samples: Samples<'_>) -> Result<()> {
+    let samples = &mut samples;
+    let sqlite = match programs.sqlite {
+        true => sqlite::run(plan, on, samples).context("SQLite"),
+        false => Ok(()),
+    };
+    let mariadb = match &programs.mariadb {
+        Some(template) => template.run(plan, on, samples).context("MariaDB"),
+        None => Ok(()),
+    };
+    let fio = match programs.fio {
+        true => fio::run(plan, on, samples).context("fio"),
+        false => Ok(()),
+    };
+    sqlite.and(mariadb).and(fio)
+}

@@ -1,0 +1,140 @@
+//! Who is measured: a mount of a fresh volume, by how an fsync of it becomes durable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::Result;
+use extant::Environment;
+use extant::mkfs::{MkfsOptions, format};
+
+use crate::backing::{self, Kept};
+use crate::rig::{Mount, Scratch};
+use crate::serve::{Idle, Serve, Served, Server, Syncs};
+
+/// Size of each volume.
+pub(super) const VOLUME_BYTES: u64 = 1536 << 20;
+
+/// Where the image lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    Memory,
+    Disk,
+}
+
+impl Store {
+    pub(super) const ALL: [Store; 2] = [Store::Memory, Store::Disk];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Store::Memory => "memory",
+            Store::Disk => "disk",
+        }
+    }
+}
+
+/// Everybody, in the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    FullCommit,
+    FastCommit,
+    ByteLog,
+    Kernel,
+    KernelFastCommit,
+    Fuse2fs,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 6] = [
+        Kind::FullCommit,
+        Kind::FastCommit,
+        Kind::ByteLog,
+        Kind::Kernel,
+        Kind::KernelFastCommit,
+        Kind::Fuse2fs,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::FullCommit => "extant-full-commit",
+            Kind::FastCommit => "extant-fast-commit",
+            Kind::ByteLog => "extant-byte-log",
+            Kind::Kernel => "kernel-ext4",
+            Kind::KernelFastCommit => "kernel-ext4-fast-commit",
+            Kind::Fuse2fs => "fuse2fs",
+        }
+    }
+
+    /// The byte log is durable where its mapped bytes are: on memory, which outlives the process as the other
+    /// subjects' bytes do here, not on a file of a disk.
+    pub(super) fn can_be_in(self, store: Store) -> bool {
+        self != Kind::ByteLog || store == Store::Memory
+    }
+
+    fn features(self) -> &'static str {
+        match self {
+            Kind::FullCommit | Kind::Kernel | Kind::Fuse2fs => "^fast_commit",
+            Kind::FastCommit | Kind::ByteLog | Kind::KernelFastCommit => "fast_commit",
+        }
+    }
+
+    fn syncs(self) -> Syncs {
+        match self {
+            Kind::FastCommit => Syncs::Fast,
+            Kind::ByteLog => Syncs::ByteLog,
+            _ => Syncs::Full,
+        }
+    }
+}
+
+/// A mounted volume; unmounted when it is dropped.
+pub(super) struct Subject {
+    dir: PathBuf,
+    _mounted: Mounted,
+}
+
+/// What keeps the mount there.
+#[expect(dead_code, reason = "held until it is dropped")]
+enum Mounted {
+    Kernel(Mount),
+    Server(Server),
+}
+
+impl Subject {
+    /// Makes the volume anew, in the file of the one before, and mounts it.
+    pub(super) fn mount(kind: Kind, scratch: &Scratch) -> Result<Subject> {
+        let (image, dir) = (scratch.join("volume.img"), scratch.join("mnt"));
+        fs::create_dir_all(&dir)?;
+        make_volume(&image, kind)?;
+        let mounted = match kind {
+            Kind::Kernel | Kind::KernelFastCommit => {
+                Mounted::Kernel(Mount::image(&image, &dir, "ext4", false)?)
+            }
+            Kind::Fuse2fs => {
+                let mut command = Command::new("fuse2fs");
+                command.args(["-f", "-o", "rw"]).arg(&image).arg(&dir);
+                Mounted::Server(Server::start(&mut command, &dir)?)
+            }
+            Kind::FullCommit | Kind::FastCommit | Kind::ByteLog => {
+                let serve = Serve::new(Served::Extant, &image, &dir, false, Idle::Auto);
+                Mounted::Server(Server::own(&serve.syncs(kind.syncs()))?)
+            }
+        };
+        Ok(Subject { dir, _mounted: mounted })
+    }
+
+    /// A path on the mount.
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+fn make_volume(image: &Path, kind: Kind) -> Result<()> {
+    if !image.exists() {
+        backing::file(image, VOLUME_BYTES)?;
+    }
+    let device = Arc::new(Kept(backing::direct(image)?));
+    format(device, &MkfsOptions::new().features(kind.features())?, &Environment::default())?;
+    Ok(())
+}
