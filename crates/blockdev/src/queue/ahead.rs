@@ -5,7 +5,8 @@
 //!              io_uring, or one after the other
 //! ```
 //!
-//! Rings are kept for the next call: to make one costs more than a short transfer.
+//! Rings are kept for the next call: to make one costs more than a short transfer. The rings' memory is not mapped in a
+//! process that was forked, which makes its own.
 
 use super::now::{transfer_checked, whole_for_kernel};
 use super::ring::Ring;
@@ -19,7 +20,24 @@ const AHEAD: usize = 16;
 /// Rings that wait for the next call.
 const IDLE_MAX: usize = 8;
 
-static IDLE: Mutex<Vec<IoUring>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Idle> = Mutex::new(Idle { process: 0, rings: Vec::new() });
+
+struct Idle {
+    process: u32,
+    rings: Vec<IoUring>,
+}
+
+impl Idle {
+    /// The rings of this process. Those of its parent are left as they are: to give them back would touch their memory.
+    fn rings(&mut self) -> &mut Vec<IoUring> {
+        let process = std::process::id();
+        if self.process != process {
+            std::mem::take(&mut self.rings).into_iter().for_each(std::mem::forget);
+            self.process = process;
+        }
+        &mut self.rings
+    }
+}
 
 /// Does the transfers that `next` gives, several at a time where the device has a descriptor, and hands each to
 /// `landed` when it is over, in any order; returns when all are. After one that fails `next` is not asked again.
@@ -56,16 +74,32 @@ pub fn transfer_all<'m>(
     while let Some(done) = ring.wait(device) {
         finish(done, &mut well);
     }
-    let mut idle = IDLE.lock();
-    if idle.len() < IDLE_MAX {
-        idle.extend(ring.into_idle());
+    let Some(mut idle) = IDLE.try_lock() else { return };
+    let rings = idle.rings();
+    if rings.len() < IDLE_MAX {
+        rings.extend(ring.into_idle());
     }
 }
 
 fn ring<'m>() -> Option<Ring<'m>> {
-    let idle = IDLE.lock().pop();
+    let idle = IDLE.try_lock().and_then(|mut idle| idle.rings().pop());
     match idle {
         Some(idle) => Some(Ring::around(idle, AHEAD)),
         None => Ring::new(AHEAD).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_use_the_rings_of_its_parent() {
+        let parent = std::process::id() + 1;
+        let mut idle = Idle { process: parent, rings: IoUring::new(2).into_iter().collect() };
+        assert!(idle.rings().is_empty());
+        idle.rings().extend(IoUring::new(2));
+        let kept = idle.rings.len();
+        assert_eq!((idle.rings().len(), idle.process), (kept, std::process::id()));
     }
 }

@@ -127,16 +127,15 @@ impl Volume {
         inode: &Inode,
         mut step: Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
-        was_lent: bool,
     ) -> Result<usize> {
         inode.directs.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
         if step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
-            memory.revert(if was_lent { step.len } else { step.handed });
+            memory.revert(if step.is_lent { step.len } else { step.handed });
             return self.read_again(inode, step.pos, step.len, memory);
         }
-        if was_lent {
+        if step.is_lent {
             memory.revert(step.len - reached);
             return if reached > 0 || error.is_none() {
                 Ok(reached)

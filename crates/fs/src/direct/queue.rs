@@ -10,7 +10,6 @@
 use super::DirectOptions;
 use super::begin::Begun;
 use super::in_flight::Help;
-use super::read::is_lent;
 use super::step::{Mover, Step, Taken};
 use crate::file::File;
 use crate::filesystem::Filesystem;
@@ -87,7 +86,6 @@ struct Transfer<M> {
     step: Step,
     memory: M,
     access: Access,
-    was_lent: bool,
     /// Bytes of the memory that a write took.
     taken: usize,
     /// Requests that are not over.
@@ -205,19 +203,10 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
                 return self.shared.hand_out(DirectDone { tag, result: Err(error), memory });
             }
         };
-        let was_lent = is_lent(&requests, options);
         let taken = len - memory.left();
         step.sync = options.sync;
-        let transfer = Transfer {
-            tag,
-            file: file.clone(),
-            step,
-            memory,
-            access,
-            was_lent,
-            taken,
-            left: requests.len(),
-        };
+        let transfer =
+            Transfer { tag, file: file.clone(), step, memory, access, taken, left: requests.len() };
         if requests.is_empty() {
             return self.shared.finish(transfer);
         }
@@ -316,7 +305,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
     }
 
     fn finish(&self, transfer: Transfer<M>) {
-        let Transfer { tag, file, step, mut memory, access, was_lent, taken, .. } = transfer;
+        let Transfer { tag, file, step, mut memory, access, taken, .. } = transfer;
         let (volume, sync) = (file.volume(), step.sync);
         let result = volume.noting(|| match access {
             Access::Read => {
@@ -327,7 +316,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
                 }
                 done
             }
-            Access::Write => volume.finish_read(file.held(), step, &mut memory, was_lent),
+            Access::Write => volume.finish_read(file.held(), step, &mut memory),
         });
         self.hand_out(DirectDone { tag, result, memory });
     }

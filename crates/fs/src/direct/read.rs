@@ -1,12 +1,12 @@
 //! A direct read, step by step, in the caller's thread: zero copy first.
 
+use super::DirectOptions;
 use super::begin::Begun;
 use super::step::{Mover, Taken};
-use super::{Bounce, DirectOptions};
 use crate::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
-use extant_blockdev::{Access, CallerMemory, Faults, Memory, Request};
+use extant_blockdev::{Access, CallerMemory, Faults};
 
 impl Volume {
     /// See `File::read_direct`.
@@ -57,22 +57,13 @@ impl Volume {
                 return Err(error);
             }
         };
-        let was_lent = is_lent(&requests, options);
-        match was_lent {
+        match step.is_lent {
             true => self.move_now(&mut step, requests),
             // Faults would wait for whom this transfer keeps waiting: what meets one is handed out at the end.
             false => self.move_then(&mut step, requests, |step| {
                 self.hand_out(step, memory, Faults::Off);
             }),
         }
-        self.finish_read(inode, step, memory, was_lent)
-    }
-}
-
-/// Whether the caller's memory was taken, not chunks. Nothing to move was taken, unless a copy was asked for.
-pub(super) fn is_lent(requests: &[Request<'_>], options: &DirectOptions) -> bool {
-    match requests.first() {
-        Some(request) => matches!(request.memory, Memory::Lent(_)),
-        None => matches!(options.bounce, Bounce::Auto | Bounce::Never),
+        self.finish_read(inode, step, memory)
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Step {
     /// Chunks that were read, in any order, and up to where from the start the caller has the bytes.
     pub(super) chunks: Vec<(usize, PooledBuf)>,
     pub(super) handed: usize,
+    /// The caller's memory itself is read or written, not chunks.
+    pub(super) is_lent: bool,
     charges: Vec<super::bounce::Charge>,
 }
 
@@ -99,6 +101,7 @@ impl Step {
             error: None,
             chunks: Vec::new(),
             handed: 0,
+            is_lent: false,
             charges: Vec::new(),
         }
     }
@@ -151,7 +154,10 @@ impl Volume {
         });
         if step.stability == Stability::Any {
             match self.lend(step, memory, access, options, piece) {
-                Some(requests) => return Taken::Requests(requests),
+                Some(requests) => {
+                    step.is_lent = true;
+                    return Taken::Requests(requests);
+                }
                 None => memory.revert(before - memory.left()),
             }
         }

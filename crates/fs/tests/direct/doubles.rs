@@ -1,6 +1,6 @@
 //! Memory as callers have it at their worst.
 
-use extant::{Access, CallerMemory, Faults, File, Source, Span};
+use extant::{Access, CallerMemory, Faults, File, Source, Span, Target};
 
 /// Memory whose bytes from `at` on are not there: until they are faulted in, or never.
 pub struct FaultsAt<'m> {
@@ -52,6 +52,40 @@ impl<'m> CallerMemory<'m> for FaultsAt<'m> {
             self.at = self.len;
         }
         len.min(self.at.saturating_sub(self.pos()))
+    }
+
+    fn revert(&mut self, len: usize) {
+        self.inner.revert(len);
+    }
+
+    fn lend(&mut self, _: usize, _: Access) -> Option<Span<'m>> {
+        None
+    }
+}
+
+/// Memory to read to that is not there until it is faulted in, and is never lent.
+pub struct Absent<'m> {
+    pub inner: Target<'m>,
+    pub present: bool,
+}
+
+impl<'m> CallerMemory<'m> for Absent<'m> {
+    fn left(&self) -> usize {
+        self.inner.left()
+    }
+
+    fn copy_out(&mut self, _: &mut [u8], _: Faults) -> usize {
+        0
+    }
+
+    fn copy_in(&mut self, from: &[u8], faults: Faults) -> usize {
+        self.present |= faults == Faults::Allowed;
+        if self.present { self.inner.copy_in(from, faults) } else { 0 }
+    }
+
+    fn fault_in(&mut self, len: usize, access: Access) -> usize {
+        self.present = true;
+        self.inner.fault_in(len, access)
     }
 
     fn revert(&mut self, len: usize) {

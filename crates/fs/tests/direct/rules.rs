@@ -1,11 +1,11 @@
 //! The rules of bounced transfers, and of those that may not wait.
 
 use crate::common::{judge, new_file, pattern};
-use crate::doubles::{FaultsAt, Mapping};
+use crate::doubles::{Absent, FaultsAt, Mapping};
 use crate::{ALL, VOLUMES, by, volume};
 use extant::{
     AlignedBuf, Bounce, CallerMemory, DirectOptions, Error, FallocateMode, Filesystem,
-    SharedCursor, SharedMemory,
+    SharedCursor, SharedMemory, Target,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +91,24 @@ fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
         assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
         assert!(memory.faulted_in < 100);
         assert!(content(&fs, "f") == bytes);
+    }
+}
+
+#[test]
+fn a_hole_is_read_into_memory_that_is_not_present() {
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.write_direct_at(64 << 10, &pattern(64 << 10, 3), &DirectOptions::default()).unwrap();
+        for (at, hole) in [(0, 32 << 10), (32 << 10, 32 << 10), (64 << 10, 0)] {
+            let mut got = vec![0xEE; 32 << 10];
+            let mut memory = Absent { inner: Target::new(&mut got), present: false };
+            let done = file.read_direct(at, &mut memory, &DirectOptions::default()).unwrap();
+            assert_eq!((done, memory.left()), (32 << 10, 0));
+            let wanted =
+                if hole > 0 { vec![0; hole] } else { pattern(64 << 10, 3)[..32 << 10].to_vec() };
+            assert!(got == wanted, "at {at}");
+        }
     }
 }
 
