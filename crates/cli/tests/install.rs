@@ -57,7 +57,8 @@ fn the_static_program_runs_where_there_is_nothing_else() {
             }
             false => Command::new(empty.join("extant")),
         };
-        run(command.args(words).env_clear().current_dir(&empty))
+        let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+        run(command.args(words).env_clear().env("PATH", path).current_dir(&empty))
     };
     inside(&["mkfs", "a.img", "--size", "16M"]);
     inside(&["put", "a.img", "tree/etc/hostname", "/hostname"]);
