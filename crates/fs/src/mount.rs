@@ -68,7 +68,7 @@ impl Volume {
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes `Mount`; none may be held.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.noting_abort(self.sync_all())
+        self.noting(|| self.sync_all())
     }
 
     /// The names in all directories, as before the call, are durable after it: in full, unless a fast commit
