@@ -225,11 +225,7 @@ impl Volume {
         }
         let block = self.journal.cache().get(desc.block_bitmap)?;
         let kind = Role::BlockBitmap(nr).kind();
-        if !block.is_verified_as(kind) {
-            let check = |bytes: &[u8]| self.check_block_bitmap(nr, desc, bytes);
-            self.journal.cache().checked(&block, check)?;
-            block.set_verified_as(kind);
-        }
+        self.verify_once(&block, kind, |bytes| self.check_block_bitmap(nr, desc, bytes))?;
         Ok(Bitmap::Stored(block))
     }
 
@@ -249,16 +245,35 @@ impl Volume {
         }
         let block = self.journal.cache().get(desc.inode_bitmap)?;
         let kind = Role::InodeBitmap(nr).kind();
-        if !block.is_verified_as(kind) {
-            let at = Site::of_group(nr).block(desc.inode_bitmap);
-            let bits = self.layout.inodes_per_group();
-            let covered = bits as usize / 8;
-            let csum = desc.inode_bitmap_csum;
-            let check = |bytes: &[u8]| self.check_bitmap(bytes, csum, covered, bits, at);
-            self.journal.cache().checked(&block, check)?;
-            block.set_verified_as(kind);
-        }
+        let at = Site::of_group(nr).block(desc.inode_bitmap);
+        let bits = self.layout.inodes_per_group();
+        let covered = bits as usize / 8;
+        let csum = desc.inode_bitmap_csum;
+        self.verify_once(&block, kind, |bytes| self.check_bitmap(bytes, csum, covered, bits, at))?;
         Ok(Bitmap::Stored(block))
+    }
+
+    /// Checks a bitmap once per cached block. Who asks holds no lock, so another thread may have verified it meanwhile,
+    /// and then changed it and the descriptor: what was read of the descriptor before is not what it has to agree with.
+    ///
+    /// Errors: those of `check`. Locks: takes `Leaf`.
+    fn verify_once(
+        &self,
+        block: &MetaBlock,
+        kind: u64,
+        check: impl Fn(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if block.is_verified_as(kind) {
+            return Ok(());
+        }
+        match self.journal.cache().checked(block, check) {
+            Err(_) if block.is_verified_as(kind) => Ok(()),
+            checked => {
+                checked?;
+                block.set_verified_as(kind);
+                Ok(())
+            }
+        }
     }
 
     fn check_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> Result<()> {
@@ -462,6 +477,25 @@ fn check_taken(bytes: &[u8], run: Range<u32>, at: Site) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_bitmap_that_another_thread_verified_and_changed_is_no_damage() {
+        let device = Arc::new(extant_blockdev::MemoryDevice::new(8 << 20));
+        let options = crate::mkfs::MkfsOptions::new();
+        crate::mkfs::format(device.clone(), &options, &Default::default()).unwrap();
+        let fs = crate::OpenOptions::new().open_device(device).unwrap();
+        let volume = fs.volume();
+        let desc = volume.descriptor(GroupNr(0)).unwrap();
+        let block = volume.journal.cache().get(desc.inode_bitmap).unwrap();
+        let wrong = || Err(Site::of_group(GroupNr(0)).corrupt(What::BitmapChecksum));
+        volume.verify_once(&block, 77, |_| wrong()).unwrap_err();
+        let meanwhile = |_: &[u8]| {
+            block.set_verified_as(77);
+            wrong()
+        };
+        volume.verify_once(&block, 77, meanwhile).unwrap();
+    }
 
     #[test]
     fn groups_are_made_when_asked_for() {
