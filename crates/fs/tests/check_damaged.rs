@@ -56,13 +56,14 @@ fn has(report: &Report, what: What) -> bool {
 #[test]
 fn each_damage_has_its_finding() {
     require!(E2fsprogs);
-    let table: [(&str, What); 44] = [
+    let table: [(&str, What); 45] = [
         ("ssv free_blocks_count 7", What::FreeBlocksCount),
         ("ssv free_inodes_count 7", What::FreeInodesCount),
         ("ssv last_orphan 5000000", What::OrphanList),
         ("ssv usr_quota_inum 99", What::SuperblockFeatures),
         ("ssv feature_compat 0x80000018", What::SuperblockFeatures),
         ("ssv r_blocks_count 8000", What::SuperblockField),
+        ("ssv log_groups_per_flex 37", What::SuperblockField),
         ("ssv inode_size 100", What::SuperblockInodeSize),
         ("ssv journal_inum 9", What::JournalInode),
         ("set_bg 0 free_blocks_count 3; set_bg 0 checksum calc", What::FreeBlocksCount),

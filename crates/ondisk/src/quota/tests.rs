@@ -67,6 +67,24 @@ fn a_tree_that_loops_is_an_error() {
 }
 
 #[test]
+fn an_entry_that_no_way_leads_to_is_a_stray() {
+    let mut file = QuotaInfo::build(QuotaKind::User, [entry(3), entry(7)]);
+    let info = open(&file, QuotaKind::User).unwrap();
+    assert_eq!(info.stray(&mut file).unwrap(), None);
+    let (leaf, _) = info.place(&mut file, 7).unwrap().unwrap();
+    // A third entry, all zeros but its grace time.
+    file[leaf as usize * QUOTA_BLOCK + 16 + 2 * 72 + 56] = 1;
+    assert_eq!(info.stray(&mut file).unwrap(), Some(leaf));
+    let mut ids = Vec::new();
+    let note = |entry: QuotaEntry| {
+        ids.push(entry.id);
+        Ok(())
+    };
+    info.for_each(&mut file, note).unwrap();
+    assert_eq!(ids, [3, 7]);
+}
+
+#[test]
 fn entries_come_and_go_and_the_blocks_are_used_again() {
     let mut file = QuotaInfo::build(QuotaKind::User, [entry(0)]);
     let mut info = open(&file, QuotaKind::User).unwrap();

@@ -10,7 +10,7 @@
 //! Every number read is held against the count of blocks before it is followed.
 
 use super::*;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a leaf before its entries.
 const LEAF_HEAD: usize = size_of::<RawLeafHeader>();
@@ -360,6 +360,29 @@ impl QuotaInfo {
         store: &mut impl QuotaStore,
         mut each: impl FnMut(QuotaEntry) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.walk(store, |_, leaf, slot| each(leaf_entries(leaf)[slot].meaning()))
+    }
+
+    /// A leaf with more entries in use than the tree leads to: Linux does not find those, and
+    /// whoever reads leaf by leaf counts them.
+    ///
+    /// Errors: as [`QuotaInfo::for_each`].
+    pub fn stray(&self, store: &mut impl QuotaStore) -> Result<Option<u32>, Error> {
+        let mut left = BTreeMap::new();
+        self.walk(store, |block, leaf, _| {
+            let used = || leaf_entries(leaf).iter().filter(|entry| !entry.is_free()).count();
+            *left.entry(block).or_insert_with(used) -= 1;
+            Ok(())
+        })?;
+        Ok(left.into_iter().find(|(_, left)| *left > 0).map(|(block, _)| block))
+    }
+
+    // Calls `each` with the leaf, its bytes and the slot of every entry, by ascending id.
+    fn walk(
+        &self,
+        store: &mut impl QuotaStore,
+        mut each: impl FnMut(u32, &QuotaBlock, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut seen = BTreeSet::from([ROOT_BLOCK]);
         // The way from the root to here: pointer block and next slot, per level.
         let mut path = Vec::from([(store.read(ROOT_BLOCK)?, 0usize)]);
@@ -387,11 +410,11 @@ impl QuotaInfo {
             } else {
                 let id = u32::from_be_bytes(prefix);
                 let leaf = store.read(next)?;
-                let entry = leaf_entries(&leaf)
+                let slot = leaf_entries(&leaf)
                     .iter()
-                    .find(|entry| entry.dqb_id.get() == id && !entry.is_free())
+                    .position(|entry| entry.dqb_id.get() == id && !entry.is_free())
                     .ok_or_else(|| corrupt(next, LEAF_HEAD))?;
-                each(entry.meaning())?;
+                each(next, &leaf, slot)?;
             }
         }
         Ok(())

@@ -49,6 +49,9 @@ pub(super) fn check(view: &View<'_>) {
     if !view.has_compat(Compat::RESIZE_INODE) && sb.reserved_gdt_blocks != 0 {
         bad(0xCE, "descriptor blocks are reserved without resize_inode");
     }
+    if sb.log_groups_per_flex > 31 {
+        bad(0x174, "a flex group of more groups than can be counted");
+    }
     if view.has_ro_compat(RoCompat::QUOTA) {
         let numbers = [
             (sb.usr_quota_inum, Ino::USER_QUOTA.get(), 0x240),

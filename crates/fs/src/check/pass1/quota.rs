@@ -71,10 +71,16 @@ fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
             info.for_each(&mut file, |entry| {
                 seen.insert(entry.id, (entry.space, entry.inodes));
                 Ok(())
-            })
+            })?;
+            info.stray(&mut file)
         });
-    if read.is_err() {
-        return view.error(What::QuotaFile, at);
+    match read {
+        Err(_) => return view.error(What::QuotaFile, at),
+        Ok(Some(leaf)) => {
+            let detail = format!("its block {leaf} has entries that its tree does not lead to");
+            view.error_with(What::QuotaFile, at, detail);
+        }
+        Ok(None) => {}
     }
     let none = (0, 0);
     let ids = sums.keys().chain(seen.keys().filter(|id| !sums.contains_key(*id)));
