@@ -6,6 +6,7 @@
 //!   kernel_dirty   Linux is cut off ──► extant recovers; e2fsck and Linux agree
 //!   linux_replays  extant is cut off ──► Linux, e2fsck and extant itself recover: one tree
 //!   linux_reads    extant writes by direct I/O, with sums of data, to mirrors ──► Linux reads the same, of each mirror alone
+//!   check_agrees   one structure of a volume is damaged ──► extant's checker and e2fsck say the same of it
 //!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and stays whole
 //!   built          extant builds ──► e2fsck, debugfs, dumpe2fs and Linux accept and read the same
 //!   sets           the claims of `--compat`: each set's readers read it
@@ -16,6 +17,8 @@
 
 pub mod busy;
 pub mod changed;
+pub mod damage;
+pub mod volume;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

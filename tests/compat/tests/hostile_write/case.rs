@@ -1,10 +1,10 @@
 //! One damaged volume: what is asked of it, and what must come of that.
 
 use crate::bounded::Bounded;
-use crate::damage::damage;
 use crate::script;
-use crate::volume::Rich;
 use extant::{Error, Filesystem, OpenOptions, Site, What};
+use extant_compat_tests::damage::damage;
+use extant_compat_tests::volume::Rich;
 use extant_testkit::command::run;
 use extant_testkit::damaged::DamagedImage;
 use extant_testkit::e2fsprogs::{clear_data_csum, e2fsck};

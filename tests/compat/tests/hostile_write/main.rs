@@ -15,10 +15,9 @@
 
 mod bounded;
 mod case;
-mod damage;
 mod script;
-mod volume;
 
+use extant_compat_tests::volume;
 use extant_testkit::command::run;
 use extant_testkit::report::run_cases;
 use std::process::Command;

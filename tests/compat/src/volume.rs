@@ -18,33 +18,53 @@ use std::process::{Command, Stdio};
 /// What lies at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// The primary superblock.
     Superblock,
+    /// The first descriptors.
     Descriptors,
+    /// A group's block bitmap.
     BlockBitmap,
+    /// A group's inode bitmap.
     InodeBitmap,
+    /// An inode's slot, its first 128 bytes.
     Inode,
+    /// A block of a file's map.
     MapNode,
+    /// A block of a directory.
     Directory,
+    /// An attribute block.
     Attributes,
+    /// A block of a quota file.
     Quota,
+    /// A block of the orphan file.
     Orphans,
+    /// The journal's superblock.
     Journal,
+    /// A block of the file of data checksums.
     Sums,
 }
 
 /// A structure on the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
+    /// What it is.
     pub kind: Kind,
+    /// Where it begins, bytes from the volume's start.
     pub at: usize,
+    /// Its length in bytes.
     pub len: usize,
 }
 
 /// A volume and its structures.
+#[derive(Debug)]
 pub struct Rich {
+    /// Its name, as [`names`] has it.
     pub name: &'static str,
+    /// The whole volume.
     pub bytes: Vec<u8>,
+    /// The block size in bytes.
     pub block: usize,
+    /// Its structures; what belongs to an inode follows the inode's slot.
     pub places: Vec<Place>,
     /// Every structure has a checksum: damage is seen before it is believed.
     pub checksummed: bool,
