@@ -140,6 +140,10 @@ pub trait BlockDevice: Send + Sync {
     /// the device's own, a flush is owed.
     fn wrote_past(&self) {}
 
+    /// The user is done for now. A device that keeps notes on the medium of what may be under way puts them in
+    /// order; the next write begins them anew. Without it nothing is lost.
+    fn settle(&self) {}
+
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
     /// What is stored there is seen by reads of the device, and the other way round; a flush of the
     /// device says nothing about it.
@@ -253,6 +257,9 @@ macro_rules! forward {
             }
             fn wrote_past(&self) {
                 (**self).wrote_past();
+            }
+            fn settle(&self) {
+                (**self).settle();
             }
             fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
                 (**self).dax(at, len)

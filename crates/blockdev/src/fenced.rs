@@ -108,6 +108,12 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         self.inner.zero(at, len)
     }
 
+    fn settle(&self) {
+        if self.pass().is_ok() {
+            self.inner.settle();
+        }
+    }
+
     fn needs_stable_buffers(&self) -> bool {
         self.inner.needs_stable_buffers()
     }

@@ -128,6 +128,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.wrote_past();
     }
 
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     /// The device's, as far as the start of the slice keeps it.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         self.inner.dax(self.place(IoOp::Open, at, len).ok()?, len)

@@ -147,7 +147,9 @@ impl Volume {
         let done = self.noting_abort(self.make_whole());
         self.stop_cache();
         done?;
-        self.hold.as_ref().map_or(Ok(()), Hold::release)
+        self.hold.as_ref().map_or(Ok(()), Hold::release)?;
+        self.device.settle();
+        Ok(())
     }
 
     /// Ends the threads that write back and read ahead. What is dirty stays in memory.

@@ -6,7 +6,7 @@ mod common;
 use common::seen::{Tree, differences, tree};
 use common::{judge, pattern};
 use extant::check::{Options, check_device};
-use extant::layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
+use extant::layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
 use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::{
     BlockDevice, BlockSize, Bounce, DirectOptions, Environment, Filesystem, MemoryDevice, NewFile,
@@ -230,4 +230,24 @@ fn requests_that_one_mirror_fails_cost_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn a_closed_volume_leaves_nothing_to_compare_though_a_clone_of_it_is_kept() {
+    let devices = made(4096, "");
+    let fs = open(mirror(&devices), 8);
+    let kept = fs.clone();
+    let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
+    file.write_all_at(0, &pattern(2 << 20, 3)).unwrap();
+    file.sync_all().unwrap();
+    let record = |device: &MemoryDevice| record_of(device).unwrap().unwrap();
+    assert!(!record(&devices[0]).intent.is_empty());
+    drop(file);
+    fs.close().unwrap();
+    for device in &devices {
+        let record = record(device);
+        assert!(record.settled && record.intent.is_empty(), "{record:?}");
+        judge(device);
+    }
+    drop(kept);
 }

@@ -128,6 +128,10 @@ impl BlockDevice for Watched {
         self.written.fetch_add(1, Ordering::AcqRel);
     }
 
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         self.inner.dax(at, len)
     }

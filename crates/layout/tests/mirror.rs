@@ -366,3 +366,37 @@ fn members_that_were_different_from_the_start_are_brought_in_line() {
     assert!(mirror.resync(&mut |_, _| true).unwrap());
     assert_eq!(bytes(&devices[1], 2 << 20, 4096), [0; 4096]);
 }
+
+#[test]
+fn a_settled_mirror_has_no_bits_and_gets_them_again() {
+    let devices = devices(2);
+    let mirror = open(&devices).unwrap();
+    let record = |n: usize| record_of(&*devices[n]).unwrap().unwrap();
+    for at in [8192, 1024] {
+        mirror.write_at(ByteOffset(at), &[5; 4096]).unwrap();
+        assert!(!record(0).intent.is_empty() && !record(1).intent.is_empty());
+        mirror.settle();
+        assert!(record(0).intent.is_empty() && record(1).intent.is_empty());
+        let writes = mirror.stats().record_writes;
+        mirror.settle();
+        assert_eq!(mirror.stats().record_writes, writes, "nothing to settle");
+    }
+    // Settled again and again while others write, the superblock as well.
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let mirror = &mirror;
+            scope.spawn(move || {
+                for n in 0..200u64 {
+                    let at = if thread == 0 { 1024 } else { 8192 + n * 4096 };
+                    mirror.write_at(ByteOffset(at), &[n as u8; 1024]).unwrap();
+                }
+            });
+        }
+        for _ in 0..100 {
+            mirror.settle();
+        }
+    });
+    let cut: Vec<_> = devices.iter().map(copy).collect();
+    drop(mirror);
+    assert_eq!(open(&cut).unwrap().left_out().len(), 0);
+}

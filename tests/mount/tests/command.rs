@@ -172,6 +172,38 @@ fn a_signal_leaves_a_clean_volume_whether_files_are_open_or_not() {
 }
 
 #[test]
+fn an_unmounted_mirror_has_nothing_to_compare() {
+    require!(Root, Fuse, E2fsprogs);
+    let mut place = Place::new();
+    let (a, b) = (place.scratch.file("a.img"), place.scratch.file("b.img"));
+    let mut made = place.command(&["mkfs", "-q", "--size", "64M", "--layout", "raid1"]);
+    run(made.arg(&a).arg(&b), LIMIT).unwrap().success().unwrap();
+    place.image = PathBuf::from(format!("{}?member={}", a.display(), b.display()));
+    for by_signal in [false, true] {
+        place.mount("").success().unwrap();
+        let path = place.dir.join("file");
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(&vec![7; 4 << 20]).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        match by_signal {
+            true => signal(place.server().unwrap()),
+            false => {
+                place.unmount().success().unwrap();
+            }
+        }
+        wait_for_end(&place);
+        let mut info = place.command(&["info"]);
+        let told = run(info.arg(&place.image), LIMIT).unwrap().success().unwrap();
+        let told = told.out();
+        assert!(told.contains("in use") && !told.contains("to compare"), "{told}");
+        for member in [&a, &b] {
+            e2fsck(member, None).expect_clean().unwrap();
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_mounted_is_refused_with_a_reason() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();

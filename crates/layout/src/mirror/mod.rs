@@ -232,6 +232,11 @@ impl BlockDevice for Mirror {
     fn needs_stable_buffers(&self) -> bool {
         true
     }
+
+    /// Leaves records that say that all is in line, where that is so.
+    fn settle(&self) {
+        Mirror::settle(self);
+    }
 }
 
 impl Drop for Mirror {

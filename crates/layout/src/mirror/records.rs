@@ -154,9 +154,19 @@ impl Mirror {
         self.intend(0..0, true)
     }
 
-    /// The end of an opening: nothing is under way any more.
+    /// The end of a use: clears what no write under way needs. Writes may come all the same.
     pub(crate) fn settle(&self) {
-        if !self.write || !self.state.lock().started || self.flush_all().is_err() {
+        // Nobody writes the superblock between the flush and the record of its only fingerprint.
+        let superblock = self.superblock.lock();
+        let only = Prints::one(print_of(&*superblock));
+        {
+            let state = self.state.lock();
+            let is_settled = state.intent.is_empty() && state.prints == only;
+            if !self.write || !state.started || is_settled {
+                return;
+            }
+        }
+        if self.flush_all().is_err() {
             return;
         }
         let records = self.records.lock();
@@ -164,7 +174,7 @@ impl Mirror {
             let mut state = self.state.lock();
             state.rest(1);
             if !state.print_unknown {
-                state.prints = Prints::one(print_of(&*self.superblock.lock()));
+                state.prints = only;
             }
         }
         // Without it the next opening copies more than it had to.
