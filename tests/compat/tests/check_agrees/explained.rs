@@ -1,7 +1,6 @@
 //! Where extant and e2fsck 1.47.0 differ, and why. A difference that is not here fails the suite.
 
 /// One of them finds fault, the other does not.
-#[derive(Debug)]
 pub enum Difference<'a> {
     /// e2fsck does, and these are its lines.
     Missed(&'a [String]),

@@ -136,6 +136,14 @@ fn judge(
     };
     match explained::reason(rich.name, &difference) {
         Some(reason) => Ok(counts.add(reason)),
-        None => Err(format!("{}:{seed}: {done}: {difference:?}", rich.name)),
+        None => {
+            let told = match &difference {
+                Difference::Missed(said) => format!("extant finds nothing, e2fsck says {said:?}"),
+                Difference::More(found, said) => {
+                    format!("extant finds {found:?}, e2fsck only says {said:?}")
+                }
+            };
+            Err(format!("{}:{seed}: {done}: {told}", rich.name))
+        }
     }
 }
