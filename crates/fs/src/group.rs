@@ -163,7 +163,8 @@ impl Volume {
         let is_right = |bytes: &[u8], n: usize| {
             let group = GroupNr(k * count + n as u32);
             let desc = &bytes[n * size..][..size];
-            group.0 >= self.layout.groups_count() || checksum_is_right(desc, group, &self.csum)
+            let is_none = group.0 >= self.layout.groups_count();
+            (is_none || checksum_is_right(desc, group, &self.csum)).into()
         };
         let role = Role::Descriptors.kind();
         self.journal.cache().take_best(&block, role, count as usize, &is_right);

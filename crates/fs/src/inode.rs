@@ -25,8 +25,9 @@ use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
-use extant_journal::{Handle, MetaBlock};
+use extant_journal::{Handle, MetaBlock, Worth};
 use extant_ondisk::features::{Compat, RoCompat};
+use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::{
     FileKind, Inode as DiskInode, InodeFlags, checksum_is_right, is_zero_slot,
 };
@@ -34,6 +35,7 @@ use extant_ondisk::layout::InodePlace;
 use extant_ondisk::superblock::VolumeState;
 use extant_ondisk::time::Timestamp;
 use hashbrown::HashMap;
+use std::cell::OnceCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -450,13 +452,22 @@ impl Volume {
     fn inode_block(&self, table: BlockNr, place: &InodePlace) -> Result<MetaBlock> {
         let block = self.journal.cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
         let (size, count) = (self.layout.inode_size(), self.layout.inodes_per_block());
-        let is_right = |bytes: &[u8], n: usize| {
+        let checksums = self.inode_format.checksums();
+        let used = OnceCell::new();
+        let slots = |desc: GroupDesc| desc.used_slots(&self.layout, &self.csum);
+        let used = || *used.get_or_init(|| self.descriptor(place.group).map_or(u32::MAX, slots));
+        let worth = |bytes: &[u8], n: usize| {
             let slot = &bytes[n * size..][..size];
-            let ino = self.layout.ino_of_slot(place.group, place.table_block * count + n as u32);
-            let checksums = self.inode_format.checksums();
-            is_zero_slot(slot) || ino.is_none_or(|ino| checksum_is_right(slot, ino, checksums))
+            let nr = place.table_block * count + n as u32;
+            let Some(ino) = self.layout.ino_of_slot(place.group, nr) else { return Worth::Right };
+            match is_zero_slot(slot) {
+                // Never used, or lost: another copy says.
+                true if checksums.seed().is_some() && nr < used() => Worth::Empty,
+                true => Worth::Right,
+                false => checksum_is_right(slot, ino, checksums).into(),
+            }
         };
-        self.journal.cache().take_best(&block, Role::Inodes.kind(), count as usize, &is_right);
+        self.journal.cache().take_best(&block, Role::Inodes.kind(), count as usize, &worth);
         Ok(block)
     }
 

@@ -343,7 +343,7 @@ impl Volume {
         let at = (SUPERBLOCK_OFFSET - start.0) as usize;
         let is_right = |bytes: &[u8], _: usize| {
             let raw = RawSuperblock::from_prefix(&bytes[at..]);
-            raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok())
+            raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok()).into()
         };
         self.journal.cache().take_best(&block, Role::Superblock.kind(), 1, &is_right);
         Ok((block, at))

@@ -167,6 +167,37 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
     }
 }
 
+#[test]
+fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
+    let devices = made(4096, "data_csum");
+    let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+    for sick in [0, 1] {
+        let devices = copies(&devices);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        let mut bytes = vec![0; LEN as usize];
+        devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let place = e2fsprogs::debugfs(&path, "imap /file5").unwrap();
+        let place = place.split("at block ").nth(1).expect("the block of the inode");
+        let inodes: u64 = place.split(',').next().unwrap().trim().parse().unwrap();
+        let sums = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
+        let sums = sums.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
+        for block in sums.chain([inodes]) {
+            devices[sick].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
+        }
+        let fs = open(mirror(&devices), 0);
+        expect_same(&fs, &want, "zeroed");
+        fs.remove_file("/file5").unwrap();
+        fs.create_file("/new", &NewFile::default()).unwrap();
+        fs.sync().unwrap();
+        let after = tree(&fs).unwrap();
+        fs.close().unwrap();
+        expect_same(&open(mirror(&devices), 0), &after, "changed");
+        judge(&*mirror(&devices));
+    }
+}
+
 type Member = Arc<Faulty<MemoryDevice>>;
 
 /// Everything that a volume is asked for; what it shows then.

@@ -89,6 +89,7 @@ pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
 pub use recovery::Recovery;
+pub use reread::Worth;
 pub use scan::LogUsage;
 pub use stats::{ByteLogStats, Ineligible, JournalStats};
 pub use transactions::{CommitClock, JournalOptions};

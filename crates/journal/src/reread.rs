@@ -12,6 +12,24 @@ use crate::cache::MetaCache;
 use crate::meta_block::MetaBlock;
 use extant_base::Result;
 
+/// What an entry of a block is worth beside another copy of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Worth {
+    /// Its sum does not match.
+    Wrong,
+    /// Zeros without a sum, where a copy with one is to be believed rather.
+    Empty,
+    /// Its sum matches, or nothing in it has a meaning.
+    Right,
+}
+
+impl From<bool> for Worth {
+    /// Of an entry that is right or not.
+    fn from(is_right: bool) -> Worth {
+        if is_right { Worth::Right } else { Worth::Wrong }
+    }
+}
+
 impl MetaCache {
     /// What `check` makes of the block. Where it refuses what was read from the device, and another copy there is one that
     /// it takes, that is the block's content from then on, and the device's.
@@ -27,29 +45,28 @@ impl MetaCache {
     }
 
     /// Of a block of `count` entries with a sum each: takes, once for each time that the block is read, a copy in which
-    /// some are right that are not here, and none is wrong that is right here. Without that the entries that nobody asks
-    /// for would go to all copies with one that changes.
+    /// some are worth more than here, and none less. Without that the entries that nobody asks for would go to all
+    /// copies with one that changes.
     ///
-    /// `kind` as in [`MetaBlock::set_verified_as`]. Locks: as [`MetaCache::checked`].
+    /// `kind` as in [`MetaBlock::set_verified_as`]. Locks: as [`MetaCache::checked`]; `worth` is called with none held.
     #[track_caller]
     pub fn take_best(
         &self,
         block: &MetaBlock,
         kind: u64,
         count: usize,
-        is_right: &dyn Fn(&[u8], usize) -> bool,
+        worth: &dyn Fn(&[u8], usize) -> Worth,
     ) {
         if !self.has_copies || block.is_verified_as(kind) {
             return;
         }
-        let wrong: Vec<usize> = {
-            let held = block.read();
-            (0..count).filter(|n| !is_right(&held, *n)).collect()
-        };
-        if !wrong.is_empty() {
+        let worth_of = |bytes: &[u8]| (0..count).map(|n| worth(bytes, n)).collect::<Vec<_>>();
+        let bytes: Box<[u8]> = Box::from(&block.read()[..]);
+        let held = worth_of(&bytes);
+        if held.iter().any(|worth| *worth < Worth::Right) {
             self.reread(block, &|copy| {
-                let better = wrong.iter().any(|n| is_right(copy, *n));
-                better && (0..count).all(|n| wrong.contains(&n) || is_right(copy, n))
+                let found = worth_of(copy);
+                found != held && found.iter().zip(&held).all(|(found, held)| found >= held)
             });
         }
         block.set_verified_as(kind);

@@ -78,6 +78,12 @@ impl Volume {
         if !block.is_verified_as(role) {
             let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
             let check = |bytes: &[u8]| data_sums::check(bytes, index, self.csum_seed, at);
+            let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+            // No sum was stored yet, or they are lost: another copy says.
+            if is_empty(&block.read()) {
+                let has_sums = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
+                self.journal.cache().reread(&block, &has_sums);
+            }
             self.journal.cache().checked(&block, check)?;
             block.set_verified_as(role);
         }
