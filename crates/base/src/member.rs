@@ -53,6 +53,20 @@ pub enum MemberProblem {
     },
     /// A transfer to it failed, and the volume goes on without it.
     Failed,
+    /// It has changes that those lack which it is to be copied from.
+    Newer {
+        /// Its generation.
+        generation: u64,
+        /// Theirs.
+        source: u64,
+    },
+    /// It and those which it is to be copied from may each have changes that the other lacks.
+    Diverged {
+        /// Its generation.
+        generation: u64,
+        /// Theirs.
+        source: u64,
+    },
 }
 
 impl fmt::Display for MemberError {
@@ -90,6 +104,15 @@ impl fmt::Display for MemberError {
             MemberProblem::Failed => {
                 write!(f, "{member}: failed, the volume goes on without this member")
             }
+            MemberProblem::Newer { generation, source } => write!(
+                f,
+                "{member}: is at generation {generation}, newer than what it is to be copied from, at {source}"
+            ),
+            MemberProblem::Diverged { generation, source } => write!(
+                f,
+                "{member}: it, at generation {generation}, and what it is to be copied from, at {source}, \
+                 were each changed without the other"
+            ),
         }
     }
 }

@@ -171,7 +171,7 @@ fn next_step(problem: MemberProblem) -> &'static str {
         MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
         MemberProblem::TooShort { .. } => "it was cut off, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {
-            "name only the member whose content you want, as IMG?degraded, then `extant rebuild` the other"
+            "name only the member whose content you want, as IMG?degraded, then `extant rebuild --force` the other"
         }
         _ => "`extant rebuild IMG --member IT` makes it whole",
     }

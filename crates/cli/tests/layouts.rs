@@ -171,9 +171,66 @@ fn mirrors_that_went_their_own_ways_are_refused() {
     holds(at, "a.img", "/g", 2);
     holds(at, "b.img", "/h", 1);
     // Whose content counts is for the user to say.
-    succeed(at, &["rebuild", "a.img?degraded", "--member", "b.img"]);
+    for (img, new) in [("a.img", "b.img"), ("b.img", "a.img")] {
+        let line = fail(at, 1, &["rebuild", img, "--member", new]);
+        assert_eq!(
+            line,
+            format!(
+                "{new}: generation 4, and {img}, generation 4, may each have changes that the other lacks: \
+                 copy what you need from {new}, then use --force; or swap them"
+            )
+        );
+    }
+    holds(at, "a.img", "/g", 2);
+    holds(at, "b.img", "/h", 1);
+    succeed(at, &["rebuild", "--force", "a.img?degraded", "--member", "b.img"]);
     holds(at, "b.img", "/g", 2);
     assert!(same_but_records(at));
+}
+
+#[test]
+fn a_rebuild_the_wrong_way_round_is_refused() {
+    let dir = mirrored();
+    let at = dir.path();
+    succeed(at, &["put", "a.img?degraded", "g", "/g"]);
+    let before = fs::read(at.join("b.img")).unwrap();
+    let line = fail(at, 1, &["rebuild", "b.img", "--member", "a.img"]);
+    assert_eq!(
+        line,
+        "a.img: is newer, generation 4, than b.img, generation 3: swap them, `extant rebuild a.img --member \
+         b.img`; --force loses what only a.img has"
+    );
+    for itself in ["b.img", "./b.img"] {
+        for force in [&[][..], &["--force"]] {
+            let line = fail(at, 1, &[&["rebuild", "b.img", "--member", itself], force].concat());
+            assert!(line.contains("is IMG itself"), "{line}");
+        }
+    }
+    assert!(before == fs::read(at.join("b.img")).unwrap(), "a refusal writes nothing");
+    holds(at, "a.img", "/g", 2);
+    succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
+    // A member that is in use already, by another name.
+    let line = fail(at, 1, &["rebuild", BOTH, "--member", "./b.img"]);
+    assert!(line.contains("./b.img: is member 1, which a.img has"), "{line}");
+    assert!(same_but_records(at));
+    holds(at, "b.img", "/g", 2);
+    assert_clean(&at.join("a.img"));
+    assert_clean(&at.join("b.img"));
+}
+
+#[test]
+fn the_newest_of_three_is_not_written_over_by_a_stale_one() {
+    let dir = made(&["a.img", "--layout", "raid1", "b.img", "c.img"], THREE);
+    let at = dir.path();
+    succeed(at, &["put", "a.img?member=b.img&degraded", "g", "/g"]);
+    for newest in ["a.img", "b.img"] {
+        let line = fail(at, 1, &["rebuild", "c.img", "--member", newest]);
+        assert!(line.starts_with(&format!("{newest}: is newer, generation 4")), "{line}");
+        holds(at, newest, "/g", 2);
+    }
+    succeed(at, &["rebuild", "-q", "a.img?member=b.img", "--member", "c.img"]);
+    holds(at, "c.img", "/g", 2);
+    assert_eq!(states(at, THREE), ["in use", "in use", "in use"]);
 }
 
 #[test]

@@ -159,7 +159,12 @@ fn verdict(
         // One that is newer and rebuilding never came to be counted on.
         return Ok(Some(MemberProblem::Stale));
     }
-    Ok((face(other)? == Face::Foreign).then_some(MemberProblem::ChangedOutside))
+    Ok(is_changed_outside(&other.0, record)?.then_some(MemberProblem::ChangedOutside))
+}
+
+/// Whether somebody else wrote the superblock of the member `part`.
+pub(crate) fn is_changed_outside(part: &Part, record: &Member) -> Result<bool> {
+    Ok(face(part, record)? == Face::Foreign)
 }
 
 /// What a member's superblock says of who wrote it.
@@ -173,7 +178,7 @@ enum Face {
     Foreign,
 }
 
-fn face((part, record): &(Part, Member)) -> Result<Face> {
+fn face(part: &Part, record: &Member) -> Result<Face> {
     if record.volume_bytes < 2048 {
         return Ok(Face::Own);
     }
@@ -201,11 +206,12 @@ fn mirror(
     };
     let is_newest = |(_, record): &&(Part, Member)| record.generation == newest;
     let newest_settled = known.iter().filter(is_newest).any(|(_, record)| record.settled);
-    let can_lead =
-        |member: &&(Part, Member)| is_newest(member) && face(member).ok() == Some(Face::Own);
+    let can_lead = |member: &&(Part, Member)| {
+        is_newest(member) && face(&member.0, &member.1).ok() == Some(Face::Own)
+    };
     let leader = whole.clone().find(can_lead).or_else(|| whole.clone().find(is_newest));
     let leader = leader.expect("its generation was found there").clone();
-    if known.len() > 1 && face(&leader)? == Face::Foreign {
+    if known.len() > 1 && is_changed_outside(&leader.0, &leader.1)? {
         return Err(leader.0.refuse(MemberProblem::ChangedOutside));
     }
     let mut taken = Vec::new();
@@ -214,7 +220,7 @@ fn mirror(
             taken.push(member);
             continue;
         }
-        if face(&member).ok() == Some(Face::Damaged) {
+        if face(&member.0, &member.1).ok() == Some(Face::Damaged) {
             // As if a write had been cut there: it follows the leader.
             member.1.intent.set(0, true);
         }

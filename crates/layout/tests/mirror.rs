@@ -368,6 +368,63 @@ fn members_that_were_different_from_the_start_are_brought_in_line() {
 }
 
 #[test]
+fn a_member_with_changes_of_its_own_is_not_taken_for_an_old_one() {
+    let add = |to: &Arc<MemoryDevice>, part: &Arc<MemoryDevice>| {
+        let mirror = degraded(std::slice::from_ref(to)).unwrap();
+        let before = bytes(&**to, 0, 4096);
+        let done = mirror.add(Part::new(Arc::clone(part) as _, "new"));
+        let refused = done.is_err();
+        drop(mirror);
+        assert!(!refused || before == bytes(&**to, 0, 4096), "a refusal writes nothing");
+        match done {
+            Err(Error::Member(error)) => (error.member, error.problem),
+            other => panic!("{other:?}"),
+        }
+    };
+    let change = |devices: &[Arc<MemoryDevice>]| {
+        degraded(devices).unwrap().write_at(ByteOffset(8192), b"x").unwrap();
+    };
+    // One is newer.
+    let pair = devices(2);
+    change(&pair[..1]);
+    let newer = MemberProblem::Newer { generation: 2, source: 1 };
+    assert_eq!(add(&pair[1], &pair[0]), ("new".into(), newer));
+    // Both were changed, one of them more often.
+    change(&pair[1..]);
+    change(&pair[1..]);
+    let diverged = MemberProblem::Diverged { generation: 2, source: 3 };
+    assert_eq!(add(&pair[1], &pair[0]).1, diverged);
+    let diverged = MemberProblem::Diverged { generation: 3, source: 2 };
+    assert_eq!(add(&pair[0], &pair[1]).1, diverged);
+    // The same number of times.
+    change(&pair[..1]);
+    let diverged = MemberProblem::Diverged { generation: 3, source: 3 };
+    assert_eq!(add(&pair[0], &pair[1]).1, diverged);
+    // Two of three went on without the first, which then got changes of its own and a new second.
+    let three = devices(3);
+    change(&three[1..]);
+    change(&three[..1]);
+    change(&three[..1]);
+    let mirror = degraded(&three[..1]).unwrap();
+    let new = Arc::new(MemoryDevice::new(LEN));
+    assert_eq!(mirror.add(Part::new(Arc::clone(&new) as _, "new")).unwrap(), 1);
+    assert!(mirror.resync(&mut |_, _| true).unwrap());
+    let done = mirror.add(Part::new(Arc::clone(&three[2]) as _, "old"));
+    let Err(Error::Member(error)) = done else { panic!("{done:?}") };
+    assert!(matches!(error.problem, MemberProblem::Diverged { generation: 2, .. }), "{error}");
+    assert_eq!(mirror.add_over(Part::new(Arc::clone(&three[2]) as _, "old")).unwrap(), 2);
+}
+
+#[test]
+fn a_member_that_is_there_already_is_not_added() {
+    let devices = devices(3);
+    let mirror = degraded(&devices[..2]).unwrap();
+    let done = mirror.add(Part::new(copy(&devices[1]) as _, "copy"));
+    let Err(Error::Member(error)) = done else { panic!("{done:?}") };
+    assert_eq!(error.problem, MemberProblem::Duplicate { index: 1 });
+}
+
+#[test]
 fn a_settled_mirror_has_no_bits_and_gets_them_again() {
     let devices = devices(2);
     let mirror = open(&devices).unwrap();

@@ -9,11 +9,13 @@ use crate::shown::{Shown, encoded};
 use crate::{amount, bar};
 use extant::FileOptions;
 use extant::layout::{Assembled, Mirror, Part};
-use extant_base::ByteOffset;
+use extant_base::{ByteOffset, Error, MemberProblem};
 use extant_blockdev::Slice;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,7 +38,7 @@ pub(crate) struct Args {
     /// The file or block device to become a member
     #[arg(long, value_name = "NEW")]
     member: PathBuf,
-    /// Write over whatever NEW holds
+    /// Write over whatever NEW holds, changes that IMG lacks included
     #[arg(short, long)]
     force: bool,
     /// Print one JSON object (docs/JSON.md)
@@ -59,6 +61,12 @@ struct Answer {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
+        if is_same_file(&image.path, &self.member) {
+            return Err(Failure::new(format_args!(
+                "{}: is IMG itself: name a member that is whole as IMG, the one to be written over as NEW",
+                Shown::path(&self.member)
+            )));
+        }
         let own = member_in(&image.path, image.offset);
         let new = member_in(&self.member, image.offset);
         let same = own.zip(new.clone()).is_some_and(|(own, new)| own.uuid == new.uuid);
@@ -81,12 +89,13 @@ impl Args {
             None => {
                 let is_new = !self.member.exists();
                 let part = self.part(&image, &mirror, same)?;
-                mirror.add(part).map_err(|error| {
+                let added = if self.force { mirror.add_over(part) } else { mirror.add(part) };
+                added.map_err(|error| {
                     if is_new {
                         // The error that counts is the first one.
                         let _ = std::fs::remove_file(&self.member);
                     }
-                    failed(error)
+                    self.refused(&image, &error)
                 })?
             }
         };
@@ -125,6 +134,29 @@ impl Args {
         Ok(0)
     }
 
+    /// The volume does not take the new member: why, and what to do.
+    fn refused(&self, image: &Image, error: &Error) -> Failure {
+        let Error::Member(member) = error else { return Failure::of_image(&image.name, error) };
+        let (img, new) = (Shown::path(&image.path), Shown::path(&self.member));
+        match member.problem {
+            MemberProblem::Newer { generation, source } => Failure::new(format_args!(
+                "{new}: is newer, generation {generation}, than {img}, generation {source}: swap them, \
+                 `extant rebuild {new} --member {img}`; --force loses what only {new} has"
+            )),
+            MemberProblem::Diverged { generation, source } => Failure::new(format_args!(
+                "{new}: generation {generation}, and {img}, generation {source}, may each have changes that \
+                 the other lacks: copy what you need from {new}, then use --force; or swap them"
+            )),
+            MemberProblem::Duplicate { index } => Failure::new(format_args!(
+                "{new}: is member {index}, which {img} has: use --force to write over it"
+            )),
+            MemberProblem::ChangedOutside => Failure::new(format_args!(
+                "{new}: was changed by itself, without {img}: use --force to write over it"
+            )),
+            _ => Failure::of_image(&image.name, error),
+        }
+    }
+
     /// Opens the new member, if nothing of worth is there.
     fn part(&self, image: &Image, mirror: &Mirror, is_ours: bool) -> Result<Part, Failure> {
         let path: &Path = &self.member;
@@ -149,4 +181,12 @@ impl Args {
         let device = Slice::from_offset(device, ByteOffset(image.offset)).map_err(failed)?;
         Ok(Part::new(Arc::new(device), path.to_string_lossy()))
     }
+}
+
+/// Whether both names lead to one file, or one block device.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) else { return false };
+    let is_device = |file: &Metadata| file.file_type().is_block_device();
+    let one_device = is_device(&a) && is_device(&b) && a.rdev() == b.rdev();
+    one_device || (a.dev(), a.ino()) == (b.dev(), b.ino())
 }

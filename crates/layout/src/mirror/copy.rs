@@ -13,9 +13,11 @@
 
 use super::read::write_around;
 use super::{Mirror, MirrorStats, PlaceState, Slot};
+use crate::assemble::is_changed_outside;
 use crate::part::Part;
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
-use extant_ondisk::member::Intent;
+use extant_ondisk::member::{Intent, Member};
+use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -73,8 +75,18 @@ impl Mirror {
     /// Takes `part` as a member in place of one that is missing, and returns its index. It has
     /// everything after [`resync`](Mirror::resync); cut before, the next opening that names it goes on.
     ///
-    /// Errors: `Invalid` when no member is missing; `Member` when it is too short; `Device`.
+    /// Errors: `Invalid` when no member is missing; `Member` when it is too short, or a member of this
+    /// volume that may have changes which this mirror lacks; `Device`.
     pub fn add(&self, part: Part) -> Result<u16> {
+        self.add_part(part, false)
+    }
+
+    /// As [`add`](Mirror::add), whatever the part holds.
+    pub fn add_over(&self, part: Part) -> Result<u16> {
+        self.add_part(part, true)
+    }
+
+    fn add_part(&self, part: Part, over: bool) -> Result<u16> {
         if !self.write {
             return Err(Error::ReadOnly);
         }
@@ -84,6 +96,9 @@ impl Mirror {
         }
         let _copier = self.copier.lock();
         let own = part.record().ok().flatten().filter(|record| record.uuid == self.uuid);
+        if let Some(own) = own.as_ref().filter(|_| !over) {
+            self.check_outdated(&part, own)?;
+        }
         self.intend(0..0, false)?;
         let records = self.records.lock();
         let (index, first) = {
@@ -123,6 +138,49 @@ impl Mirror {
         }
         self.record(&records)?;
         Ok(index)
+    }
+
+    /// Refuses a part, of which `own` is the record, that may have changes which this mirror lacks.
+    ///
+    /// ```text
+    ///   rebuilding ─────────────────────────────► nothing of its own: taken
+    ///   older, counts all whole members here ───► its changes are all here: taken
+    ///   same generation, each counts the other ─► taken
+    ///   newer, and counted on here ─────────────► Newer: copied the wrong way round
+    ///   else ───────────────────────────────────► Diverged
+    /// ```
+    fn check_outdated(&self, part: &Part, own: &Member) -> Result<()> {
+        if own.rebuilding {
+            return Ok(());
+        }
+        let (source, active, whole, counted) = {
+            let state = self.state.lock();
+            let whole = state.places.iter().filter(|place| place.active && !place.rebuilding);
+            let whole = whole.fold(0, |mask, place| mask | 1 << place.slot.index);
+            let active = state.active_mask();
+            (state.generation, active, whole, if state.started { active } else { self.counted })
+        };
+        let has = |mask: u32| mask & (1 << own.index) != 0;
+        if has(active) {
+            return Err(part.refuse(MemberProblem::Duplicate { index: own.index }));
+        }
+        let generation = own.generation;
+        let counts_us = whole & !own.active == 0;
+        let is_known = match generation.cmp(&source) {
+            Ordering::Less => counts_us,
+            Ordering::Equal => counts_us && has(counted),
+            Ordering::Greater if has(counted) => {
+                return Err(part.refuse(MemberProblem::Newer { generation, source }));
+            }
+            Ordering::Greater => false,
+        };
+        if !is_known {
+            return Err(part.refuse(MemberProblem::Diverged { generation, source }));
+        }
+        match is_changed_outside(part, own)? {
+            true => Err(part.refuse(MemberProblem::ChangedOutside)),
+            false => Ok(()),
+        }
     }
 
     /// Brings all members in line; whether it came to the end. May be called while the mirror is in

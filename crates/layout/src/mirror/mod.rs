@@ -61,6 +61,8 @@ pub struct Mirror {
     region_log2: u8,
     uuid: [u8; 16],
     count: u16,
+    /// The members that the leader counted as active when it was opened, by bit.
+    counted: u32,
     write: bool,
     together: bool,
     alignment: usize,
@@ -102,6 +104,7 @@ impl Mirror {
             region_log2,
             uuid: leader.uuid,
             count: leader.count,
+            counted: leader.active,
             write: opening.write,
             together: opening.together,
             alignment,
