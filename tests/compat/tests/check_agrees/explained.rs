@@ -4,21 +4,59 @@
 pub enum Difference<'a> {
     /// e2fsck does, and these are its lines.
     Missed(&'a [String]),
-    /// extant does, and these are its findings; e2fsck may say something and still call it clean.
-    More(&'a [String], &'a [String]),
+    /// extant does, and these are its findings with their text; e2fsck may say something and still call it clean.
+    More(&'a [(String, String)], &'a [String]),
 }
 
-/// What only extant finds: the volume (any, if empty), the finding, and why. All of a volume's findings have to be
-/// explained.
-const MORE: &[(&str, &str, &str)] = &[
-    ("", "QuotaFile", "e2fsck passes by a quota file whose header or tree it cannot read"),
-    (
+/// What only extant finds.
+struct More {
+    /// Any, if empty.
+    volume: &'static str,
+    finding: &'static str,
+    /// What the finding's text has in it.
+    text: &'static str,
+    why: &'static str,
+}
+
+const fn more(
+    volume: &'static str,
+    finding: &'static str,
+    text: &'static str,
+    why: &'static str,
+) -> More {
+    More { volume, finding, text, why }
+}
+
+const QUOTA: &str = "e2fsck passes by a quota file whose inode, header or tree it cannot read";
+const CLUSTER: &str = "e2fsck passes by a cluster in which two extents of one file meet";
+
+/// All of a volume's findings have to be explained.
+const MORE: &[More] = &[
+    more("", "QuotaFile", "", QUOTA),
+    more("", "InodeReserved", "(ino 3)", QUOTA),
+    more("", "InodeReserved", "(ino 4)", QUOTA),
+    more(
         "",
         "JournalSuperblock",
+        "",
         "e2fsck -n does not hold all of the journal's fields against its length",
     ),
-    ("cluster", "BlockShared", "e2fsck passes by a cluster in which two extents of one file meet"),
-    ("cluster", "InodeBlocks", "e2fsck passes by a cluster in which two extents of one file meet"),
+    more(
+        "",
+        "DeletionTime",
+        "(ino 8,",
+        "e2fsck passes by the deletion time of the journal's inode",
+    ),
+    more("", "OrphanList", "(offset 232)", "e2fsck -n does not look at the list of orphans"),
+    more("", "DirentType", "", "e2fsck -n calls an entry without a type clean, and would set it"),
+    more(
+        "",
+        "SuperblockFeatures",
+        "an orphan file is named without",
+        "e2fsck passes by an orphan file of no use where that inode is free",
+    ),
+    more("cluster", "BlockShared", "", CLUSTER),
+    more("cluster", "InodeBlocks", "", CLUSTER),
 ];
 
 /// Why they differ over `volume`, if it is known. What only e2fsck finds is never explained.
@@ -27,10 +65,12 @@ pub fn reason(volume: &str, difference: &Difference<'_>) -> Option<&'static str>
         Difference::Missed(_) => None,
         Difference::More(_, said) if !said.is_empty() => Some("e2fsck says so, and exits 0"),
         Difference::More(found, _) => {
-            let of = |row: &&(&str, &str, &str)| row.0.is_empty() || row.0 == volume;
-            let known = |name: &String| MORE.iter().filter(of).find(|row| name == row.1);
+            let of = |row: &&More| row.volume.is_empty() || row.volume == volume;
+            let known = |(name, text): &(String, String)| {
+                MORE.iter().filter(of).find(|row| name == row.finding && text.contains(row.text))
+            };
             let all = found.iter().map(known).collect::<Option<Vec<_>>>()?;
-            all.first().map(|row| row.2)
+            all.first().map(|row| row.why)
         }
     }
 }

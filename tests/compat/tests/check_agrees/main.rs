@@ -115,13 +115,13 @@ fn judge(
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
     let options = Options { threads: 2, ..Options::default() };
     let ours = check::check_device(device, &options, &());
-    let found: Vec<String> = match &ours {
+    let found: Vec<(String, String)> = match &ours {
         Ok(report) if report.clean => Vec::new(),
         Ok(report) => {
             let errors = report.findings.iter().filter(|f| f.severity == Severity::Error);
-            errors.map(|finding| finding.what.name().to_owned()).collect()
+            errors.map(|finding| (finding.what.name().to_owned(), finding.to_string())).collect()
         }
-        Err(error) => vec![format!("refused: {error}")],
+        Err(error) => vec![("refused".to_owned(), error.to_string())],
     };
     let theirs = e2fsck(&image, None);
     let said = explained::lines(&theirs.text);

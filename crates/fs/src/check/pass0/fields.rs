@@ -22,7 +22,8 @@ pub(super) fn check(view: &View<'_>) {
         bad(0x4C, "unknown revision");
     }
     let journal = sb.has_journal();
-    if !journal && (sb.journal_inum != 0 || sb.needs_recovery()) {
+    let named = sb.journal_inum != 0 || sb.journal_dev != 0 || sb.journal_uuid != [0; 16];
+    if !journal && (named || sb.needs_recovery()) {
         contradiction("a journal is named or to be recovered, and there is none");
     }
     if journal && sb.journal_inum == 0 && sb.journal_uuid == [0; 16] {
@@ -76,6 +77,8 @@ pub(super) fn check(view: &View<'_>) {
         if number < sb.first_ino || number > sb.inodes_count {
             view.error_with(What::OrphanFile, at(0x280), format!("inode {number}"));
         }
+    } else if sb.orphan_file_inum != 0 {
+        contradiction("an orphan file is named without orphan_file");
     } else if view.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
         contradiction("orphans in a file that the volume does not have");
     }
