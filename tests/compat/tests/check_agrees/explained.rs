@@ -55,6 +55,18 @@ const MORE: &[More] = &[
         "an orphan file is named without",
         "e2fsck passes by an orphan file of no use where that inode is free",
     ),
+    more(
+        "",
+        "XattrEntry",
+        "is malformed",
+        "e2fsck takes zeros for part of a name where the name's hash stays the same",
+    ),
+    more(
+        "",
+        "InodeFlags",
+        "value without the feature",
+        "e2fsck passes by the flag of a value on volumes without ea_inode, which the kernel refuses",
+    ),
     more("cluster", "BlockShared", "", CLUSTER),
     more("cluster", "InodeBlocks", "", CLUSTER),
 ];

@@ -22,7 +22,7 @@ pub(super) fn check(view: &View<'_>) {
         bad(0x4C, "unknown revision");
     }
     let journal = sb.has_journal();
-    let named = sb.journal_inum != 0 || sb.journal_dev != 0 || sb.journal_uuid != [0; 16];
+    let named = sb.journal_inum != 0 || sb.journal_uuid != [0; 16];
     if !journal && (named || sb.needs_recovery()) {
         contradiction("a journal is named or to be recovered, and there is none");
     }

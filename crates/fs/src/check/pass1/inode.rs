@@ -91,6 +91,7 @@ impl Scan<'_, '_> {
         }
         if half(bytes, 0x20 + 2) & (InodeFlags::EA_INODE.bits() >> 16) as u16 != 0
             && role == Role::Ordinary
+            && self.view.has_incompat(Incompat::EA_INODE)
         {
             marks |= VALUE;
         }

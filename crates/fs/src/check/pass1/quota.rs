@@ -58,12 +58,18 @@ pub(super) fn check(view: &View<'_>, usages: &Usages) {
     }
 }
 
+/// The most bytes that e2fsprogs takes for a quota file's.
+const MOST_BYTES: u64 = 1 << 31;
+
 fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
     let at = Site::of_ino(ino);
     let Some((inode, runs)) = own::open(view, ino) else {
         return view.error(What::QuotaFile, at);
     };
-    let blocks = u32::try_from(inode.size / QUOTA_BLOCK as u64).unwrap_or(u32::MAX);
+    if inode.size > MOST_BYTES {
+        return view.error_with(What::QuotaFile, at, format!("{} bytes", inode.size));
+    }
+    let blocks = (inode.size / QUOTA_BLOCK as u64) as u32;
     let mut file = QuotaFile { view, runs: &runs, ino };
     let mut seen = HashMap::new();
     let read =
