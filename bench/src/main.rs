@@ -32,7 +32,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 
 use crate::report::{Host, Report};
@@ -49,7 +49,8 @@ struct Cli {
     /// Write the figures to FILE as JSON, one object a bench, a line each
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write each bench's table and JSON into DIR, and one page of pictures of all of them
+    /// Write each bench's table and JSON into DIR as it ends, one page of pictures of all of them (report.html), and its
+    /// first picture alone (plot.svg)
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
 }
@@ -124,50 +125,58 @@ enum Verb {
 }
 
 impl Verb {
-    /// Runs the benches that the verb names.
-    fn run(&self, quick: bool) -> Result<Vec<Report>> {
-        Ok(match self {
-            Verb::Crc => vec![crc::run(crc::Plan::new(quick))?],
-            Verb::Build(plan) if quick => vec![build::measure(&plan.clone().quick())?],
-            Verb::Build(plan) => vec![build::measure(plan)?],
-            Verb::Fallocate(plan) if quick => vec![fallocate::measure(&plan.clone().quick())?],
-            Verb::Fallocate(plan) => vec![fallocate::measure(plan)?],
-            Verb::Metadata(plan) if quick => vec![metadata::measure(&plan.clone().quick())?],
-            Verb::Metadata(plan) => vec![metadata::measure(plan)?],
-            Verb::Overwrite(plan) if quick => vec![overwrite::measure(&plan.clone().quick())?],
-            Verb::Overwrite(plan) => vec![overwrite::measure(plan)?],
-            Verb::Dontcache(plan) if quick => vec![dontcache::measure(&plan.clone().quick())?],
-            Verb::Dontcache(plan) => vec![dontcache::measure(plan)?],
-            Verb::Fsync(plan) if quick => vec![fsync::measure(&plan.clone().quick())?],
-            Verb::Fsync(plan) => vec![fsync::measure(plan)?],
-            Verb::Direct(plan) if quick => vec![direct::measure(&plan.clone().quick())?],
-            Verb::Direct(plan) => vec![direct::measure(plan)?],
-            Verb::Fuse(plan) if quick => vec![fuse::measure(&plan.clone().quick())?],
-            Verb::Fuse(plan) => vec![fuse::measure(plan)?],
-            Verb::Programs(plan) if quick => vec![programs::measure(&plan.clone().quick())?],
-            Verb::Programs(plan) => vec![programs::measure(plan)?],
+    /// The benches that the verb names, in order.
+    fn benches(&self) -> Vec<Verb> {
+        match self {
+            Verb::All => vec![
+                Verb::Crc,
+                Verb::Build(build::Plan::standard()),
+                Verb::Fallocate(fallocate::Plan::standard()),
+                Verb::Metadata(metadata::Plan::standard()),
+                Verb::Overwrite(overwrite::Plan::standard()),
+                Verb::Dontcache(dontcache::Plan::standard()),
+                Verb::Fsync(fsync::Plan::standard()),
+                Verb::Direct(direct::Plan::standard()),
+                Verb::Fuse(fuse::Plan::standard()),
+                Verb::Programs(programs::Plan::standard()),
+            ],
+            one => vec![one.clone()],
+        }
+    }
+
+    /// Runs it. `None`: it measures nothing.
+    fn run(&self, quick: bool) -> Result<Option<Report>> {
+        fn sized<P: Clone>(plan: &P, quick: bool, small: fn(P) -> P) -> P {
+            if quick { small(plan.clone()) } else { plan.clone() }
+        }
+        let report = match self {
+            Verb::Crc => crc::run(crc::Plan::new(quick))?,
+            Verb::Build(plan) => build::measure(&sized(plan, quick, build::Plan::quick))?,
+            Verb::Fallocate(plan) => {
+                fallocate::measure(&sized(plan, quick, fallocate::Plan::quick))?
+            }
+            Verb::Metadata(plan) => metadata::measure(&sized(plan, quick, metadata::Plan::quick))?,
+            Verb::Overwrite(plan) => {
+                overwrite::measure(&sized(plan, quick, overwrite::Plan::quick))?
+            }
+            Verb::Dontcache(plan) => {
+                dontcache::measure(&sized(plan, quick, dontcache::Plan::quick))?
+            }
+            Verb::Fsync(plan) => fsync::measure(&sized(plan, quick, fsync::Plan::quick))?,
+            Verb::Direct(plan) => direct::measure(&sized(plan, quick, direct::Plan::quick))?,
+            Verb::Fuse(plan) => fuse::measure(&sized(plan, quick, fuse::Plan::quick))?,
+            Verb::Programs(plan) => programs::measure(&sized(plan, quick, programs::Plan::quick))?,
             Verb::Serve(serve) => {
                 serve.run()?;
-                Vec::new()
+                return Ok(None);
             }
             Verb::Picture(picture) => {
                 picture.draw()?;
-                Vec::new()
+                return Ok(None);
             }
-            Verb::All => {
-                let mut reports = Verb::Crc.run(quick)?;
-                reports.extend(Verb::Build(build::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Fallocate(fallocate::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Metadata(metadata::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Overwrite(overwrite::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Dontcache(dontcache::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Fsync(fsync::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Direct(direct::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Fuse(fuse::Plan::standard()).run(quick)?);
-                reports.extend(Verb::Programs(programs::Plan::standard()).run(quick)?);
-                reports
-            }
-        })
+            Verb::All => return Ok(None),
+        };
+        Ok(Some(report))
     }
 }
 
@@ -188,8 +197,20 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(dir) = &cli.report {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    let mut objects = Vec::new();
-    for report in cli.verb.run(cli.quick)? {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (mut objects, mut failed) = (Vec::new(), 0);
+    let benches = cli.verb.benches();
+    for bench in &benches {
+        let report = match bench.run(cli.quick) {
+            Ok(Some(report)) => report,
+            Ok(None) => continue,
+            Err(error) if benches.len() == 1 => return Err(error),
+            Err(error) => {
+                eprintln!("extant-bench: {error:#}");
+                failed += 1;
+                continue;
+            }
+        };
         let object = report.json(&host);
         let (table, line) = (report.table(&host), object.to_string());
         objects.push(object);
@@ -200,13 +221,12 @@ fn run(cli: &Cli) -> Result<()> {
         if let Some(dir) = &cli.report {
             write!(create(&dir.join(format!("{}.txt", report.bench)))?, "{table}")?;
             writeln!(create(&dir.join(format!("{}.json", report.bench)))?, "{line}")?;
+            let page = report::page(&objects, &format!("extant-bench {}", words.join(" ")));
+            write!(create(&dir.join("report.html"))?, "{page}")?;
+            write!(create(&dir.join("plot.svg"))?, "{}", report::plot(&objects))?;
         }
     }
-    if let Some(dir) = &cli.report {
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let page = report::page(&objects, &format!("extant-bench {}", words.join(" ")));
-        write!(create(&dir.join("report.html"))?, "{page}")?;
-    }
+    ensure!(failed == 0, "{failed} of {} benches failed", benches.len());
     Ok(())
 }
 
