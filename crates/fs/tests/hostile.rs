@@ -35,7 +35,7 @@ struct Counting {
 
 impl Counting {
     /// Ends an operation: it must not have asked for too much.
-    fn settle(&self, what: &str) {
+    fn end_of(&self, what: &str) {
         let reads = self.reads.swap(0, Ordering::Relaxed);
         assert!(reads < READS_MAX, "{what}: {reads} device reads");
     }
@@ -83,28 +83,28 @@ fn make_tree(root: &Path) {
 fn look_at_all(device: &Arc<Counting>) {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
     let opened = OpenOptions::new().cache_bytes(1 << 20).open_device(shared);
-    device.settle("open");
+    device.end_of("open");
     let Ok(fs) = opened else { return };
     let mut buf = vec![0; 40_000];
     for entry in fs.walk("/").take(ENTRIES_MAX) {
-        device.settle("walk");
+        device.end_of("walk");
         let Ok(entry) = entry else { continue };
         let _ = entry.metadata();
         let _ = fs.xattrs_of_ino(entry.ino());
-        device.settle("xattrs");
+        device.end_of("xattrs");
         match entry.kind() {
             FileKind::Regular => read_file(&fs, &entry, &mut buf, device),
             FileKind::Symlink => drop(entry.read_link()),
             _ => {}
         }
-        device.settle("symlink");
+        device.end_of("symlink");
     }
     for path in ["a/b/c/../hard", "a/short", "long", "many/quite-a-long-name-to-fill-blocks-123"] {
         let _ = fs.metadata(path);
-        device.settle("lookup");
+        device.end_of("lookup");
     }
     let _ = fs.metadata("many/quite-a-long-name-to-fill-blocks-999");
-    device.settle("lookup of nothing");
+    device.end_of("lookup of nothing");
 }
 
 fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device: &Counting) {
@@ -112,7 +112,7 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
     let len = file.metadata().len();
     for at in [0, len / 2, len.saturating_sub(10_000)] {
         let _ = file.read_at(at, buf);
-        device.settle("read");
+        device.end_of("read");
     }
     let mut at = 0;
     for _ in 0..20 {
@@ -120,10 +120,10 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
         let Ok(Some(hole)) = file.seek_hole(data) else { break };
         assert!(hole > at, "seeking goes on");
         at = hole;
-        device.settle("seek");
+        device.end_of("seek");
     }
     let _ = file.extents();
-    device.settle("extents");
+    device.end_of("extents");
     let _ = fs.metadata_of_ino(entry.ino());
 }
 

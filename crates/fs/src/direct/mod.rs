@@ -14,6 +14,8 @@
 //! the device before the call returns.
 
 mod begin;
+mod begin_read;
+mod blocks;
 mod bounce;
 mod buffered;
 mod finish;
