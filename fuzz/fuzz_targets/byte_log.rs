@@ -1,7 +1,4 @@
-//! Any bytes through `parsers::journal::byte_log`, which the hostile tests run, too.
+//! The target of this name of `tests/hostile`.
 #![no_main]
 
-#[path = "../../crates/ondisk/tests/parsers/mod.rs"]
-mod parsers;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| parsers::journal::byte_log(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| extant_hostile_tests::run("byte_log", data));

@@ -1,7 +1,4 @@
-//! Any bytes through `parsers::names::dir_block`, which the hostile tests run, too.
+//! The target of this name of `tests/hostile`.
 #![no_main]
 
-#[path = "../../crates/ondisk/tests/parsers/mod.rs"]
-mod parsers;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| parsers::names::dir_block(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| extant_hostile_tests::run("dir_block", data));

@@ -1,7 +1,4 @@
-//! Any bytes through `parsers::volume::extent_node`, which the hostile tests run, too.
+//! The target of this name of `tests/hostile`.
 #![no_main]
 
-#[path = "../../crates/ondisk/tests/parsers/mod.rs"]
-mod parsers;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| parsers::volume::extent_node(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| extant_hostile_tests::run("extent_node", data));

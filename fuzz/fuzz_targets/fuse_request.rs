@@ -1,7 +1,4 @@
-//! Any bytes through `parsers::request`, which the hostile tests run, too.
+//! The target of this name of `tests/hostile`.
 #![no_main]
 
-#[path = "../../crates/fuse/tests/parsers/mod.rs"]
-mod parsers;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| parsers::request(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| extant_hostile_tests::run("fuse_request", data));

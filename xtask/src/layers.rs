@@ -41,6 +41,7 @@ const ASIDE: &[&str] = &[
     "extant-model-tests",
     "extant-concurrent-tests",
     "extant-crash-tests",
+    "extant-hostile-tests",
     "extant-mount-tests",
     "extant-guide-tests",
     "xtask",

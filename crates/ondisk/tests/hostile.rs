@@ -8,6 +8,7 @@ use extant_ondisk::checksum::Checksums;
 use extant_ondisk::extent::{Extent, ExtentNodeMut, ExtentState};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::{Inode, InodeFlags, InodeFormat};
+use extant_ondisk::member::{self, Intent, Member, Prints};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
@@ -119,4 +120,33 @@ fn a_damaged_quota_file_does_no_harm() {
     let entries = (0..40).map(|n| QuotaEntry { id: n * 1000, inodes: 1, ..QuotaEntry::default() });
     let file = QuotaInfo::build(QuotaKind::User, entries);
     damage("quota", &file, 4000, volume::quota);
+}
+
+#[test]
+fn a_damaged_member_record_does_no_harm() {
+    for kind in [member::Kind::mirrored(8 << 20), member::Kind::Striped { stripe_bytes: 65536 }] {
+        let member = Member {
+            kind,
+            index: 1,
+            count: 3,
+            uuid: [5; 16],
+            generation: 9,
+            volume_bytes: 8 << 20,
+            settled: true,
+            rebuilding: true,
+            rebuilt_bytes: 1 << 20,
+            active: 7,
+            prints: Prints::one(1),
+            intent: Intent::none(),
+        };
+        assert_eq!(Member::check(&member.to_bytes()).unwrap().unwrap(), member);
+        damage("member record", &member.to_bytes(), 5000, volume::member);
+    }
+}
+
+#[test]
+fn a_damaged_block_of_data_sums_does_no_harm() {
+    let mut bytes = vec![0; 8 + 1024];
+    extant_ondisk::data_sums::store(&mut bytes[8..], 0, 5, 10, &[7; 100]);
+    damage("data sums", &bytes, 5000, volume::sums);
 }

@@ -15,9 +15,12 @@
 //! `EXTANT_CASE=TEXT` runs the cases whose name holds `TEXT`.
 #![forbid(unsafe_code)]
 
+pub mod bounded;
 pub mod busy;
 pub mod changed;
 pub mod damage;
+pub mod script;
+pub mod sums;
 pub mod volume;
 
 use std::io::Write;

@@ -42,6 +42,30 @@ pub enum Kind {
     Journal,
     /// A block of the file of data checksums.
     Sums,
+    /// A block of the journal that is in use, its superblock aside.
+    Log,
+    /// The record of a member of a mirror.
+    Member,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 14] = [
+        Kind::Superblock,
+        Kind::Descriptors,
+        Kind::BlockBitmap,
+        Kind::InodeBitmap,
+        Kind::Inode,
+        Kind::MapNode,
+        Kind::Directory,
+        Kind::Attributes,
+        Kind::Quota,
+        Kind::Orphans,
+        Kind::Journal,
+        Kind::Sums,
+        Kind::Log,
+        Kind::Member,
+    ];
 }
 
 /// A structure on the disk.
@@ -71,6 +95,8 @@ pub struct Rich {
 }
 
 const SIZE: u64 = 8 << 20;
+/// Every run has the same volumes: this is what their checksums and hashes of names begin with.
+const ID: &str = "68c49f1e-7f3d-4d6c-9c5b-3f1f0a4b7e21";
 
 /// (name, mke2fs options, checksummed). No inline data with checksums: e2fsck 1.47.0 takes a file's
 /// whose inode's checksum is wrong for those of the directory that it reads next.
@@ -90,11 +116,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Makes the volume `name`.
 pub fn make(name: &str) -> Rich {
-    let (name, options, checksummed) = *KINDS.iter().find(|kind| kind.0 == name).expect("its name");
+    let kind = KINDS.iter().find(|kind| kind.0 == name).expect("its name");
+    make_as(kind.0, SIZE, kind.1, kind.2)
+}
+
+/// Makes a volume of `bytes` with `options` of mke2fs; `checksummed`, if those say so.
+pub fn make_as(name: &'static str, bytes: u64, options: &str, checksummed: bool) -> Rich {
     let scratch = Scratch::new();
     let (tree, image) = (scratch.file("tree"), scratch.file("image"));
     make_tree(&tree);
-    mke2fs(&image, SIZE, &format!("{options} -N 600"), Some(&tree)).expect("mke2fs");
+    let options = format!("{options} -N 600 -U {ID} -E hash_seed={ID}");
+    mke2fs(&image, bytes, &options, Some(&tree)).expect("mke2fs");
     // mke2fs counts what it copies past the quota files.
     run_args("e2fsck", &["-fy", image.to_str().expect("plain")]).expect("e2fsck");
     let block = if options.contains("-b 4096") { 4096 } else { 1024 };
@@ -109,6 +141,14 @@ pub fn make(name: &str) -> Rich {
         }
     }
     Rich { name, bytes: fs::read(&image).expect("the image"), block, places, checksummed }
+}
+
+/// The journal's blocks, in the log's order; `image` holds a volume of [`make`] or [`make_as`].
+pub fn log_blocks(image: &Path, block: usize) -> Vec<Place> {
+    let mut places = Vec::new();
+    add_inode(&mut places, image, block, "<8>", Kind::Log);
+    places.retain(|place| place.kind == Kind::Log);
+    places
 }
 
 fn make_tree(root: &Path) {

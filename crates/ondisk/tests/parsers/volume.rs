@@ -4,11 +4,13 @@ use extant_base::{BlockNr, BlockSize, GroupNr, Ino, LogicalBlock, Site};
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::block_map;
 use extant_ondisk::checksum::Checksums;
+use extant_ondisk::data_sums;
 use extant_ondisk::extent::{self, Extent, ExtentNode, ExtentNodeMut, ExtentState, NodeRules};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::inode::{self, Inode, InodeFormat};
 use extant_ondisk::layout::Layout;
+use extant_ondisk::member::{INTENT_BITS, Kind as Layouts, MEMBER_SIZE, Member};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaEntry, QuotaInfo, QuotaKind};
@@ -244,5 +246,38 @@ pub fn quota(data: &[u8]) {
     for id in [0, 1, 77, 1 << 24, u32::MAX] {
         let _ = info.get(&mut file, id);
         let _ = info.put(&mut file, &QuotaEntry { id, inodes: 1, ..QuotaEntry::default() });
+    }
+}
+
+/// A member's record, as it is and with its sum set right.
+pub fn member(data: &[u8]) {
+    let _ = Member::check(data);
+    let mut bytes: [u8; MEMBER_SIZE] = cut(data);
+    let sum = extant_crc32c::crc32c(!0, &bytes[..MEMBER_SIZE - 4]);
+    bytes[MEMBER_SIZE - 4..].copy_from_slice(&sum.to_le_bytes());
+    let Ok(Some(member)) = Member::check(&bytes) else { return };
+    assert!(member.index < member.count && member.intent.count() <= INTENT_BITS);
+    if let Layouts::Mirrored { region_log2 } = member.kind {
+        assert!(member.volume_bytes >> region_log2 < INTENT_BITS as u64);
+    }
+    let _ = (member.needed_bytes(), member.kind.data_offset(), member.prints.all().len());
+    assert_eq!(Member::check(&member.to_bytes()).unwrap().unwrap(), member);
+}
+
+/// A block of the file of data checksums, behind the number of its place in the file.
+pub fn sums(data: &[u8]) {
+    let index = u64::from_le_bytes(cut(data));
+    let _ = data_sums::check(data, index, 5, AT);
+    let mut block: [u8; 1024] = cut(data.get(8..).unwrap_or(&[]));
+    let was_right = data_sums::check(&block, index, 5, AT).is_ok();
+    let slot = (index % 250) as usize;
+    data_sums::store(&mut block, index, 5, slot, &[1, 2, 3]);
+    assert_eq!(data_sums::check(&block, index, 5, AT).is_ok(), was_right);
+    let stored: Vec<u32> = data_sums::words(&block, slot, 3).collect();
+    assert_eq!(stored, [1, 2, 3]);
+    for size in BlockSize::ALL {
+        let (at, word) = data_sums::place_of(size, BlockNr(index));
+        assert!(word < data_sums::words_per_block(size) as usize);
+        assert!(index == u64::MAX || at < data_sums::file_blocks(size, index + 1));
     }
 }

@@ -10,12 +10,12 @@
 
 mod explained;
 mod fields;
-mod sums;
 
 use explained::Difference;
 use extant::MemoryDevice;
 use extant::check::{self, Options, Severity};
 use extant_compat_tests::damage;
+use extant_compat_tests::sums::Sums;
 use extant_compat_tests::volume::{self, Rich};
 use extant_testkit::e2fsprogs::e2fsck;
 use extant_testkit::report::run_cases;
@@ -23,7 +23,6 @@ use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use sums::Sums;
 
 /// Damaged volumes of one case.
 const BATCH: u64 = 25;

@@ -1,9 +1,9 @@
 //! One damaged volume: what is asked of it, and what must come of that.
 
-use crate::bounded::Bounded;
-use crate::script;
 use extant::{Error, Filesystem, OpenOptions, Site, What};
+use extant_compat_tests::bounded::Bounded;
 use extant_compat_tests::damage::damage;
+use extant_compat_tests::script;
 use extant_compat_tests::volume::Rich;
 use extant_testkit::command::run;
 use extant_testkit::damaged::DamagedImage;

@@ -13,9 +13,7 @@
 //! `EXTANT_HOSTILE=volume:seed` runs one of them, with the damaged volume kept where
 //! `EXTANT_KEEP` says.
 
-mod bounded;
 mod case;
-mod script;
 
 use extant_compat_tests::volume;
 use extant_testkit::command::run;

@@ -9,14 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const TRANSFERS_MAX: u64 = 3_000_000;
 
 /// A device in memory that counts.
+#[derive(Debug)]
 pub struct Bounded {
     inner: MemoryDevice,
     transfers: AtomicU64,
 }
 
 impl Bounded {
+    /// One that holds `bytes`.
     pub fn new(bytes: &[u8]) -> Arc<Bounded> {
-        Arc::new(Bounded { inner: MemoryDevice::from_bytes(bytes), transfers: AtomicU64::new(0) })
+        Bounded::over(MemoryDevice::from_bytes(bytes))
+    }
+
+    /// One that holds what `inner` holds.
+    pub fn over(inner: MemoryDevice) -> Arc<Bounded> {
+        Arc::new(Bounded { inner, transfers: AtomicU64::new(0) })
     }
 
     /// All its bytes.

@@ -6,10 +6,11 @@
 //! ```
 //! Source: ext4 documentation, "Checksums". Where a damaged length leaves no room for a sum, none is set.
 
-use extant_compat_tests::volume::{Kind, Place, Rich};
+use crate::volume::{Kind, Place, Rich};
 use extant_crc32c::crc32c;
 
 /// A volume's numbers that its checksums depend on, read before it is damaged.
+#[derive(Debug)]
 pub struct Sums {
     seed: u32,
     block: usize,

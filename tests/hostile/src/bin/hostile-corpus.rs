@@ -1,0 +1,26 @@
+//! Writes the seeds of every target, or of those that are named, to `CORPUS/target/…`, for `cargo fuzz`, and the volumes
+//! that they change to the folder `VOLUMES`.
+
+use extant_hostile_tests::image::volumes;
+use extant_hostile_tests::targets;
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [corpus, kept, names @ ..] = &args[..] else {
+        eprintln!("usage: hostile-corpus CORPUS VOLUMES [TARGET]…");
+        std::process::exit(2);
+    };
+    volumes::write_to(Path::new(kept))?;
+    for target in targets().filter(|t| names.is_empty() || names.iter().any(|name| name == t.name))
+    {
+        let dir = Path::new(corpus).join(target.name);
+        std::fs::create_dir_all(&dir)?;
+        let seeds = (target.seeds)();
+        for (nr, seed) in seeds.iter().enumerate() {
+            std::fs::write(dir.join(format!("seed-{nr:03}")), seed)?;
+        }
+        println!("{}: {} seeds", target.name, seeds.len());
+    }
+    Ok(())
+}

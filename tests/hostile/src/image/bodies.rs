@@ -1,0 +1,182 @@
+//! What is done with a changed volume. Damage is an error that says something; nothing may panic, and no more transfers may
+//! be asked for than work on a volume of a few MiB can need.
+
+use crate::image::patch::{Patched, patched};
+use crate::image::volumes::{self, members};
+use extant::check::{self, check_device};
+use extant::{
+    BlockDevice, Environment, Error, FileKind, Filesystem, MemoryDevice, OpenOptions, Result,
+    resize, survey, tune,
+};
+use extant_compat_tests::bounded::Bounded;
+use extant_compat_tests::script;
+use extant_layout::{Opening, assemble};
+use std::sync::Arc;
+
+/// Names that are looked at before a walk is called long enough.
+const ENTRIES_MAX: usize = 2000;
+
+/// A device that counts, or several made one.
+fn device_of(patched: &Patched, write: bool) -> Result<Arc<dyn BlockDevice>> {
+    let whole: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
+    match patched.volume.members {
+        1 => Ok(whole),
+        count => {
+            let opening = Opening { write, degraded: patched.choice & 1 != 0, together: false };
+            Ok(assemble(members(&whole, count), opening)?.device())
+        }
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.cache_bytes(1 << 20).page_cache_bytes(2 << 20).commit_interval(None);
+    options.environment(Environment::fixed(Default::default(), 7));
+    options
+}
+
+fn says(error: &Error) {
+    assert!(!error.to_string().is_empty());
+}
+
+/// What is said of damage is text, and is looked at.
+fn told<T>(done: Result<T>) -> Option<T> {
+    done.inspect_err(says).ok()
+}
+
+/// Opens it to read, recovering it in memory, and reads all there is.
+pub fn read(data: &[u8]) {
+    let Some(patched) = patched(data) else { return };
+    let Some(device) = told(device_of(&patched, false)) else { return };
+    if let Some(fs) = told(options().open_device(device)) {
+        look(&fs);
+    }
+}
+
+fn look(fs: &Filesystem) {
+    let _ = (fs.space(), told(fs.journal_superblock()), told(fs.journal_usage()));
+    let mut buf = vec![0; 20_000];
+    for entry in fs.walk("/").take(ENTRIES_MAX) {
+        let Some(entry) = told(entry) else { continue };
+        let _ = (told(entry.metadata()), told(fs.xattrs_of_ino(entry.ino())));
+        match entry.kind() {
+            FileKind::Regular => drop(told(read_file(&entry, &mut buf))),
+            FileKind::Symlink => drop(told(entry.read_link())),
+            _ => {}
+        }
+    }
+    for path in ["victims/deep/er/../hard", "keep/short", "keep/many/none", "lost+found"] {
+        let _ = told(fs.metadata(path));
+    }
+    let wish = survey::Options { threads: 2, ..Default::default() };
+    let _ = told(fs.survey(&wish, &()));
+}
+
+fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
+    let file = entry.open()?;
+    let len = file.metadata().len();
+    for at in [0, len / 2, len.saturating_sub(10_000)] {
+        let _ = told(file.read_at(at, buf));
+    }
+    let mut at = 0;
+    for _ in 0..20 {
+        let Some(data) = file.seek_data(at)? else { break };
+        let Some(hole) = file.seek_hole(data)? else { break };
+        assert!(hole > at, "seeking goes on");
+        at = hole;
+    }
+    file.extents().map(drop)
+}
+
+/// Opens it to write, runs parts of the script, closes it; then it is checked.
+pub fn write(data: &[u8]) {
+    let Some(patched) = patched(data) else { return };
+    let Some(device) = told(device_of(&patched, true)) else { return };
+    let Some(fs) = told(options().write(true).open_device(Arc::clone(&device))) else { return };
+    let parts = u32::from(patched.choice) | 1;
+    script::run_parts(&fs, patched.choice.into(), parts, &mut |_, error| says(&error));
+    let _ = told(fs.close());
+    checked(device);
+}
+
+fn checked(device: Arc<dyn BlockDevice>) -> Option<check::Report> {
+    let options =
+        check::Options { threads: 2, findings_limit: 100, data: true, ..Default::default() };
+    told(check_device(device, &options, &()))
+}
+
+/// Checks it.
+pub fn check(data: &[u8]) {
+    let Some(patched) = patched(data) else { return };
+    let Some(device) = told(device_of(&patched, false)) else { return };
+    if let Some(report) = checked(device) {
+        assert!(report.findings.iter().all(|finding| !finding.to_string().is_empty()));
+    }
+}
+
+/// Recovers it in place, twice, and then goes on with it: only volumes that were cut off.
+pub fn recover(data: &[u8]) {
+    let Some((&volume, rest)) = data.split_first() else { return };
+    let dirty: Vec<u8> =
+        (0..volumes::all().len() as u8).filter(|nr| volumes::chosen(*nr).dirty).collect();
+    let volume = dirty[usize::from(volume) % dirty.len()];
+    let Some(patched) = patched(&[&[volume], rest].concat()) else { return };
+    let device: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
+    if told(options().recover_device_in_place(Arc::clone(&device))).is_some() {
+        let again = options().recover_device_in_place(Arc::clone(&device));
+        assert!(again.is_ok_and(|report| !report.was_needed), "it was recovered");
+    }
+    let Some(fs) = told(options().write(true).open_device(Arc::clone(&device))) else { return };
+    let parts = u32::from(patched.choice) & 0b100_0001 | 1;
+    script::run_parts(&fs, 1, parts, &mut |_, error| says(&error));
+    let _ = told(fs.close());
+    checked(device);
+}
+
+/// Changes the volume as a whole: features, or its size.
+pub fn change(data: &[u8]) {
+    const FEATURES: [&str; 16] = [
+        "metadata_csum",
+        "^metadata_csum",
+        "data_csum",
+        "^data_csum",
+        "quota",
+        "^quota",
+        "project",
+        "has_journal",
+        "^has_journal",
+        "fast_commit",
+        "^fast_commit",
+        "orphan_file",
+        "^orphan_file",
+        "metadata_csum_seed",
+        "large_dir",
+        "extra_isize",
+    ];
+    let Some(patched) = patched(data) else { return };
+    let device: Arc<dyn BlockDevice> = match patched.choice & 1 {
+        0 => Bounded::over(patched.device.clone()),
+        _ => larger(&patched.device),
+    };
+    if patched.choice & 3 == 2 {
+        let feature = FEATURES[usize::from(patched.choice >> 2) % FEATURES.len()];
+        if let Some(wish) = told(tune::Tune::default().features(feature)) {
+            let _ = told(tune::tune_device(&options(), &device, &wish));
+        }
+    } else {
+        let size = match patched.choice >> 1 & 1 {
+            0 => resize::Size::Minimum,
+            _ => resize::Size::Device,
+        };
+        let _ = told(resize::resize_device(&options(), &device, size, &mut |_, _| {}));
+    }
+    checked(device);
+}
+
+/// The same volume on a device of half as much again.
+fn larger(device: &MemoryDevice) -> Arc<dyn BlockDevice> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant::ByteOffset(0), &mut bytes).expect("memory");
+    bytes.resize(bytes.len() * 3 / 2, 0);
+    Bounded::new(&bytes)
+}

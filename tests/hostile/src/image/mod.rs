@@ -1,0 +1,49 @@
+//! Whole volumes with a few fields changed.
+//!
+//! ```text
+//!   input:  volume (1) │ choice (1) │ edit (14) │ edit … │      choice: bit 0 leaves sums as they are, the rest is the body's
+//!   edit:   kind (1) │ which of it (1) │ where (2) │ how (1) │ from which (1) │ value (8)
+//! ```
+//! An edit names a structure, not a place on the disk: a change of an input leads to another structure of the same volume,
+//! and an input means much the same after the volumes change. Sums are set right afterwards ([`log_sums`], and those of
+//! `check_agrees`), so that what is changed is believed.
+
+pub mod bodies;
+mod kept;
+pub mod log_sums;
+pub mod patch;
+pub mod volumes;
+
+use crate::Target;
+use extant_testkit::rng::Rng;
+
+/// What is done with volumes.
+pub const TARGETS: &[Target] = &[
+    image("image_read", bodies::read, 12),
+    image("image_write", bodies::write, 16),
+    image("image_check", bodies::check, 10),
+    image("image_recover", bodies::recover, 12),
+    image("image_change", bodies::change, 8),
+];
+
+const fn image(name: &'static str, run: fn(&[u8]), weight: u32) -> Target {
+    Target { name, run, seeds, weight, longest: 2 + patch::EDIT * patch::EDITS_MAX }
+}
+
+/// Each volume as it is, and with a structure of each of its kinds changed.
+fn seeds() -> Vec<Vec<u8>> {
+    let (mut seeds, mut rng) = (Vec::new(), Rng::new(5));
+    for volume in 0..volumes::all().len() as u8 {
+        seeds.push(vec![volume, 0xFE]);
+        for kind in 0..patch::kinds(volume) as u8 {
+            for _ in 0..3 {
+                let value = rng.next_u64().to_le_bytes();
+                let (which, at, how) =
+                    (rng.next_u64() as u8, rng.below(64) as u8 * 4, rng.next_u64() as u8);
+                let edit = [&[kind, which, at, 0, how, value[7]], &value[..]].concat();
+                seeds.push([&[volume, value[6] & 0xFE], &edit[..]].concat());
+            }
+        }
+    }
+    seeds
+}

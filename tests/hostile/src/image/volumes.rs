@@ -1,0 +1,205 @@
+//! The volumes that inputs change: those of `tests/compat`, and some that were cut off at work.
+
+use extant::{
+    ByteLogMode, Environment, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions,
+};
+use extant_base::ByteOffset;
+use extant_blockdev::{BlockDevice, Slice};
+use extant_compat_tests::script;
+use extant_compat_tests::sums::Sums;
+use extant_compat_tests::volume::{self, Kind, Place, Rich};
+use extant_layout::Part;
+use extant_layout::Wanted;
+use extant_testkit::scratch::Scratch;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// A volume, and what is needed to change it.
+#[derive(Debug)]
+pub struct Volume {
+    /// Its bytes and structures. A mirror's second member follows the first.
+    pub rich: Rich,
+    /// Sets its checksums right; `None` where structures have none.
+    pub sums: Option<Sums>,
+    /// It was cut off, and needs recovery.
+    pub dirty: bool,
+    /// Members that its bytes are, one behind the other.
+    pub members: usize,
+    /// Its bytes as a device, to be cloned.
+    pub base: MemoryDevice,
+}
+
+/// (name, options of mke2fs, checksummed, how it was left)
+type Left = (&'static str, &'static str, bool, fn(&MemoryDevice) -> MemoryDevice);
+
+const DIRTY: &[Left] = &[
+    ("log", "-b 1024 -I 256 -O metadata_csum,quota,orphan_file", true, in_log),
+    ("old_log", "-b 1024 -I 128 -O ^metadata_csum,^64bit,^extent", false, in_log),
+    ("fast", "-b 1024 -I 256 -O metadata_csum,fast_commit", true, in_fast_commits),
+    (
+        "fast_plain",
+        "-b 1024 -I 256 -O ^metadata_csum,fast_commit,inline_data",
+        false,
+        in_fast_commits,
+    ),
+    ("bytes", "-b 1024 -I 256 -O metadata_csum,fast_commit", true, in_byte_log),
+    ("orphans", "-b 1024 -I 256 -O ^metadata_csum,quota", false, with_orphans),
+    ("orphan_file", "-b 1024 -I 256 -O metadata_csum,orphan_file", true, with_orphans),
+];
+
+const SIZE: u64 = 4 << 20;
+
+/// A folder with the volumes, written by [`write_to`]: making them takes some seconds.
+pub const KEPT: &str = "EXTANT_HOSTILE_VOLUMES";
+
+/// All volumes, made once. They are made by mke2fs, e2fsck and extant, and looked into with debugfs.
+pub fn all() -> &'static [Volume] {
+    static ALL: OnceLock<Vec<Volume>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        if let Some(dir) = std::env::var_os(KEPT) {
+            return super::kept::read(Path::new(&dir))
+                .expect("the volumes that were written there");
+        }
+        let clean = volume::names().map(|name| Volume::new(volume::make(name), false));
+        clean.chain(DIRTY.iter().map(left)).chain([mirror()]).collect()
+    })
+}
+
+/// Writes the volumes to a folder, for programs that are told of it by [`KEPT`].
+///
+/// Errors: what kept a file from being written.
+pub fn write_to(dir: &Path) -> std::io::Result<()> {
+    super::kept::write(dir)
+}
+
+/// The volume that the first byte of an input stands for.
+pub fn chosen(byte: u8) -> &'static Volume {
+    &all()[usize::from(byte) % all().len()]
+}
+
+impl Volume {
+    /// One of one member.
+    pub(super) fn new(rich: Rich, dirty: bool) -> Volume {
+        let (sums, base) = (Sums::of(&rich), MemoryDevice::from_bytes(&rich.bytes));
+        Volume { rich, sums, dirty, members: 1, base }
+    }
+}
+
+fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut bytes).expect("memory");
+    bytes
+}
+
+/// A volume with a log in use.
+fn left(&(name, options, checksummed, leave): &Left) -> Volume {
+    let mut rich = volume::make_as(name, SIZE, options, checksummed);
+    let scratch = Scratch::new();
+    let image = scratch.file("image");
+    std::fs::write(&image, &rich.bytes).expect("room");
+    let mut log = volume::log_blocks(&image, rich.block);
+    rich.bytes = bytes_of(&leave(&MemoryDevice::from_bytes(&rich.bytes)));
+    let in_use = |place: &Place| rich.bytes[place.at..place.at + place.len].iter().any(|b| *b != 0);
+    log.retain(in_use);
+    rich.places.extend(log.into_iter().skip(1));
+    let volume = Volume::new(rich, true);
+    assert!(volume.rich.places.iter().any(|place| place.kind == Kind::Log), "{name} has no log");
+    volume
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .commit_interval(None)
+        .environment(Environment::fixed(Default::default(), 7));
+    options
+}
+
+/// What `device` holds after `work`, as if the power went then.
+fn cut_off(
+    device: &MemoryDevice,
+    options: &OpenOptions,
+    work: impl FnOnce(&Filesystem),
+) -> MemoryDevice {
+    let device = Arc::new(device.clone());
+    let fs = options.open_device(device.clone()).expect("it is whole");
+    work(&fs);
+    let left = MemoryDevice::clone(&device);
+    fs.close().expect("it is whole");
+    left
+}
+
+fn in_log(device: &MemoryDevice) -> MemoryDevice {
+    cut_off(device, options().fast_commits(false), |fs| {
+        script::run_parts(fs, 3, 0b100_1001, &mut |_, _| {});
+        fs.create_dir("last", &NewFile::directory()).expect("room");
+        fs.sync().expect("room");
+    })
+}
+
+fn in_fast_commits(device: &MemoryDevice) -> MemoryDevice {
+    cut_off(device, &options(), sync_files)
+}
+
+fn in_byte_log(device: &MemoryDevice) -> MemoryDevice {
+    cut_off(device, options().byte_log(ByteLogMode::Force), sync_files)
+}
+
+/// Each fsync is a fast commit.
+fn sync_files(fs: &Filesystem) {
+    fs.sync().expect("room");
+    for n in 0..12u64 {
+        let name = format!("victims/file {n}");
+        let file = fs.create_file(&name, &NewFile::default()).expect("room");
+        let file = file.open().expect("it is there");
+        file.write_all_at(n % 3 * 5000, &[n as u8; 3000]).expect("room");
+        file.sync_all().expect("room");
+        match n % 4 {
+            0 => fs.rename(&name, format!("victims/deep/{n}")).expect("room"),
+            1 => fs.hard_link(&name, format!("victims/link {n}")).expect("room"),
+            2 => fs.remove_file(&name).expect("it is there"),
+            _ => file.allocate(FallocateMode::PunchHole, 1024, 3000).expect("room"),
+        }
+        file.sync_all().expect("room");
+    }
+}
+
+fn with_orphans(device: &MemoryDevice) -> MemoryDevice {
+    cut_off(device, options().fast_commits(false), |fs| {
+        let names = ["tiny", "medium", "large", "holes", "deep/large", "many"];
+        let held = names.map(|name| fs.node(format!("victims/{name}")).expect("it is there"));
+        for name in &names[..5] {
+            fs.remove_file(format!("victims/{name}")).expect("it is there");
+        }
+        fs.sync().expect("room");
+        drop(held);
+    })
+}
+
+/// Two members of a mirror, the second one a step behind.
+fn mirror() -> Volume {
+    let mut rich = volume::make_as("mirror", SIZE, "-b 1024 -I 256 -O metadata_csum", true);
+    let one = rich.bytes.clone();
+    rich.bytes.extend_from_slice(&one);
+    let both: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&rich.bytes));
+    let parts = members(&both, 2);
+    let wanted = Wanted::Mirrored { alike: true };
+    extant_layout::create(&parts, wanted, [3; 16], SIZE).expect("they are alike");
+    rich.bytes = bytes_of(&*both);
+    for n in 0..2 {
+        let at = n * SIZE as usize + 512;
+        rich.places.push(Place { kind: Kind::Member, at, len: 512 });
+    }
+    Volume { members: 2, ..Volume::new(rich, false) }
+}
+
+/// The members that lie on `device`, one behind the other.
+pub fn members(device: &Arc<dyn BlockDevice>, count: usize) -> Vec<Part> {
+    let len = device.len() / count as u64;
+    let part = |n: usize| {
+        let slice = Slice::new(Arc::clone(device), ByteOffset(n as u64 * len), len);
+        Part::new(Arc::new(slice.expect("a part of it")), format!("member {n}"))
+    };
+    (0..count).map(part).collect()
+}

@@ -1,0 +1,60 @@
+//! Archives and container images of strangers, built into a volume.
+//!
+//! ```text
+//!   input ──► file of archives, digests and sums right ──► Tree ──► built, small or by its size ──► no fault is found
+//! ```
+
+mod oci;
+mod tar;
+
+use crate::Target;
+use extant::check::{self, check_device};
+use extant::{FileDevice, MemoryDevice};
+use extant_image::{ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
+use extant_testkit::scratch::Scratch;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What reads archives.
+pub const TARGETS: &[Target] = &[
+    Target { name: "tar", run: tar::run, seeds: tar::seeds, weight: 6, longest: 40_000 },
+    Target { name: "oci", run: oci::run, seeds: oci::seeds, weight: 6, longest: 40_000 },
+];
+
+/// Names that an archive of so few bytes is allowed.
+const ENTRIES_MAX: usize = 4096;
+/// Volumes longer than that are not built.
+const BUILD_MAX: u64 = 64 << 20;
+
+thread_local! {
+    /// Where archives are put and volumes built; one for each thread, for it costs more than a case.
+    static SCRATCH: Scratch = Scratch::new();
+}
+
+/// Reads `spec` and builds what it holds; the volume has no fault.
+fn build(spec: &SourceSpec, scratch: &Path) {
+    let options = SourceOptions::new().threads(1).max_archive_entries(ENTRIES_MAX);
+    let options = options.spool_dir(scratch);
+    let tree = match Tree::read(std::slice::from_ref(spec), &options, &Quiet) {
+        Ok(tree) => tree,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    tree.iter().for_each(|(id, _)| drop(tree.path(id)));
+    if tree.data_bytes() > BUILD_MAX {
+        return;
+    }
+    let image = scratch.join("image");
+    let builder = ImageBuilder::new().threads(1).size(ImageSize::Auto { free: 0 });
+    match builder.build(&tree, &image, &Quiet, &AtomicBool::new(false)) {
+        Ok(_) => {}
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    }
+    let device = FileDevice::open(&image).expect("it was built");
+    let options = check::Options { threads: 2, ..Default::default() };
+    let device = Arc::new(MemoryDevice::copy_of(&device).expect("room"));
+    let report = check_device(device, &options, &()).expect("it can be checked");
+    let said: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(report.clean, "{said:?}");
+    std::fs::remove_file(&image).expect("it is there");
+}

@@ -1,0 +1,20 @@
+//! Every target of hostile bytes for a few seconds.
+//!
+//! `EXTANT_CASE=image` runs those with `image` in their name, `EXTANT_SECONDS` says how long all of them take together (60),
+//! `EXTANT_SOAK` how many times as long, `EXTANT_SEED` draws other inputs. A failure names the input:
+//! `EXTANT_HOSTILE=tar:0:153 cargo test -p extant-hostile-tests --test bounded one -- --exact --ignored --nocapture` gives it
+//! again, and `EXTANT_KEEP=FILE` keeps its bytes, for `cargo fuzz run tar FILE`.
+
+use extant_hostile_tests::bounded;
+
+#[test]
+fn no_bytes_do_harm() {
+    extant_testkit::require!(E2fsprogs);
+    bounded::run_all("one");
+}
+
+#[test]
+#[ignore = "a child of no_bytes_do_harm"]
+fn one() {
+    bounded::child();
+}
