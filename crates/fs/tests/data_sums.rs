@@ -6,6 +6,7 @@ mod common;
 use common::{judge, pattern};
 use extant::check;
 use extant::mkfs::{self, MkfsOptions};
+use extant::resize::{Size, resize, resize_device};
 use extant::tune;
 use extant::{
     BlockDevice, BlockSize, DirectOptions, Environment, Error, FallocateMode, File, Filesystem,
@@ -14,8 +15,8 @@ use extant::{
 use extant_base::{ByteOffset, IoOp};
 use extant_blockdev::Faulty;
 use extant_ondisk::features::RoCompat;
-use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
+use extant_testkit::{e2fsprogs, require};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -200,6 +201,24 @@ fn whatever_is_written_is_read_back_and_matches() {
         random_work(block, 4, false, seed);
         random_work(block, 0, false, seed + 10);
         random_work(block, 0, true, seed + 20);
+    }
+}
+
+#[test]
+fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
+    require!(E2fsprogs);
+    let device = made(16, 1024, "");
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    for size in [Size::Minimum, Size::Blocks(9000)] {
+        let by_device = resize_device(&OpenOptions::new(), &shared, size, &mut |_, _| {});
+        for refused in [by_device, resize(image.path(), size, &mut |_, _| {})] {
+            assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
+        }
+        judge(&*device);
     }
 }
 

@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     let (edits, rest) = rest.split_at(edits);
     let Some(patched) = patch::patched(&[&[volume, 0], edits].concat()) else { return };
     let device: Arc<dyn BlockDevice> = Bounded::over(patched.device);
-    if patched.volume.members > 1 {
+    if patched.volume.members > 1 || patched.volume.journal > 0 {
         return;
     }
     let mut options = OpenOptions::new();

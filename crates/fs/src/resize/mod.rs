@@ -112,11 +112,6 @@ pub fn resize_with(
         return Err(Error::NotSupported("a volume on several devices keeps its size"));
     }
     open.change_file(path.as_ref(), |file, devices| {
-        if Exclusive::check(devices)?.features.ro_compat.contains(RoCompat::DATA_CSUM) {
-            return Err(Error::NotSupported(
-                "sums of data lie by place: turn data_csum off, resize, and turn it on again",
-            ));
-        }
         resize_file(file, devices, size, open.its_environment(), progress)
     })
 }
@@ -182,6 +177,11 @@ fn run(
 ) -> Result<Resized> {
     let device = &devices.volume;
     let sb = Exclusive::check(devices)?;
+    if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
+        return Err(Error::NotSupported(
+            "sums of data lie by place: turn data_csum off, resize, and turn it on again",
+        ));
+    }
     let bs = sb.block_size;
     let wish = match size {
         Size::Blocks(blocks) => blocks,

@@ -1,12 +1,12 @@
 //! What is done with a changed volume. Damage is an error that says something; nothing may panic, and no more transfers may
 //! be asked for than work on a volume of a few MiB can need.
 
-use crate::image::patch::{Patched, patched};
-use crate::image::volumes::{self, members};
+use crate::image::patch::{EDIT, Patched, patched};
+use crate::image::volumes::{self, members, split};
 use extant::check::{self, check_device};
 use extant::{
-    BlockDevice, Environment, Error, FileKind, Filesystem, MemoryDevice, OpenOptions, Result,
-    resize, survey, tune,
+    BlockDevice, Environment, Error, FileKind, Filesystem, OpenOptions, Result, resize, survey,
+    tune,
 };
 use extant_compat_tests::bounded::Bounded;
 use extant_compat_tests::script;
@@ -16,14 +16,60 @@ use std::sync::Arc;
 /// Names that are looked at before a walk is called long enough.
 const ENTRIES_MAX: usize = 2000;
 
-/// A device that counts, or several made one.
-fn device_of(patched: &Patched, write: bool) -> Result<Arc<dyn BlockDevice>> {
-    let whole: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
-    match patched.volume.members {
-        1 => Ok(whole),
-        count => {
-            let opening = Opening { write, degraded: patched.choice & 1 != 0, together: false };
-            Ok(assemble(members(&whole, count), opening)?.device())
+/// A volume on a device that counts, or on several made one, and its external journal.
+struct Whole {
+    device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl Whole {
+    fn of(patched: &Patched, write: bool) -> Result<Whole> {
+        let device: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
+        if patched.volume.journal > 0 {
+            let [device, journal] = split(&device, patched.volume.journal as u64);
+            return Ok(Whole { device, journal: Some(journal) });
+        }
+        let device = match patched.volume.members {
+            1 => device,
+            count => {
+                let opening = Opening { write, degraded: patched.choice & 1 != 0, together: false };
+                assemble(members(&device, count), opening)?.device()
+            }
+        };
+        Ok(Whole { device, journal: None })
+    }
+
+    fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.device)
+    }
+
+    fn options(&self) -> OpenOptions {
+        let mut options = options();
+        if let Some(journal) = &self.journal {
+            options.journal_on(Arc::clone(journal));
+        }
+        options
+    }
+
+    fn check(&self) -> Option<check::Report> {
+        let journal = self.journal.clone();
+        let options = check::Options {
+            threads: 2,
+            findings_limit: 100,
+            data: true,
+            journal,
+            ..Default::default()
+        };
+        told(check_device(self.device(), &options, &()))
+    }
+
+    /// Checks what became of an input; where that changed nothing, no fault may be found.
+    fn judge(&self, data: &[u8]) {
+        let report = self.check();
+        if data.len() < 2 + EDIT {
+            let report = report.expect("it can be checked");
+            let said: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+            assert!(report.clean, "{said:?}");
         }
     }
 }
@@ -47,8 +93,8 @@ fn told<T>(done: Result<T>) -> Option<T> {
 /// Opens it to read, recovering it in memory, and reads all there is.
 pub fn read(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(device) = told(device_of(&patched, false)) else { return };
-    if let Some(fs) = told(options().open_device(device)) {
+    let Some(whole) = told(Whole::of(&patched, false)) else { return };
+    if let Some(fs) = told(whole.options().open_device(whole.device())) {
         look(&fs);
     }
 }
@@ -91,25 +137,19 @@ fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
 /// Opens it to write, runs parts of the script, closes it; then it is checked.
 pub fn write(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(device) = told(device_of(&patched, true)) else { return };
-    let Some(fs) = told(options().write(true).open_device(Arc::clone(&device))) else { return };
+    let Some(whole) = told(Whole::of(&patched, true)) else { return };
+    let Some(fs) = told(whole.options().write(true).open_device(whole.device())) else { return };
     let parts = u32::from(patched.choice) | 1;
     script::run_parts(&fs, patched.choice.into(), parts, &mut |_, error| says(&error));
     let _ = told(fs.close());
-    checked(device);
-}
-
-fn checked(device: Arc<dyn BlockDevice>) -> Option<check::Report> {
-    let options =
-        check::Options { threads: 2, findings_limit: 100, data: true, ..Default::default() };
-    told(check_device(device, &options, &()))
+    whole.judge(data);
 }
 
 /// Checks it.
 pub fn check(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(device) = told(device_of(&patched, false)) else { return };
-    if let Some(report) = checked(device) {
+    let Some(whole) = told(Whole::of(&patched, false)) else { return };
+    if let Some(report) = whole.check() {
         assert!(report.findings.iter().all(|finding| !finding.to_string().is_empty()));
     }
 }
@@ -121,16 +161,16 @@ pub fn recover(data: &[u8]) {
         (0..volumes::all().len() as u8).filter(|nr| volumes::chosen(*nr).dirty).collect();
     let volume = dirty[usize::from(volume) % dirty.len()];
     let Some(patched) = patched(&[&[volume], rest].concat()) else { return };
-    let device: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
-    if told(options().recover_device_in_place(Arc::clone(&device))).is_some() {
-        let again = options().recover_device_in_place(Arc::clone(&device));
+    let Some(whole) = told(Whole::of(&patched, true)) else { return };
+    if told(whole.options().recover_device_in_place(whole.device())).is_some() {
+        let again = whole.options().recover_device_in_place(whole.device());
         assert!(again.is_ok_and(|report| !report.was_needed), "it was recovered");
     }
-    let Some(fs) = told(options().write(true).open_device(Arc::clone(&device))) else { return };
+    let Some(fs) = told(whole.options().write(true).open_device(whole.device())) else { return };
     let parts = u32::from(patched.choice) & 0b100_0001 | 1;
     script::run_parts(&fs, 1, parts, &mut |_, error| says(&error));
     let _ = told(fs.close());
-    checked(device);
+    whole.judge(data);
 }
 
 /// Changes the volume as a whole: features, or its size.
@@ -154,27 +194,27 @@ pub fn change(data: &[u8]) {
         "extra_isize",
     ];
     let Some(patched) = patched(data) else { return };
-    let device: Arc<dyn BlockDevice> = match patched.choice & 1 {
-        0 => Bounded::over(patched.device.clone()),
-        _ => larger(&patched.device),
-    };
+    let Some(mut whole) = told(Whole::of(&patched, true)) else { return };
+    if patched.choice & 1 != 0 {
+        whole.device = larger(&*whole.device);
+    }
     if patched.choice & 3 == 2 {
         let feature = FEATURES[usize::from(patched.choice >> 2) % FEATURES.len()];
         if let Some(wish) = told(tune::Tune::default().features(feature)) {
-            let _ = told(tune::tune_device(&options(), &device, &wish));
+            let _ = told(tune::tune_device(&whole.options(), &whole.device, &wish));
         }
     } else {
         let size = match patched.choice >> 1 & 1 {
             0 => resize::Size::Minimum,
             _ => resize::Size::Device,
         };
-        let _ = told(resize::resize_device(&options(), &device, size, &mut |_, _| {}));
+        let _ = told(resize::resize_device(&whole.options(), &whole.device, size, &mut |_, _| {}));
     }
-    checked(device);
+    whole.judge(data);
 }
 
 /// The same volume on a device of half as much again.
-fn larger(device: &MemoryDevice) -> Arc<dyn BlockDevice> {
+fn larger(device: &dyn BlockDevice) -> Arc<dyn BlockDevice> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(extant::ByteOffset(0), &mut bytes).expect("memory");
     bytes.resize(bytes.len() * 3 / 2, 0);

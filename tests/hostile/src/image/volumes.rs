@@ -8,8 +8,10 @@ use extant_blockdev::{BlockDevice, Slice};
 use extant_compat_tests::script;
 use extant_compat_tests::sums::Sums;
 use extant_compat_tests::volume::{self, Kind, Place, Rich};
+use extant_crc32c::crc32c;
 use extant_layout::Part;
 use extant_layout::Wanted;
+use extant_testkit::e2fsprogs::mke2fs;
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -25,6 +27,8 @@ pub struct Volume {
     pub dirty: bool,
     /// Members that its bytes are, one behind the other.
     pub members: usize,
+    /// Bytes of its external journal, which follow the volume's.
+    pub journal: usize,
     /// Its bytes as a device, to be cloned.
     pub base: MemoryDevice,
 }
@@ -61,7 +65,7 @@ pub fn all() -> &'static [Volume] {
                 .expect("the volumes that were written there");
         }
         let clean = volume::names().map(|name| Volume::new(volume::make(name), false));
-        clean.chain(DIRTY.iter().map(left)).chain([mirror()]).collect()
+        clean.chain(DIRTY.iter().map(left)).chain([mirror(), external()]).collect()
     })
 }
 
@@ -81,7 +85,7 @@ impl Volume {
     /// One of one member.
     pub(super) fn new(rich: Rich, dirty: bool) -> Volume {
         let (sums, base) = (Sums::of(&rich), MemoryDevice::from_bytes(&rich.bytes));
-        Volume { rich, sums, dirty, members: 1, base }
+        Volume { rich, sums, dirty, members: 1, journal: 0, base }
     }
 }
 
@@ -130,12 +134,20 @@ fn cut_off(
     left
 }
 
+fn options_of_log() -> OpenOptions {
+    let mut options = options();
+    options.fast_commits(false);
+    options
+}
+
 fn in_log(device: &MemoryDevice) -> MemoryDevice {
-    cut_off(device, options().fast_commits(false), |fs| {
-        script::run_parts(fs, 3, 0b100_1001, &mut |_, _| {});
-        fs.create_dir("last", &NewFile::directory()).expect("room");
-        fs.sync().expect("room");
-    })
+    cut_off(device, &options_of_log(), fill_log)
+}
+
+fn fill_log(fs: &Filesystem) {
+    script::run_parts(fs, 3, 0b100_1001, &mut |_, _| {});
+    fs.create_dir("last", &NewFile::directory()).expect("room");
+    fs.sync().expect("room");
 }
 
 fn in_fast_commits(device: &MemoryDevice) -> MemoryDevice {
@@ -166,7 +178,7 @@ fn sync_files(fs: &Filesystem) {
 }
 
 fn with_orphans(device: &MemoryDevice) -> MemoryDevice {
-    cut_off(device, options().fast_commits(false), |fs| {
+    cut_off(device, &options_of_log(), |fs| {
         let names = ["tiny", "medium", "large", "holes", "deep/large", "many"];
         let held = names.map(|name| fs.node(format!("victims/{name}")).expect("it is there"));
         for name in &names[..5] {
@@ -192,6 +204,58 @@ fn mirror() -> Volume {
         rich.places.push(Place { kind: Kind::Member, at, len: 512 });
     }
     Volume { members: 2, ..Volume::new(rich, false) }
+}
+
+/// A volume whose journal is on another device, cut off.
+fn external() -> Volume {
+    const JOURNAL: usize = 1 << 20;
+    const UUID: &str = "0f4d2c66-11d5-4a0b-9d5c-2b8b6a3f7c11";
+    let mut rich =
+        volume::make_as("external", SIZE, "-b 1024 -I 256 -O metadata_csum,^has_journal", true);
+    let scratch = Scratch::new();
+    let image = scratch.file("journal");
+    let options = format!("-b 1024 -O journal_dev -U {UUID}");
+    mke2fs(&image, JOURNAL as u64, &options, None).expect("mke2fs");
+    rich.bytes.extend(std::fs::read(&image).expect("the journal"));
+    // The two are told of each other: mke2fs does that for block devices only.
+    let start = SIZE as usize;
+    let (volume, journal) = rich.bytes.split_at_mut(start);
+    let superblock = &mut volume[1024..2048];
+    superblock[0x5C] |= 4;
+    superblock[0xD0..0xE0].copy_from_slice(&journal[1024 + 0x68..1024 + 0x78]);
+    superblock[0xE4] = 1;
+    let sum = crc32c(!0, &superblock[..1020]).to_le_bytes();
+    superblock[1020..].copy_from_slice(&sum);
+    let users = &mut journal[2048..3072];
+    users[0x43] = 1;
+    users[0x100..0x110].copy_from_slice(&superblock[0x68..0x78]);
+    let left = {
+        let device = Arc::new(MemoryDevice::from_bytes(&rich.bytes));
+        let [volume, journal] = split(&(device.clone() as Arc<dyn BlockDevice>), JOURNAL as u64);
+        let fs = options_of_log().journal_on(journal).open_device(volume).expect("it is whole");
+        fill_log(&fs);
+        let left = bytes_of(&*device);
+        fs.close().expect("it is whole");
+        left
+    };
+    rich.bytes = left;
+    rich.places.push(Place { kind: Kind::Superblock, at: start + 1024, len: 1024 });
+    rich.places.push(Place { kind: Kind::Journal, at: start + 2048, len: 1024 });
+    // Block 1 of the log is where the device's superblock is, and 2 where its own is.
+    let in_use = |at: &usize| rich.bytes[*at..at + 1024].iter().any(|byte| *byte != 0);
+    let log: Vec<usize> =
+        (start + 3072..rich.bytes.len()).step_by(1024).filter(|at| in_use(at)).collect();
+    rich.places.extend(log.into_iter().map(|at| Place { kind: Kind::Log, at, len: 1024 }));
+    Volume { journal: JOURNAL, ..Volume::new(rich, true) }
+}
+
+/// What is in front of the last `len` bytes of a device, and those.
+pub fn split(device: &Arc<dyn BlockDevice>, len: u64) -> [Arc<dyn BlockDevice>; 2] {
+    let front = device.len() - len;
+    [(0, front), (front, len)].map(|(at, len)| {
+        let slice = Slice::new(Arc::clone(device), ByteOffset(at), len);
+        Arc::new(slice.expect("a part of it")) as Arc<dyn BlockDevice>
+    })
 }
 
 /// The members that lie on `device`, one behind the other.
