@@ -321,6 +321,16 @@ impl Log {
         }
     }
 
+    /// Reads log block `block`: of several copies one that `is_right`; whether there was one.
+    pub(crate) fn read_right(
+        &self,
+        block: u32,
+        bytes: &mut [u8],
+        is_right: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        self.device.read_verified(self.place(block)?, bytes, is_right)
+    }
+
     /// Reads the log blocks from `first` on that fill `bytes`; they must not pass the log's end.
     pub(crate) fn read(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
         let shift = self.map.block_size.log2();

@@ -76,7 +76,7 @@ impl Log {
         let mut block = vec![0; format.block_size.bytes()];
         for control in &scan.controls {
             let Control::Descriptor { block: at, tid } = *control else { continue };
-            self.read(at, &mut block)?;
+            self.read_right(at, &mut block, &|bytes| Control::is_right(bytes, &format, tid))?;
             let site = self.site(at).tid(tid);
             for (step, tag) in (1..).zip(Tags::new(&block, format, site)) {
                 let tag = tag?;
@@ -131,7 +131,7 @@ impl Replay<'_> {
         let Some(newest) = self.newest.remove(&nr) else { return Ok(()) };
         let mut copy = vec![0; format.block_size.bytes()];
         self.log.read(newest.at, &mut copy)?;
-        if let Err(error) = newest.tag.verify_copy(&format, newest.tid, &copy) {
+        if let Err(error) = self.verified(&newest, &mut copy)? {
             self.damaged.get_or_insert(error);
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl Replay<'_> {
         let mut good = 0;
         for (i, newest) in batch.iter().enumerate() {
             let copy = &mut bytes[i * size..(i + 1) * size];
-            match newest.tag.verify_copy(&format, newest.tid, copy) {
+            match self.verified(newest, copy)? {
                 Ok(()) if newest.tag.flags.contains(TagFlags::ESCAPE) => header::unescape(copy),
                 Ok(()) => (),
                 Err(error) => {
@@ -171,6 +171,19 @@ impl Replay<'_> {
             }
         }
         self.write_runs(&batch[good..], &bytes[good * size..])
+    }
+
+    /// Whether `copy` is what its tag says; else another copy of the log may have it.
+    ///
+    /// Errors: `Device`.
+    fn verified(&self, newest: &Newest, copy: &mut [u8]) -> Result<Result<()>> {
+        let format = self.log.format();
+        let verify = |copy: &[u8]| newest.tag.verify_copy(&format, newest.tid, copy);
+        let first = verify(copy);
+        if first.is_err() {
+            self.log.read_right(newest.at, copy, &|copy| verify(copy).is_ok())?;
+        }
+        Ok(first.or_else(|_| verify(copy)))
     }
 
     /// Writes `blocks`, whose content is `bytes`, neighbours at once.

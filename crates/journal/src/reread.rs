@@ -6,11 +6,14 @@
 //!        ▼
 //!   each copy of the device ──check──► right ──► into the cached block, and over the copies that were not
 //!        └─ none ──► the first refusal stands
+//!
+//!   entries with a sum each ──► the best copy as a whole, as above; then each entry from where it is right
 //! ```
 
 use crate::cache::MetaCache;
 use crate::meta_block::MetaBlock;
 use extant_base::Result;
+use std::cell::RefCell;
 
 /// What an entry of a block is worth beside another copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,8 +48,9 @@ impl MetaCache {
     }
 
     /// Of a block of `count` entries with a sum each: takes, once for each time that the block is read, a copy in which
-    /// some are worth more than here, and none less. Without that the entries that nobody asks for would go to all
-    /// copies with one that changes.
+    /// some are worth more than here, and none less; then single entries that are worth more elsewhere, which the device
+    /// gets when the block is next written. Without that the entries that nobody asks for would go to all copies with
+    /// one that changes.
     ///
     /// `kind` as in [`MetaBlock::set_verified_as`]. Locks: as [`MetaCache::checked`]; `worth` is called with none held.
     #[track_caller]
@@ -68,8 +72,46 @@ impl MetaCache {
                 let found = worth_of(copy);
                 found != held && found.iter().zip(&held).all(|(found, held)| found >= held)
             });
+            if count > 1 {
+                self.merge(block, count, worth);
+            }
         }
         block.set_verified_as(kind);
+    }
+
+    /// Takes from each copy of a block of `count` entries of one size those that are worth more there.
+    #[cold]
+    #[track_caller]
+    fn merge(&self, block: &MetaBlock, count: usize, worth: &dyn Fn(&[u8], usize) -> Worth) {
+        if !block.is_as_read() {
+            return;
+        }
+        let bytes: Box<[u8]> = Box::from(&block.read()[..]);
+        let held: Vec<_> = (0..count).map(|n| worth(&bytes, n)).collect();
+        if held.iter().all(|worth| *worth == Worth::Right) {
+            return;
+        }
+        let size = bytes.len() / count;
+        let mut copy = vec![0; bytes.len()];
+        let best = RefCell::new((bytes, held, false));
+        let take = |copy: &[u8]| {
+            let (bytes, held, changed) = &mut *best.borrow_mut();
+            for (n, held) in held.iter_mut().enumerate() {
+                let found = worth(copy, n);
+                if found > *held {
+                    bytes[n * size..][..size].copy_from_slice(&copy[n * size..][..size]);
+                    (*held, *changed) = (found, true);
+                }
+            }
+            false
+        };
+        let at = self.block_size.start_of(block.nr());
+        // An error says no more than that there is no such copy.
+        let _ = self.device.read_verified(at, &mut copy, &take);
+        let (bytes, _, changed) = best.into_inner();
+        if changed {
+            block.exchange(bytes);
+        }
     }
 
     /// Puts a copy into the block for which `is_good` says yes; whether there was one. What others changed since it was

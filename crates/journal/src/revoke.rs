@@ -48,7 +48,7 @@ impl Log {
         let mut bytes = vec![0; format.block_size.bytes()];
         for control in &scan.controls {
             let Control::Revoke { block, tid } = *control else { continue };
-            self.read(block, &mut bytes)?;
+            self.read_right(block, &mut bytes, &|bytes| Control::is_right(bytes, &format, tid))?;
             let site = self.site(block).tid(tid);
             for revoked in Revokes::new(&bytes, &format, site)? {
                 // Nothing is ever written out there: no need to remember it.

@@ -18,7 +18,7 @@ use crate::log::Log;
 use extant_base::{Error, Result, Tid, What};
 use extant_ondisk::jbd2::commit::TransactionCrc;
 use extant_ondisk::jbd2::{
-    BlockSum, BlockType, Commit, Header, JournalIncompat, Tags, descriptor, revoke,
+    BlockSum, BlockType, Commit, Header, JournalIncompat, LogFormat, Tags, descriptor, revoke,
 };
 
 /// A block of a committed transaction that later passes read.
@@ -110,7 +110,7 @@ impl Log {
         let mut damage = None;
         let mut crc = TransactionCrc::default();
         while left > 0 {
-            self.read(at, &mut block)?;
+            self.read_right(at, &mut block, &|bytes| is_right(bytes, &format, tid, crc))?;
             let Some(header) = Header::read(&block) else { break };
             if header.tid != tid {
                 break;
@@ -172,5 +172,30 @@ impl Log {
         scan.controls.truncate(committed);
         scan.end = tid;
         Ok(scan)
+    }
+}
+
+/// Whether a block is one of transaction `tid` that the walk goes on from; `crc` is of the blocks before it.
+fn is_right(block: &[u8], format: &LogFormat, tid: Tid, crc: TransactionCrc) -> bool {
+    let Some(header) = Header::read(block).filter(|header| header.tid == tid) else { return false };
+    match header.block_type {
+        BlockType::Commit => {
+            Commit::read(block, format).is_some_and(|commit| commit.sum.accepts(crc))
+        }
+        _ => Control::is_right(block, format, tid),
+    }
+}
+
+impl Control {
+    /// Whether a block is a descriptor or revoke block of transaction `tid`, its checksum right.
+    pub(crate) fn is_right(block: &[u8], format: &LogFormat, tid: Tid) -> bool {
+        let Some(header) = Header::read(block).filter(|header| header.tid == tid) else {
+            return false;
+        };
+        match header.block_type {
+            BlockType::Descriptor => descriptor::checksum_matches(block, format),
+            BlockType::Revoke => revoke::checksum_matches(block, format),
+            _ => false,
+        }
     }
 }

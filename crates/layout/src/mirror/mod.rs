@@ -132,6 +132,22 @@ impl Mirror {
         self.uuid
     }
 
+    /// A member that the volume counts on, and that was neither named nor left out.
+    pub fn missing(&self) -> Option<u16> {
+        let state = self.state.lock();
+        let is_there = |index: &u16| state.places.iter().any(|place| place.slot.index == *index);
+        let mut counted = (0..self.count).filter(|index| self.counted & (1 << index) != 0);
+        counted.find(|index| !is_there(index)).filter(|_| self.left_out.is_empty())
+    }
+
+    /// Which of the members in use, counted as [`Mirror::read_of`] does, the others follow where they are behind; `None`
+    /// when none is whole.
+    pub fn source(&self) -> Option<usize> {
+        let state = self.state.lock();
+        let source = state.source()?;
+        state.targets().iter().position(|(place, _)| *place == source)
+    }
+
     fn regions(&self, range: &Range<u64>) -> Range<usize> {
         if range.is_empty() {
             return 0..0;

@@ -5,13 +5,15 @@
 //!   else ─► the member with the fewest reads under way, the next one among equals
 //!
 //!   failed, or not what `verify` wants ─► the next member ─► mends the ones before
+//!   nothing that `verify` wants        ─► members that a crash left behind there: what they hold was written, too
 //! ```
 
-use super::state::{State, overlap};
-use super::{Mirror, RECORD, Slot};
+use super::state::{State, is_printed, overlap};
+use super::{Mirror, PRINTED, RECORD, Slot};
 use crate::stripes::check_range;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
+use extant_ondisk::member::print_of;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +38,11 @@ impl Mirror {
         let is_good = |buf: &[u8]| verify.is_none_or(|verify| verify(buf));
         let (mut tried, mut bad) = (0u64, Vec::new());
         let (mut error, mut unwanted) = (None, None);
-        while let Some((n, slot)) = self.pick(&range, tried) {
+        let pick = |tried| {
+            let behind = || verify.and_then(|_| self.pick_behind(&range, tried));
+            self.pick(&range, tried).or_else(behind)
+        };
+        while let Some((n, slot)) = pick(tried) {
             tried |= 1 << n;
             let done = get(&*slot.device, at, buf);
             self.state.lock().places[n].reads -= 1;
@@ -49,7 +55,7 @@ impl Mirror {
                         }
                         return Ok(true);
                     }
-                    unwanted = Some(slot);
+                    unwanted.get_or_insert(slot);
                 }
                 Err(failed) => {
                     error.get_or_insert(failed);
@@ -103,6 +109,19 @@ impl Mirror {
         Some((n, Arc::clone(&state.places[n].slot)))
     }
 
+    /// A member that is behind in `range` since a crash, and not one of `tried`. One that is rebuilt holds anything there.
+    fn pick_behind(&self, range: &Range<u64>, tried: u64) -> Option<(usize, Arc<Slot>)> {
+        let regions = self.regions(range);
+        let mut state = self.state.lock();
+        let n = state.places.iter().enumerate().position(|(n, place)| {
+            let is_behind = || regions.clone().any(|region| place.behind.get(region));
+            tried & (1 << n) == 0 && place.active && !place.rebuilding && is_behind()
+        })?;
+        state.stats.reads_redirected += 1;
+        state.places[n].reads += 1;
+        Some((n, Arc::clone(&state.places[n].slot)))
+    }
+
     /// Puts what member `good` holds in place of what the `bad` ones hold.
     fn mend(&self, range: &Range<u64>, bad: &[usize], good: usize, verify: Option<Verify<'_>>) {
         if !self.write || range.is_empty() {
@@ -111,6 +130,8 @@ impl Mirror {
         let start = range.start & !(MEND_ALIGN - 1);
         let around = start..range.end.next_multiple_of(MEND_ALIGN).min(self.len);
         let regions = self.regions(&around);
+        // Before `alone`, as writers do.
+        let mut sector = is_printed(range).then(|| self.superblock.lock());
         self.alone(&around, || {
             let slots: Vec<_> = {
                 let state = self.state.lock();
@@ -119,7 +140,8 @@ impl Mirror {
                     let place = &state.places[n];
                     place.active && !regions.clone().any(|region| place.behind.get(region))
                 };
-                if !fit(good) {
+                // One that is behind since a crash may give what was verified.
+                if !fit(good) && !(state.places[good].active && !state.places[good].rebuilding) {
                     return;
                 }
                 let all = [good].into_iter().chain(bad.iter().copied().filter(|n| fit(*n)));
@@ -135,6 +157,18 @@ impl Mirror {
             hide_record(range, &mut asked);
             if verify.is_some_and(|verify| !verify(&asked)) {
                 return;
+            }
+            if let Some(sector) = &mut sector {
+                let part = range.start.max(PRINTED.start)..range.end.min(PRINTED.end);
+                let from = &bytes[(part.start - start) as usize..(part.end - start) as usize];
+                let mut next = **sector;
+                next[(part.start - PRINTED.start) as usize..][..from.len()].copy_from_slice(from);
+                if next != **sector {
+                    if self.expect_print(print_of(&**sector), print_of(&next)).is_err() {
+                        return;
+                    }
+                    **sector = next;
+                }
             }
             let mut mended = vec![0; bytes.len()];
             for (n, slot) in rest {
