@@ -34,13 +34,7 @@ impl Failure {
 
     /// The volume could not be opened or used.
     pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
-        let (image, error) = (Shown::path(image).to_string(), explained(error));
-        // A member that was named by itself names itself.
-        let image = match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
-            true => String::new(),
-            false => image + ": ",
-        };
-        Failure::Said(image + &error)
+        Failure::Said(said_of_image(image, error))
     }
 
     /// Something at `path` in the volume failed.
@@ -155,6 +149,16 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::NoSpace => format!("{error}: `extant resize` makes it larger"),
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
+    }
+}
+
+/// What is to be said of an image.
+pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
+    let (image, error) = (Shown::path(image).to_string(), explained(error));
+    // A member that was named by itself names itself.
+    match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
+        true => error,
+        false => image + ": " + &error,
     }
 }
 

@@ -10,11 +10,13 @@
 //! ```
 
 use crate::amount;
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, said_of_image, tell};
 use crate::shown::Shown;
 use extant::{Filesystem, OpenOptions};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,6 +79,16 @@ impl Image {
                 )));
             }
         }
+        let mut named = vec![&image.path];
+        for member in &image.members {
+            if let Some(other) = named.iter().find(|other| is_same_file(other, member)) {
+                let (member, other) = (Shown::path(member), Shown::path(other));
+                return Err(Failure::new(format_args!(
+                    "{member}: is {other}, which is named already: name each member once"
+                )));
+            }
+            named.push(member);
+        }
         Ok(image)
     }
 
@@ -98,17 +110,15 @@ impl Image {
             options.journal_device(journal);
         }
         options.degraded(self.degraded);
-        if !self.members.is_empty() {
-            for member in &self.members {
-                options.member(member);
-            }
-            let name = self.name.clone();
-            options.on_error(Arc::new(move |error| {
-                if let extant::Error::Member(_) = error {
-                    tell(format_args!("{}: {}", Shown::path(&name), explained(error)));
-                }
-            }));
+        for member in &self.members {
+            options.member(member);
         }
+        let name = self.name.clone();
+        options.on_error(Arc::new(move |error| {
+            if let extant::Error::Member(_) = error {
+                tell(format_args!("{}", said_of_image(&name, error)));
+            }
+        }));
         options
     }
 
@@ -126,6 +136,14 @@ impl Image {
     pub(crate) fn failure(&self, path: &[u8], error: &extant::Error) -> Failure {
         Failure::of_path(&self.name, path, error)
     }
+}
+
+/// Whether both names lead to one file, or one block device.
+pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
+    let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) else { return false };
+    let is_device = |file: &Metadata| file.file_type().is_block_device();
+    let one_device = is_device(&a) && is_device(&b) && a.rdev() == b.rdev();
+    one_device || (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// A path inside the volume, absolute, without empty parts, `.` and a trailing slash. What `..`

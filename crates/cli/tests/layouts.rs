@@ -87,6 +87,12 @@ fn each_mirror_is_a_volume_by_itself() {
     }
     assert_clean(&at.join("a.img"));
     assert_clean(&at.join("b.img"));
+    // One alone is read, and says what it is.
+    let (code, out, err) = run(at, &["ls", "b.img"]);
+    assert!(code == 0 && out.contains('f'), "{out}");
+    let told = "extant: b.img: is one of 2 members, and member 0 is missing: ";
+    assert!(err.starts_with(told) && err.lines().count() == 1, "{err}");
+    succeed(at, &["ls", "b.img?degraded"]);
     assert_eq!(states(at, BOTH), ["in use", "in use"]);
     let text = succeed(at, &["info", BOTH]);
     assert!(text.contains("raid1 of 2 members") && text.contains("1: b.img, in use"), "{text}");
@@ -156,6 +162,25 @@ fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     assert_eq!(states(at, "a.img?member=d.img"), ["in use", "in use"]);
     let line = fail(at, 1, &["put", BOTH, "g", "/i"]);
     assert!(line.contains("b.img: is out of date"), "{line}");
+}
+
+#[test]
+fn a_member_whose_record_is_damaged_is_left_out_when_that_is_asked_for() {
+    for wrong in [&[0; 512][..], b"bits"] {
+        let dir = mirrored();
+        let at = dir.path();
+        let file = fs::OpenOptions::new().write(true).open(at.join("a.img")).unwrap();
+        file.write_all_at(wrong, 512 + if wrong.len() == 4 { 100 } else { 0 }).unwrap();
+        let line = fail(at, 1, &["put", BOTH, "g", "/g"]);
+        assert!(line.contains(": a.img: "), "{line}");
+        let both = "a.img?member=b.img&degraded";
+        let (code, _, err) = run(at, &["put", both, "g", "/g"]);
+        assert!(code == 0 && err.contains("a.img: "), "{err}");
+        holds(at, "b.img", "/g", 2);
+        succeed(at, &["rebuild", "-q", "--force", "b.img?degraded", "--member", "a.img"]);
+        assert!(same_but_records(at));
+        assert_eq!(states(at, BOTH), ["in use", "in use"]);
+    }
 }
 
 #[test]
@@ -240,7 +265,7 @@ fn scrub_mends_what_a_checksum_decides() {
     assert_eq!(succeed(at, &["scrub", BOTH]), format!("{BOTH}: 2 members, all the same\n"));
     for member in ["a.img", "b.img"] {
         flip_content(at, member, 1, if member == "a.img" { 100_000 } else { 500_000 });
-        let line = fail(at, 1, &["cat", member, "/f"]);
+        let line = fail(at, 1, &["cat", &format!("{member}?degraded"), "/f"]);
         assert!(line.contains("checksum of data does not match"), "{line}");
     }
     // Reading the whole takes each block from where it is right.
@@ -248,7 +273,7 @@ fn scrub_mends_what_a_checksum_decides() {
 
     let (code, out, err) = run(at, &["scrub", "--read-only", BOTH]);
     assert_eq!((code, err.as_str()), (4, ""));
-    assert_eq!(out.matches("a checksum says which is right").count(), 2, "{out}");
+    assert_eq!(out.matches("it is known which is right").count(), 2, "{out}");
     assert!(out.contains("2 blocks differed, 0 mended"), "{out}");
     assert!(!same_but_records(at), "nothing was to be changed");
 
@@ -269,7 +294,7 @@ fn scrub_leaves_what_no_checksum_decides_to_the_user() {
     flip_content(at, "b.img", 1, 300_000);
     let (code, out, _) = run(at, &["scrub", BOTH]);
     assert_eq!(code, 4);
-    assert!(out.contains("and no checksum says which is right"), "{out}");
+    assert!(out.contains("and nothing says which is right"), "{out}");
     let (code, out, _) = run(at, &["scrub", "-q", "--read-only", BOTH]);
     assert!(code == 4 && out.lines().count() == 1, "{out}");
     succeed(at, &["scrub", "--trust", "0", BOTH]);
@@ -332,8 +357,10 @@ fn what_makes_no_layout_is_named() {
     fs::write(at.join("plain"), pattern(16 << 20)).unwrap();
     let line = fail(at, 1, &["ls", "a.img?member=plain", "/"]);
     assert!(line.contains("plain: is no member of a layout"), "{line}");
-    let line = fail(at, 1, &["ls", "a.img?member=a.img", "/"]);
-    assert!(line.contains("a.img"), "{line}");
+    for verb in [&["ls", "a.img?member=./a.img"][..], &["put", "a.img?member=./a.img", "f", "/h"]] {
+        let line = fail(at, 1, verb);
+        assert_eq!(line, "./a.img: is a.img, which is named already: name each member once");
+    }
     let line = fail(at, 1, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1"]);
     assert!(line.contains("needs a second device") && !at.join("x.img").exists(), "{line}");
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid0", "y.img", "--stripe", "5000"];

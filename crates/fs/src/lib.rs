@@ -61,6 +61,7 @@ mod read_dir;
 mod recovery;
 mod remove_inode;
 pub mod resize;
+pub mod scrub;
 mod staged;
 mod statfs;
 mod sums;

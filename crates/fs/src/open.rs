@@ -16,6 +16,7 @@ use crate::journal_map::JournalPlace;
 use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery::{self, RecoveryReport, Wish};
+use crate::scrub::bring_in_line;
 use crate::sync_way::ByteLogMode;
 use crate::volume::{Volume, VolumeOptions, read_superblock};
 use extant_base::{
@@ -381,7 +382,7 @@ impl OpenOptions {
         name: &[u8],
         read_only_reason: Option<Feature>,
     ) -> Result<Filesystem> {
-        let mut device = self.volume_part(device, name)?;
+        let (mut device, mirror) = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let may_recover = self.recover && self.backup.is_none();
         let mut is_overlay = false;
@@ -409,6 +410,12 @@ impl OpenOptions {
         } else if !self.write {
             // What is open to read cannot be written by any mistake above.
             device = Arc::new(ReadOnly::new(device));
+        }
+        if let Some(mirror) = &mirror {
+            match mirror.behind_bytes() {
+                bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
+                _ => bring_in_line(mirror, &mut |_, _| ())?,
+            }
         }
         if self.write
             && self.data_mode == DataMode::Journal
@@ -518,13 +525,17 @@ impl OpenOptions {
         device: Arc<dyn BlockDevice>,
         name: &[u8],
     ) -> Result<(Arc<dyn BlockDevice>, Option<Hold>, RecoveryReport)> {
-        let mut device = self.volume_part(device, name)?;
+        let (mut device, mirror) = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
             Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
             superblock => superblock?,
         };
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
+        // More is left to whoever uses the volume for longer: until then the source alone is read there.
+        if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
+            bring_in_line(&mirror, &mut |_, _| ())?;
+        }
         Ok((device, hold, report))
     }
 
@@ -561,7 +572,7 @@ impl OpenOptions {
     /// Marks the volume in the file `path` as held by nobody.
     pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
         let to_write = OpenOptions { write: true, ..self.clone() };
-        let device = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
+        let (device, _) = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
         crate::mmp::clear(&device, &self.environment)
     }
 
@@ -588,30 +599,29 @@ impl OpenOptions {
         })
     }
 
-    /// The same, with the other members of its layout. A mirror that is opened to be changed is
-    /// brought in line, by a thread of its own where that takes long.
+    /// The same, with the other members of its layout; the mirror, if it may be written: its log is replayed before
+    /// members are brought in line, as sums then say which copy is right.
     fn volume_part(
         &self,
         device: Arc<dyn BlockDevice>,
         name: &[u8],
-    ) -> Result<Arc<dyn BlockDevice>> {
+    ) -> Result<(Arc<dyn BlockDevice>, Option<Arc<Mirror>>)> {
         let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
-        if let Assembled::Mirrored(mirror) = &assembled {
-            for error in mirror.left_out() {
+        let mut mirror = None;
+        if let Assembled::Mirrored(assembled) = &assembled {
+            let tell = |error: MemberError| {
                 if let Some(ErrorHook(tell)) = &self.on_error {
-                    tell(&Error::Member(Box::new(error.clone())));
+                    tell(&Error::Member(Box::new(error)));
                 }
+            };
+            assembled.left_out().iter().cloned().for_each(tell);
+            if let Some(index) = assembled.missing().filter(|_| !self.degraded) {
+                let problem = MemberProblem::Missing { index, count: assembled.count() };
+                tell(MemberError { member: String::from_utf8_lossy(name).into_owned(), problem });
             }
-            match mirror.behind_bytes() {
-                0 => {}
-                _ if !self.write => {}
-                bytes if bytes <= RESYNC_AT_ONCE => {
-                    mirror.resync(&mut |_, _| true)?;
-                }
-                _ => Mirror::resync_in_background(mirror)?,
-            }
+            mirror = self.write.then(|| Arc::clone(assembled));
         }
-        Ok(assembled.device())
+        Ok((assembled.device(), mirror))
     }
 
     fn assembled(&self, device: Arc<dyn BlockDevice>, name: &str) -> Result<Assembled> {
@@ -705,7 +715,7 @@ impl OpenOptions {
     }
 }
 
-/// What is brought in line before a mirror is opened; more takes a thread meanwhile.
+/// What is brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums.
 const RESYNC_AT_ONCE: u64 = 256 << 20;
 
 /// What a file is called on this machine.

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
 use common::seen::{Tree, differences, tree};
 use common::{judge, pattern};
 use extant::check::{Options, check_device};
@@ -20,70 +21,8 @@ use extant_testkit::rng::Rng;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const LEN: u64 = 24 << 20;
-
 fn seed() -> u64 {
     std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
-}
-
-fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
-    let part = |(n, device): (usize, &Arc<D>)| Part::new(Arc::clone(device) as _, format!("m{n}"));
-    devices.iter().enumerate().map(part).collect()
-}
-
-fn mirror<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Arc<Mirror> {
-    // One after the other: a run repeats.
-    let opening = Opening { together: false, ..Opening::write() };
-    match assemble(parts(devices), opening).unwrap() {
-        Assembled::Mirrored(mirror) => mirror,
-        _ => panic!("no mirror"),
-    }
-}
-
-fn open(device: Arc<dyn BlockDevice>, cache_mib: u64) -> Filesystem {
-    let mut options = OpenOptions::new();
-    options.write(true).commit_interval(None).page_cache_bytes(cache_mib << 20);
-    options.open_device(device).unwrap()
-}
-
-/// Two mirrors with files of every kind, closed.
-fn made(block: u32, features: &str) -> Vec<Arc<MemoryDevice>> {
-    let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(LEN))).collect();
-    create(&parts(&devices), Wanted::Mirrored { alike: true }, [7; 16], LEN).unwrap();
-    let options = MkfsOptions::new().block_size(BlockSize::from_bytes(block).unwrap());
-    let options = options.journal(JournalSize::Blocks(1024)).features(features).unwrap();
-    mkfs::format(mirror(&devices), &options, &Environment::default()).unwrap();
-    let fs = open(mirror(&devices), 8);
-    let root = fs.root().unwrap();
-    let dir = root.create_dir("many", &NewFile::directory()).unwrap();
-    for n in 0..300 {
-        dir.create(format!("{n:-<120}"), &NewFile::default()).unwrap();
-    }
-    for n in 0..40u8 {
-        let name = format!("file{n}");
-        let file = root.create(&name, &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, &pattern(usize::from(n) * 2500, n)).unwrap();
-        fs.set_xattr(format!("/{name}"), "user.a", &pattern(300, n), XattrMode::Any).unwrap();
-    }
-    // Of so many pieces that its map takes blocks of its own.
-    let torn = root.create("torn", &NewFile::default()).unwrap().open().unwrap();
-    for n in 0..400 {
-        torn.write_all_at(n * 2 * u64::from(block), &pattern(block as usize, n as u8)).unwrap();
-    }
-    fs.symlink("t".repeat(200), "/link", &NewFile::default()).unwrap();
-    drop((torn, dir, root));
-    fs.close().unwrap();
-    devices
-}
-
-fn copies(devices: &[Arc<MemoryDevice>]) -> Vec<Arc<MemoryDevice>> {
-    devices.iter().map(|device| Arc::new(MemoryDevice::clone(device))).collect()
-}
-
-fn byte(device: &MemoryDevice, at: u64) -> u8 {
-    let mut byte = [0];
-    device.read_at(ByteOffset(at), &mut byte).unwrap();
-    byte[0]
 }
 
 /// Blocks that somebody uses, but for the log, which is empty.
@@ -100,14 +39,6 @@ fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
         !log.contains(n) && bytes.iter().any(|byte| *byte != 0)
     };
     (0..LEN / block).filter(is_used).collect()
-}
-
-/// Both mirrors have their turn.
-fn expect_same(fs: &Filesystem, want: &Tree, context: &str) {
-    for _ in 0..2 {
-        let found = tree(fs).unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert_eq!(differences(want, &found), [""; 0], "{context}");
-    }
 }
 
 #[test]
@@ -196,6 +127,34 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
         expect_same(&open(mirror(&devices), 0), &after, "changed");
         judge(&*mirror(&devices));
     }
+}
+
+#[test]
+fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_they_are_right() {
+    let devices = made(4096, "");
+    let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; LEN as usize];
+    devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let place = e2fsprogs::debugfs(&path, "imap /file5").unwrap();
+    let block = place.split("at block ").nth(1).expect("the block of the inode");
+    let block: u64 = block.split(',').next().unwrap().trim().parse().unwrap();
+    // Sixteen slots: every other one is wrong here, the rest there.
+    for slot in 0..16 {
+        let at = ByteOffset(block * 4096 + slot * 256 + 4);
+        devices[slot as usize % 2].write_at(at, &[0xA5; 8]).unwrap();
+    }
+    let fs = open(mirror(&devices), 0);
+    expect_same(&fs, &want, "mixed");
+    let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
+    fs.set_attributes("/file5", &wish).unwrap();
+    fs.sync().unwrap();
+    let after = tree(&fs).unwrap();
+    fs.close().unwrap();
+    devices.iter().for_each(|device| judge(&**device));
+    expect_same(&open(mirror(&devices), 0), &after, "changed");
 }
 
 type Member = Arc<Faulty<MemoryDevice>>;

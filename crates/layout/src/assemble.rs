@@ -80,6 +80,8 @@ pub fn assemble(parts: Vec<Part>, opening: Opening) -> Result<Assembled> {
         match part.record() {
             Ok(Some(record)) => known.push((part, record)),
             Ok(None) if alone => return Ok(Assembled::Single(part.device)),
+            // A record that was written over is as good as none.
+            Ok(None) if opening.degraded => left_out.push((part, MemberProblem::NoRecord)),
             Ok(None) => return Err(part.refuse(MemberProblem::NoRecord)),
             Err(Error::Corrupt { .. }) if !alone => left_out.push((part, MemberProblem::Damaged)),
             Err(Error::Corrupt { .. }) => return Err(part.refuse(MemberProblem::Damaged)),

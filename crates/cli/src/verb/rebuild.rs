@@ -2,20 +2,18 @@
 
 use super::mkfs::signature;
 use crate::failure::Failure;
-use crate::image::Image;
+use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar};
 use extant::FileOptions;
-use extant::layout::{Assembled, Mirror, Part};
+use extant::layout::{Assembled, Mirror, Part, PlaceState};
 use extant_base::{ByteOffset, Error, MemberProblem};
 use extant_blockdev::Slice;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,7 +82,18 @@ impl Args {
         };
         let name = self.member.to_string_lossy();
         let taken = mirror.places().into_iter().find(|place| place.active && place.name == name);
-        let index = match taken {
+        let is_here = |place: &PlaceState| is_same_file(Path::new(&place.name), &self.member);
+        let by_another_name =
+            mirror.places().into_iter().find(|place| place.active && is_here(place));
+        let index = match taken.or(by_another_name) {
+            Some(place) if place.name != name => {
+                return Err(Failure::new(format_args!(
+                    "{}: is member {}, which {} has, by another name",
+                    Shown::path(&self.member),
+                    place.index,
+                    Shown::path(&image.path)
+                )));
+            }
             Some(place) => place.index,
             None => {
                 let is_new = !self.member.exists();
@@ -181,12 +190,4 @@ impl Args {
         let device = Slice::from_offset(device, ByteOffset(image.offset)).map_err(failed)?;
         Ok(Part::new(Arc::new(device), path.to_string_lossy()))
     }
-}
-
-/// Whether both names lead to one file, or one block device.
-fn is_same_file(a: &Path, b: &Path) -> bool {
-    let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) else { return false };
-    let is_device = |file: &Metadata| file.file_type().is_block_device();
-    let one_device = is_device(&a) && is_device(&b) && a.rdev() == b.rdev();
-    one_device || (a.dev(), a.ino()) == (b.dev(), b.ino())
 }

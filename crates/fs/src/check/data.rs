@@ -13,6 +13,7 @@ use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,17 +39,17 @@ impl Passed for Runs {
     }
 }
 
-/// Checks each block of the checksum file, and with `data` all data; how many blocks of data were looked at, where any
+/// Checks each block of the checksum file, and with `data` all data, or what of it lies `within` these bytes; how many blocks of data were looked at, where any
 /// were to be.
-pub(super) fn run(view: &View<'_>, data: bool) -> Option<u64> {
+pub(super) fn run(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Option<u64> {
     if !view.has_ro_compat(RoCompat::DATA_CSUM) {
         return None;
     }
-    let checked = check_all(view, data);
+    let checked = check_all(view, data, within);
     data.then_some(checked)
 }
 
-fn check_all(view: &View<'_>, data: bool) -> u64 {
+fn check_all(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> u64 {
     let volume = match Volume::open_parts(Arc::clone(&view.device), &VolumeOptions::default()) {
         Ok(volume) => volume,
         Err(error) => {
@@ -61,7 +62,7 @@ fn check_all(view: &View<'_>, data: bool) -> u64 {
         return 0;
     }
     check_file(view, &volume);
-    if data { check_data(view, &volume) } else { 0 }
+    if data { check_data(view, &volume, within) } else { 0 }
 }
 
 fn check_file(view: &View<'_>, volume: &Volume) {
@@ -87,7 +88,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     parallel::each(view.threads, items, Vec::new, look);
 }
 
-fn check_data(view: &View<'_>, volume: &Volume) -> u64 {
+fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -> u64 {
     view.progress.begin(Pass::Data);
     let groups = volume.layout.groups_count();
     let found = parallel::each(view.threads, groups as usize, Runs::default, |runs, group| {
@@ -99,7 +100,8 @@ fn check_data(view: &View<'_>, volume: &Volume) -> u64 {
     let most = (PIECE >> log2) as u32;
     let mut pieces = Vec::new();
     let mut total = 0;
-    for mut run in found.into_iter().flat_map(|runs| runs.0) {
+    let runs = found.into_iter().flat_map(|runs| runs.0);
+    for mut run in runs.flat_map(|run| parts(run, log2, within)) {
         total += u64::from(run.len);
         while run.len > 0 {
             let len = run.len.min(most);
@@ -115,6 +117,24 @@ fn check_data(view: &View<'_>, volume: &Volume) -> u64 {
         view.progress.advance(Pass::Data, done.fetch_add(len, Ordering::Relaxed) + len, total);
     });
     total
+}
+
+/// What of `run` lies `within` these bytes, in whole blocks.
+fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<CoveredRun> {
+    let Some(within) = within else { return vec![run] };
+    let end = run.block.0 + u64::from(run.len);
+    let first = within.partition_point(|bytes| bytes.end <= run.block.0 << log2);
+    let blocks = within[first..].iter().map(|bytes| {
+        let last = bytes.end.div_ceil(1 << log2);
+        (bytes.start >> log2).max(run.block.0)..last.min(end)
+    });
+    let parts = blocks.take_while(|blocks| blocks.start < end);
+    let part = |b: Range<u64>| CoveredRun {
+        block: BlockNr(b.start),
+        len: (b.end - b.start) as u32,
+        ..run
+    };
+    parts.filter(|blocks| !blocks.is_empty()).map(part).collect()
 }
 
 fn check_piece(view: &View<'_>, volume: &Volume, run: &CoveredRun, bytes: &mut Vec<u8>) {

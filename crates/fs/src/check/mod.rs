@@ -40,6 +40,7 @@ use extant_blockdev::{BlockDevice, Overlay};
 use extant_ondisk::features::RoCompat;
 use report::Findings;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use view::View;
 
@@ -56,6 +57,8 @@ pub struct Options {
     pub backups: bool,
     /// Whether data is read and held against its sums, where the volume has them.
     pub data: bool,
+    /// Of the data only what lies in these bytes of the volume, ascending.
+    pub data_within: Option<Vec<Range<u64>>>,
     /// The device of the volume's external journal.
     pub journal: Option<Arc<dyn BlockDevice>>,
 }
@@ -68,6 +71,7 @@ impl fmt::Debug for Options {
             .field("recover", &self.recover)
             .field("backups", &self.backups)
             .field("data", &self.data)
+            .field("data_within", &self.data_within.as_ref().map(Vec::len))
             .field("journal", &self.journal.is_some())
             .finish()
     }
@@ -78,8 +82,9 @@ impl Default for Options {
         // More than there are processors: most of them wait for the device.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) * 4;
         let threads = threads.max(8);
-        let (recover, backups, data) = (true, true, false);
-        Options { threads, findings_limit: 10_000, recover, backups, data, journal: None }
+        let (recover, backups, data, data_within) = (true, true, false, None);
+        let findings_limit = 10_000;
+        Options { threads, findings_limit, recover, backups, data, data_within, journal: None }
     }
 }
 
@@ -170,13 +175,13 @@ pub fn check_device(
     let Some(view) = View::new(device, superblock, &findings, options, progress, recovered) else {
         return Ok(findings.into_report(None));
     };
-    let stats = run(view, options.data)?;
+    let stats = run(view, options.data, options.data_within.as_deref())?;
     let mut report = findings.into_report(Some(stats));
     report.recovered = recovered;
     Ok(report)
 }
 
-fn run(mut view: View<'_>, data: bool) -> Result<Stats> {
+fn run(mut view: View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Result<Stats> {
     pass0::run(&mut view);
     let view = &view;
     view.progress.begin(Pass::Inodes);
@@ -189,7 +194,7 @@ fn run(mut view: View<'_>, data: bool) -> Result<Stats> {
     pass4::run(view, &tables);
     view.progress.begin(Pass::Bitmaps);
     pass5::run(view, &mut tables);
-    tables.stats.data_blocks = data::run(view, data);
+    tables.stats.data_blocks = data::run(view, data, within);
     Ok(tables.stats)
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod mirrored;
 pub mod seen;
 
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};

@@ -1,14 +1,12 @@
 //! Where members differ.
 
 use super::Mirror;
-use super::read::write_around;
 use crate::crew::on_all;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 const PIECE: u64 = 1 << 20;
 
@@ -33,32 +31,64 @@ impl Mirror {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Vec<Comparison>> {
         assert!(unit.is_power_of_two() && (1024..=PIECE).contains(&unit), "{unit} is no unit");
-        let targets = self.state.lock().targets();
         let mut found = Vec::new();
-        let buffers: Vec<_> = targets.iter().map(|_| Mutex::new(vec![0; PIECE as usize])).collect();
         let mut at = 0;
         while at < self.len && progress(at, self.len) {
             let piece = at..self.len.min(at + PIECE);
             at = piece.end;
-            let len = (piece.end - piece.start) as usize;
-            self.alone(&piece, || {
-                let read = on_all(&targets, self.together, |n, (_, slot)| {
-                    slot.device.read_at(ByteOffset(piece.start), &mut buffers[n].lock()[..len])
-                });
-                let buffers: Vec<_> = buffers.iter().map(Mutex::lock).collect();
-                let all_read = read.iter().all(Result::is_ok);
-                if all_read
-                    && piece.start > 0
-                    && buffers.iter().all(|b| b[..len] == buffers[0][..len])
-                {
-                    return;
-                }
-                drop(buffers);
-                self.compare_units(&piece, unit, &mut found);
-            });
+            self.compare_piece(&piece, unit, &mut found);
         }
         progress(at, self.len);
         Ok(found)
+    }
+
+    /// As [`compare`](Mirror::compare), where some member is behind after a crash, of the members that were whole
+    /// before it: others are never the ones to be right.
+    pub fn compare_behind(&self, unit: u64) -> Vec<Comparison> {
+        let (regions, fresh) = {
+            let state = self.state.lock();
+            let places = state.places.iter().filter(|place| place.active);
+            let old = places.clone().filter(|place| !place.rebuilding);
+            let is_behind = |region: &usize| old.clone().any(|place| place.behind.get(*region));
+            let regions: Vec<_> = (0..state.regions.len()).filter(is_behind).collect();
+            (regions, places.map(|place| place.rebuilding).collect::<Vec<_>>())
+        };
+        let mut found = Vec::new();
+        for region in regions {
+            let bytes = self.region_bytes(region);
+            for at in bytes.clone().step_by(PIECE as usize) {
+                self.compare_piece(&(at..bytes.end.min(at + PIECE)), unit, &mut found);
+            }
+        }
+        for block in &mut found {
+            let contents = block.contents.iter_mut().zip(&fresh);
+            contents.filter(|(_, fresh)| **fresh).for_each(|(content, _)| *content = None);
+        }
+        let differs = |block: &Comparison| {
+            let mut old = block.contents.iter().zip(&fresh).filter(|(_, fresh)| !**fresh);
+            let first = old.next().and_then(|(content, _)| *content);
+            first.is_none() || old.any(|(content, _)| *content != first)
+        };
+        found.retain(differs);
+        found
+    }
+
+    fn compare_piece(&self, piece: &Range<u64>, unit: u64, found: &mut Vec<Comparison>) {
+        let targets = self.state.lock().targets();
+        let len = (piece.end - piece.start) as usize;
+        let buffers: Vec<_> = targets.iter().map(|_| Mutex::new(vec![0; len])).collect();
+        self.alone(piece, || {
+            let read = on_all(&targets, self.together, |n, (_, slot)| {
+                slot.device.read_at(ByteOffset(piece.start), &mut buffers[n].lock()[..])
+            });
+            let all_read = read.iter().all(Result::is_ok);
+            let buffers: Vec<_> = buffers.iter().map(Mutex::lock).collect();
+            let is_same = buffers.iter().all(|held| **held == *buffers[0]);
+            if !all_read || piece.start == 0 || !is_same {
+                drop(buffers);
+                self.compare_units(piece, unit, found);
+            }
+        });
     }
 
     fn compare_units(&self, piece: &Range<u64>, unit: u64, found: &mut Vec<Comparison>) {
@@ -97,79 +127,9 @@ impl Mirror {
         super::read::hide_record(&(at..at + buf.len() as u64), buf);
         Ok(())
     }
-
-    /// Copies `range` from one member in use to all others, while nobody writes there.
-    ///
-    /// Errors: `Device` from the good one. A member that cannot be written is lost.
-    pub fn copy_from(&self, place: usize, range: Range<u64>) -> Result<()> {
-        if !self.write {
-            return Err(Error::ReadOnly);
-        }
-        // Before `alone`, as writers do.
-        let mut sector = (range.start < super::PRINTED.end).then(|| self.superblock.lock());
-        self.intend(self.regions(&range), false)?;
-        let targets = self.state.lock().targets();
-        self.alone(&range, || {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            self.read_of(place, range.start, &mut bytes)?;
-            let mut failed = Vec::new();
-            for (n, (slot_at, slot)) in targets.iter().enumerate() {
-                if n != place && write_around(&*slot.device, range.start, &bytes).is_err() {
-                    failed.push(*slot_at);
-                }
-            }
-            if let Some(sector) = &mut sector
-                && range.start <= super::PRINTED.start
-                && range.end >= super::PRINTED.end
-            {
-                let from = (super::PRINTED.start - range.start) as usize;
-                sector.copy_from_slice(&bytes[from..from + 512]);
-            }
-            let mut state = self.state.lock();
-            state.stats.repaired += 1;
-            let now = state.flushes;
-            for region in self.regions(&range) {
-                state.regions[region].last = now;
-            }
-            drop(state);
-            if failed.is_empty() { Ok(()) } else { self.lose(&failed) }
-        })
-    }
-
-    /// What the `place`-th member in use holds, as a device to read.
-    pub fn view_of(self: &Arc<Mirror>, place: usize) -> Arc<dyn BlockDevice> {
-        Arc::new(View { mirror: Arc::clone(self), place })
-    }
 }
 
 fn no_member(at: u64) -> Error {
     let source = io::Error::from_raw_os_error(5);
     Error::Device { op: IoOp::Read, at: ByteOffset(at), len: 0, source }
-}
-
-struct View {
-    mirror: Arc<Mirror>,
-    place: usize,
-}
-
-impl BlockDevice for View {
-    fn len(&self) -> u64 {
-        self.mirror.len
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.mirror.read_of(self.place, at.0, buf)
-    }
-
-    fn write_at(&self, _: ByteOffset, _: &[u8]) -> Result<()> {
-        Err(Error::ReadOnly)
-    }
-
-    fn flush(&self) -> Result<()> {
-        Err(Error::ReadOnly)
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
 }

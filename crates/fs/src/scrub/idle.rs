@@ -1,0 +1,74 @@
+//! Bytes that nothing uses: whichever copy of them is taken, the volume is the same.
+
+use super::patchwork::Piece;
+use super::roles::Role;
+use crate::volume::{Volume, VolumeOptions};
+use extant_base::{BlockNr, ByteOffset, Ino};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::bitmap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a volume in order uses.
+pub(super) struct Idle {
+    volume: Volume,
+    /// The blocks of an empty log behind its superblock.
+    log: Vec<Range<u64>>,
+    /// Bitmaps that stand for what they would say, and are not read.
+    unread: Vec<u64>,
+}
+
+impl Idle {
+    /// `None` where the volume cannot say.
+    pub(super) fn of(device: Arc<dyn BlockDevice>) -> Option<Idle> {
+        let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
+        let mut log = Vec::new();
+        if !volume.at_open.needs_recovery() && volume.at_open.journal_inum != 0 {
+            let place = volume.journal_place(None).ok()??;
+            for run in place.map.runs() {
+                let first = volume.block_size().block_at(run.at).0;
+                let behind = first + u64::from(run.count);
+                log.push(first + u64::from(run.first == 0)..behind);
+            }
+        }
+        let mut unread = Vec::new();
+        for nr in volume.layout.groups() {
+            let desc = volume.descriptor(nr).ok()?;
+            if desc.block_uninit(&volume.csum) {
+                unread.push(desc.block_bitmap.0);
+            }
+            if desc.inode_uninit(&volume.csum) {
+                unread.push(desc.inode_bitmap.0);
+            }
+        }
+        unread.sort_unstable();
+        Some(Idle { volume, log, unread })
+    }
+
+    /// Whether nothing uses the bytes of `piece`.
+    pub(super) fn holds(&self, piece: &Piece) -> bool {
+        let block = self.volume.block_size().block_at(ByteOffset(piece.range.start));
+        match piece.role {
+            Role::Idle => true,
+            Role::Inode(ino) => self.is_free_slot(ino).unwrap_or(false),
+            Role::Descriptor(_) | Role::Superblock(_) => false,
+            Role::Other => {
+                self.unread.binary_search(&block.0).is_ok()
+                    || self.log.iter().any(|range| range.contains(&block.0))
+                    || self.is_free_block(block).unwrap_or(false)
+            }
+        }
+    }
+
+    fn is_free_slot(&self, ino: Ino) -> Option<bool> {
+        let place = self.volume.layout.inode_place(ino)?;
+        let map = self.volume.inode_bitmap(place.group).ok()?;
+        Some(map.with(|bytes| !bitmap::test(bytes, place.slot)))
+    }
+
+    fn is_free_block(&self, block: BlockNr) -> Option<bool> {
+        let (group, bit) = self.volume.layout.bit_of_block(block)?;
+        let map = self.volume.block_bitmap(group).ok()?;
+        Some(map.with(|bytes| !bitmap::test(bytes, bit)))
+    }
+}

@@ -1,0 +1,275 @@
+//! What lies where at fixed places: entries with sums of their own are judged one by one.
+
+use super::patchwork::Piece;
+use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
+use extant_journal::Worth;
+use extant_layout::{Comparison, Mirror};
+use extant_ondisk::checksum::Checksums;
+use extant_ondisk::group_desc::{self, GroupDesc};
+use extant_ondisk::inode::{self, InodeFormat, is_zero_slot};
+use extant_ondisk::layout::Layout;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Groups whose descriptors are held in memory at most.
+const GROUPS_MAX: u32 = 1 << 22;
+
+/// What bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// An inode's slot.
+    Inode(Ino),
+    /// The descriptor of a group, or a copy of it.
+    Descriptor(GroupNr),
+    /// The superblock, or the copy in a group.
+    Superblock(GroupNr),
+    /// Nothing is ever kept there.
+    Idle,
+    /// Anything else.
+    Other,
+}
+
+/// Where entries lie, as far as members agree or a sum says.
+pub(super) struct Roles {
+    pub(super) layout: Layout,
+    csum: Checksums,
+    format: InodeFormat,
+    superblock: [u8; SUPERBLOCK_SIZE],
+    /// Descriptors, one after the other.
+    descriptors: Vec<u8>,
+    groups: Vec<GroupDesc>,
+    /// Inode tables by their first block.
+    tables: Vec<(u64, GroupNr)>,
+    /// Blocks of descriptors and of their copies: which of the table's blocks.
+    descriptor_blocks: HashMap<u64, u32>,
+    /// Blocks that hold a superblock.
+    superblocks: HashMap<u64, GroupNr>,
+    /// Blocks in copies of the descriptors that are kept for growth.
+    reserves: Vec<Range<u64>>,
+}
+
+impl Roles {
+    /// `None` where no member has a superblock that can be believed.
+    pub(super) fn of(mirror: &Mirror, members: usize) -> Option<Roles> {
+        let (superblock, bytes) = (0..members).find_map(|place| superblock_of(mirror, place))?;
+        let layout = Layout::new(&superblock).ok()?;
+        if layout.groups_count() > GROUPS_MAX {
+            return None;
+        }
+        let mut roles = Roles {
+            csum: superblock.checksums(),
+            format: InodeFormat::new(&superblock),
+            superblock: bytes,
+            descriptors: Vec::new(),
+            groups: Vec::new(),
+            tables: Vec::new(),
+            descriptor_blocks: HashMap::new(),
+            superblocks: HashMap::new(),
+            reserves: Vec::new(),
+            layout,
+        };
+        roles.read_descriptors(mirror, members);
+        roles.place_copies();
+        Some(roles)
+    }
+
+    /// Whether metadata has sums.
+    pub(super) fn has_sums(&self) -> bool {
+        self.csum.seed().is_some()
+    }
+
+    fn read_descriptors(&mut self, mirror: &Mirror, members: usize) {
+        let layout = self.layout;
+        let (size, per_block) = (layout.desc_size(), layout.descs_per_block());
+        let mut bytes = vec![0; layout.block_size().bytes()];
+        for k in 0..layout.desc_blocks() {
+            let first = k * per_block;
+            let count = per_block.min(layout.groups_count() - first);
+            self.descriptors.resize((first + count) as usize * size, 0);
+            self.groups.resize((first + count) as usize, GroupDesc::default());
+            let Some(block) = layout.desc_block(k) else { continue };
+            self.descriptor_blocks.insert(block.0, k);
+            for (_, copy) in layout.desc_block_backups(k) {
+                self.descriptor_blocks.insert(copy.0, k);
+            }
+            // The first member is believed where several are right.
+            for place in (0..members).rev() {
+                let at = layout.block_size().start_of(block);
+                if mirror.read_of(place, at.0, &mut bytes).is_err() {
+                    continue;
+                }
+                for n in 0..count {
+                    let desc = &bytes[n as usize * size..][..size];
+                    let nr = GroupNr(first + n);
+                    if let Ok(found) = GroupDesc::check(desc, nr, &layout, &self.csum) {
+                        self.groups[nr.0 as usize] = found;
+                        self.descriptors[nr.0 as usize * size..][..size].copy_from_slice(desc);
+                    }
+                }
+            }
+        }
+        let tables = layout.groups().zip(&self.groups).map(|(nr, desc)| (desc.inode_table.0, nr));
+        self.tables = tables.filter(|(start, _)| *start != 0).collect();
+        self.tables.sort_unstable();
+    }
+
+    fn place_copies(&mut self) {
+        let layout = self.layout;
+        for group in layout.super_groups() {
+            let Some(at) = layout.super_offset(group) else { continue };
+            self.superblocks.insert(layout.block_size().block_at(at).0, group);
+            let reserved = u64::from(layout.reserved_gdt_in(group));
+            if let Some(base) = layout.base_blocks(group).filter(|_| group.0 != 0) {
+                self.reserves.push(base.end.saturating_sub(reserved)..base.end);
+            }
+        }
+    }
+
+    /// The group whose inode table holds `block`, and which of the table's blocks that is.
+    fn table_of(&self, block: u64) -> Option<(GroupNr, u32)> {
+        let before = self.tables.partition_point(|(start, _)| *start <= block);
+        let (start, group) = *self.tables[..before].last()?;
+        let inside = u32::try_from(block - start).ok()?;
+        (inside < self.layout.itable_blocks()).then_some((group, inside))
+    }
+
+    /// Where an inode's slot begins.
+    pub(super) fn place_of_inode(&self, ino: Ino) -> Option<u64> {
+        let place = self.layout.inode_place(ino)?;
+        let table = self.groups.get(place.group.0 as usize)?.inode_table.0;
+        let block = BlockNr(table.checked_add(place.table_block.into())?);
+        Some(self.layout.block_size().start_of(block).0 + place.offset as u64)
+    }
+
+    /// Where a group's descriptor begins.
+    pub(super) fn place_of_descriptor(&self, group: GroupNr) -> Option<u64> {
+        let (k, offset) = self.layout.desc_place(group)?;
+        let block = self.layout.desc_block(k)?;
+        Some(self.layout.block_size().start_of(block).0 + offset as u64)
+    }
+
+    /// Cuts a block into the pieces that are judged by themselves; those that are the same are left out.
+    pub(super) fn cut(&self, mirror: &Mirror, block: &Comparison) -> Vec<Piece> {
+        let cuts = self.cuts(block.range.start, block.range.end);
+        if let [(_, role)] = cuts[..] {
+            return vec![Piece { role, ..Piece::whole(block) }];
+        }
+        let len = (block.range.end - block.range.start) as usize;
+        let read = |place: usize| {
+            let mut bytes = vec![0; len];
+            block.contents[place]?;
+            mirror.read_of(place, block.range.start, &mut bytes).ok().map(|()| bytes)
+        };
+        let copies: Vec<_> = (0..block.contents.len()).map(read).collect();
+        let mut pieces = Vec::new();
+        for (range, role) in cuts {
+            let part = (range.start - block.range.start) as usize
+                ..(range.end - block.range.start) as usize;
+            let mut known: Vec<&[u8]> = Vec::new();
+            let mut contents = Vec::new();
+            for copy in &copies {
+                let Some(copy) = copy else {
+                    contents.push(None);
+                    continue;
+                };
+                let bytes = &copy[part.clone()];
+                let content = known.iter().position(|held| *held == bytes);
+                contents.push(Some(content.unwrap_or_else(|| {
+                    known.push(bytes);
+                    known.len() - 1
+                })));
+            }
+            if contents.iter().any(|content| *content != Some(0)) {
+                pieces.push(Piece { range, contents, role });
+            }
+        }
+        pieces
+    }
+
+    fn cuts(&self, start: u64, end: u64) -> Vec<(Range<u64>, Role)> {
+        let size = self.layout.block_size();
+        let block = size.block_at(ByteOffset(start)).0;
+        let entries = |bytes: usize, role: &dyn Fn(u32) -> Role| {
+            let starts = (start..end).step_by(bytes);
+            let entry = |(n, at): (u32, u64)| (at..end.min(at + bytes as u64), role(n));
+            (0..).zip(starts).map(entry).collect::<Vec<_>>()
+        };
+        if size.start_of(BlockNr(block)).0 != start || end - start != size.bytes() as u64 {
+            return vec![(start..end, Role::Other)];
+        }
+        if let Some(group) = self.superblocks.get(&block)
+            && let Some(at) = self.layout.super_offset(*group)
+        {
+            let behind = at.0 + SUPERBLOCK_SIZE as u64;
+            let cuts = [
+                (start..at.0, Role::Other),
+                (at.0..behind, Role::Superblock(*group)),
+                (behind..end, Role::Idle),
+            ];
+            return cuts.into_iter().filter(|(range, _)| !range.is_empty()).collect();
+        }
+        if let Some(k) = self.descriptor_blocks.get(&block) {
+            let first = k * self.layout.descs_per_block();
+            return entries(self.layout.desc_size(), &|n| match first + n {
+                group if group < self.layout.groups_count() => Role::Descriptor(GroupNr(group)),
+                _ => Role::Idle,
+            });
+        }
+        if let Some((group, table_block)) = self.table_of(block) {
+            let first = table_block * self.layout.inodes_per_block();
+            return entries(self.layout.inode_size(), &|n| {
+                self.layout.ino_of_slot(group, first + n).map_or(Role::Idle, Role::Inode)
+            });
+        }
+        let is_reserve = self.reserves.iter().any(|range| range.contains(&block));
+        vec![(start..end, if is_reserve { Role::Idle } else { Role::Other })]
+    }
+
+    /// What the bytes of an entry are worth by themselves, and how many of them are as in the primary copy,
+    /// where that is all there is to go by.
+    pub(super) fn worth(&self, role: Role, bytes: &[u8]) -> (Worth, usize) {
+        let alike = |primary: &[u8]| bytes.iter().zip(primary).filter(|(a, b)| a == b).count();
+        match role {
+            Role::Inode(ino) => (self.worth_of_slot(ino, bytes), 0),
+            Role::Descriptor(group) => {
+                let size = self.layout.desc_size();
+                let primary = &self.descriptors[group.0 as usize * size..][..size];
+                let is_right = group_desc::checksum_is_right(bytes, group, &self.csum);
+                let has_sum = self.csum.groups_may_be_uninit();
+                (is_right.into(), if has_sum { 0 } else { alike(primary) })
+            }
+            Role::Superblock(_) => {
+                let raw = RawSuperblock::from_prefix(bytes);
+                let is_right = raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok());
+                let has_sum = self.csum.seed().is_some();
+                (is_right.into(), if has_sum { 0 } else { alike(&self.superblock) })
+            }
+            Role::Idle | Role::Other => (Worth::Right, 0),
+        }
+    }
+
+    fn worth_of_slot(&self, ino: Ino, slot: &[u8]) -> Worth {
+        let checksums = self.format.checksums();
+        if !is_zero_slot(slot) {
+            return inode::checksum_is_right(slot, ino, checksums).into();
+        }
+        let used = || {
+            let place = self.layout.inode_place(ino)?;
+            let desc = self.groups.get(place.group.0 as usize)?;
+            Some(place.slot < desc.used_slots(&self.layout, &self.csum))
+        };
+        match checksums.seed().is_some() && used().unwrap_or(true) {
+            true => Worth::Empty,
+            false => Worth::Right,
+        }
+    }
+}
+
+fn superblock_of(mirror: &Mirror, place: usize) -> Option<(Superblock, [u8; SUPERBLOCK_SIZE])> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    mirror.read_of(place, SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let superblock = RawSuperblock::from_prefix(&bytes)?.check(Site::NOWHERE).ok()?;
+    superblock.check_device(extant_blockdev::BlockDevice::len(mirror), Site::NOWHERE).ok()?;
+    Some((superblock, bytes))
+}

@@ -1,0 +1,158 @@
+//! Volumes on two mirrors that lost power, and of which the member that the other follows is damaged besides: what was synced
+//! is there all the same, and no right copy is written over.
+
+mod common;
+
+use common::mirrored::{LEN, byte, copies, expect_same, made, mirror};
+use common::seen::{Tree, differences, tree};
+use common::{judge, pattern};
+use extant::scrub::{Options, Report, scrub};
+use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_base::ByteOffset;
+use extant_testkit::e2fsprogs;
+use std::sync::Arc;
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None);
+    options
+}
+
+/// What members hold when the power goes after much was synced, and what the volume then shows.
+fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
+    let devices = made(block, features);
+    let fs = options().open_device(mirror(&devices)).unwrap();
+    let root = fs.root().unwrap();
+    for n in 0..12u8 {
+        let file = root.create(format!("new{n}"), &NewFile::default()).unwrap().open().unwrap();
+        file.write_all_at(0, &pattern(7000, n)).unwrap();
+        file.sync_all().unwrap();
+        fs.remove_file(format!("/file{}", n + 3)).unwrap();
+        if n == 4 {
+            fs.rename("/link", "/many/link").unwrap();
+            fs.sync().unwrap();
+        }
+    }
+    let file = fs.open_file("/file30").unwrap();
+    file.write_all_at(10_000, &pattern(20_000, 9)).unwrap();
+    if !features.contains("fast_commit") {
+        fs.sync().unwrap();
+    }
+    file.sync_all().unwrap();
+    let want = tree(&fs).unwrap();
+    let left = copies(&devices);
+    drop(root);
+    (left, want)
+}
+
+/// Bytes from which blocks of the log that are not empty begin.
+fn log_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; LEN as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let log = e2fsprogs::debugfs(&path, "blocks <8>").unwrap();
+    let log = log.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).map(|n| n * block);
+    log.filter(|at| bytes[*at as usize..][..block as usize].iter().any(|byte| *byte != 0)).collect()
+}
+
+fn expect_whole(devices: &[Arc<MemoryDevice>], want: &Tree, context: &str) {
+    // To read first: nothing changes.
+    let reader = OpenOptions::new()
+        .open_device(mirror(devices))
+        .unwrap_or_else(|e| panic!("{context}: {e}"));
+    let found = tree(&reader).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert_eq!(differences(want, &found), [""; 0], "{context}, to read");
+    drop(reader);
+    let fs: Filesystem =
+        options().open_device(mirror(devices)).unwrap_or_else(|e| panic!("{context}: {e}"));
+    expect_same(&fs, want, context);
+    fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));
+    // What nobody has read since, as blocks of the log's older life.
+    let report = scrubbed(devices, context);
+    assert!(report.unresolved.is_empty(), "{context}: {report:?}");
+}
+
+fn scrubbed(devices: &[Arc<MemoryDevice>], context: &str) -> Report {
+    let options = Options { write: true, trust: None };
+    let report = scrub(&mirror(devices), &options, &mut |_, _, _| ()).unwrap();
+    assert!(report.errors.iter().all(|count| *count == 0), "{context}: {report:?}");
+    report
+}
+
+fn damage(device: &MemoryDevice, at: u64, len: u64, zeros: bool) {
+    match zeros {
+        true => device.write_at(ByteOffset(at), &vec![0; len as usize]).unwrap(),
+        false => {
+            let flipped = byte(device, at + 22) ^ 0x10;
+            device.write_at(ByteOffset(at + 22), &[flipped]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_damaged_log_block_on_one_mirror_loses_nothing_that_was_synced() {
+    for (block, features) in [
+        (4096, "data_csum"),
+        (1024, "quota"),
+        (4096, "fast_commit"),
+        (1024, "data_csum,fast_commit"),
+    ] {
+        let (left, want) = crashed(block, features);
+        let log = log_blocks(&left[0], block.into());
+        assert!(log.len() > 10, "{}", log.len());
+        let few = log.len().div_ceil(14);
+        for at in log.into_iter().step_by(few) {
+            for sick in [0, 1] {
+                for zeros in [false, true] {
+                    let context =
+                        format!("{block} {features}: log block at {at} of {sick}, {zeros}");
+                    let devices = copies(&left);
+                    damage(&devices[sick], at, block.into(), zeros);
+                    expect_whole(&devices, &want, &context);
+                    if zeros {
+                        judge(&*devices[sick]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_on_one_mirror_is_not_copied_after_a_crash() {
+    for (block, features) in [(4096u64, "data_csum"), (1024, "data_csum,quota"), (4096, "")] {
+        let (left, want) = crashed(block as u32, features);
+        let log = log_blocks(&left[0], block);
+        let log = log[0]..=log[log.len() - 1];
+        let mut bytes = vec![0; LEN as usize];
+        left[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+        let is_used = |at: &u64| {
+            !log.contains(at) && bytes[*at as usize..][..block as usize].iter().any(|b| *b != 0)
+        };
+        let used: Vec<u64> = (1..LEN / block).map(|n| n * block).filter(is_used).collect();
+        for (n, at) in used.iter().copied().enumerate().step_by(used.len().div_ceil(40)) {
+            if block == 1024 && at == 1024 {
+                continue;
+            }
+            let devices = copies(&left);
+            damage(&devices[0], at, block, n % 2 == 0);
+            let context = format!("{block} {features}: block at {at}");
+            let fs = options()
+                .open_device(mirror(&devices))
+                .unwrap_or_else(|e| panic!("{context}: {e}"));
+            let found = tree(&fs).unwrap_or_else(|e| panic!("{context}: {e}"));
+            if features.contains("data_csum") {
+                assert_eq!(differences(&want, &found), [""; 0], "{context}");
+            }
+            fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));
+            // What was not written lately is mended when it is read, or by a scrub.
+            let report = scrubbed(&devices, &context);
+            if features.contains("data_csum") {
+                assert!(report.unresolved.is_empty(), "{context}: {report:?}");
+            }
+            devices.iter().for_each(|device| judge(&**device));
+        }
+    }
+}

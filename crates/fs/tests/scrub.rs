@@ -1,0 +1,196 @@
+//! `extant::scrub`: damage of each kind on one of two mirrors gives way to the other's copy, and what nobody can judge is
+//! told and left.
+
+mod common;
+
+use common::judge;
+use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
+use common::seen::tree;
+use extant::scrub::{Options as Scrub, scrub};
+use extant::{BlockDevice, MemoryDevice};
+use extant_base::ByteOffset;
+use extant_testkit::e2fsprogs;
+use std::sync::Arc;
+
+/// A place in a volume to be damaged, and what lies there.
+type Kind = (&'static str, u64);
+
+/// One place of each kind in the volume of [`made`], by byte.
+fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
+    let asked = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
+    let numbers = |text: &str| -> Vec<u64> {
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+    };
+    let blocks = |name: &str| -> Vec<u64> {
+        let text = asked(&format!("blocks {name}"));
+        text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+    };
+    let stats = asked("stats");
+    let after = |text: &str, word: &str| {
+        let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("{word} in {text}"));
+        numbers(rest)[0]
+    };
+    let group = stats.split("Group  0:").nth(1).expect("a group");
+    let per_group = after(&stats, "Blocks per group:");
+    let first = after(&stats, "First block:");
+    let torn = asked("ex /torn");
+    let map =
+        torn.lines().find(|line| line.trim_start().starts_with("0/")).expect("a block of the map");
+    let map = numbers(map)[6];
+    let xattr = after(&asked("stat /file30"), "File ACL:");
+    let place = asked("imap /file5");
+    let inode = after(&place, "at block ") * block
+        + place.split("offset 0x").nth(1).map_or(0, |hex| {
+            u64::from_str_radix(hex.trim().trim_end_matches('.'), 16).expect("an offset")
+        });
+    let table = after(group, "inode table at") * block;
+    let backup = (first + per_group) * block;
+    let dir = blocks("/many");
+    let mut kinds = vec![
+        ("superblock", 1024 + 0x78),
+        ("second sector of the superblock", 1024 + 0x210),
+        ("descriptors", (first + 1) * block + 0x0C),
+        ("block bitmap", after(group, "block bitmap at") * block + 8),
+        ("inode bitmap", after(group, "inode bitmap at") * block + 1),
+        ("inode", inode + 0x10),
+        ("reserved inode", table + 256 * 5 + 0x20),
+        ("inode that was never used", table + 256 * (after(&stats, "Inodes per group:") - 2)),
+        ("index of a directory", dir[0] * block + 0x30),
+        ("block of a directory", dir[2] * block + 0x0A),
+        ("map", map * block + 12 + 4),
+        ("attributes", xattr * block + 40),
+        ("journal's superblock", blocks("<8>")[0] * block + 0x18),
+        ("log", blocks("<8>")[20] * block + 7),
+        ("free block", (LEN / block - 3) * block + 9),
+    ];
+    if backup < LEN {
+        kinds.push(("backup of the superblock", backup + 0x78));
+        kinds.push(("backup of the descriptors", backup + block + 0x0C));
+    }
+    if let Some(reserve) = blocks("<7>").first().filter(|_| block == 1024) {
+        kinds.push(("resize inode", reserve * block));
+    }
+    if summed {
+        kinds.push(("checksum file", blocks("<5>")[0] * block + 40));
+        kinds.push(("data", blocks("/file30")[3] * block + 77));
+    }
+    kinds
+}
+
+fn image_of(device: &dyn BlockDevice, path: &std::path::Path) {
+    let mut bytes = vec![0; LEN as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(path, &bytes).unwrap();
+}
+
+fn expect_equal(devices: &[Arc<MemoryDevice>], context: &str) {
+    let found = mirror(devices).compare(1024, &mut |_, _| true).unwrap();
+    assert!(found.is_empty(), "{context}: {found:?}");
+}
+
+#[test]
+fn a_scrub_mends_damage_of_each_kind_on_either_member() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota"), (1024, "")] {
+        let devices = made(block, features);
+        let summed = features.contains("data_csum");
+        let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+        image_of(&*devices[0], &path);
+        for (kind, at) in kinds(&path, block.into(), summed) {
+            for sick in [0, 1] {
+                for zeros in [false, true] {
+                    let context = format!("{block} {features:?}: {kind}, member {sick}, {zeros}");
+                    let devices = copies(&devices);
+                    match zeros {
+                        true => {
+                            let sector = ByteOffset(at - at % 512);
+                            devices[sick].write_at(sector, &[0; 512]).unwrap();
+                        }
+                        false => {
+                            let flipped = byte(&devices[sick], at) ^ 0x10;
+                            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                        }
+                    }
+                    let opened = mirror(&devices);
+                    let report =
+                        scrub(&opened, &Scrub { write: true, trust: None }, &mut |_, _, _| ());
+                    let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
+                    drop(opened);
+                    assert!(report.unresolved.is_empty(), "{context}: {report:?}");
+                    assert!(report.errors.iter().all(|count| *count == 0), "{context}: {report:?}");
+                    expect_equal(&devices, &context);
+                    expect_same(&open(mirror(&devices), 0), &want, &context);
+                    judge(&*devices[sick]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let base = made(4096, "");
+    image_of(&*base[0], &path);
+    let data = e2fsprogs::debugfs(&path, "blocks /file30").unwrap();
+    let data: u64 = data.split_whitespace().nth(3).unwrap().parse().unwrap();
+    let kinds = kinds(&path, 4096, false);
+    let place = |name: &str| kinds.iter().find(|(kind, _)| *kind == name).expect("a kind").1;
+    for trusted in [0, 1] {
+        let devices = copies(&base);
+        let flip = |member: usize, at: u64| {
+            let flipped = byte(&devices[member], at) ^ 4;
+            devices[member].write_at(ByteOffset(at), &[flipped]).unwrap();
+        };
+        flip(0, data * 4096 + 5);
+        // The trusted member is damaged, too, where that can be told.
+        flip(trusted, place("map"));
+        flip(trusted, place("attributes"));
+        flip(1 - trusted, place("block of a directory"));
+        let right = byte(&devices[trusted], data * 4096 + 5);
+        let opened = mirror(&devices);
+        let looked = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
+        let known = looked.unresolved.iter().filter(|block| block.is_known).count();
+        assert_eq!((looked.unresolved.len(), known, looked.mended_blocks), (4, 3, 0), "{looked:?}");
+        let options = Scrub { write: true, trust: None };
+        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        let left: Vec<_> = report.unresolved.iter().map(|block| block.at).collect();
+        assert_eq!((left, report.mended_blocks), (vec![data * 4096], 3), "{report:?}");
+        assert_ne!(byte(&devices[0], data * 4096 + 5), byte(&devices[1], data * 4096 + 5));
+        flip(trusted, place("inode"));
+        let options = Scrub { write: true, trust: Some(trusted) };
+        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        assert!(report.unresolved.is_empty() && !report.trust_refused, "{report:?}");
+        drop(opened);
+        expect_equal(&devices, "trusted");
+        assert_eq!(byte(&devices[1 - trusted], data * 4096 + 5), right);
+        devices.iter().for_each(|device| judge(&**device));
+    }
+}
+
+#[test]
+fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
+    for features in ["", "data_csum"] {
+        let base = made(4096, features);
+        let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        image_of(&*base[0], &path);
+        let kinds = kinds(&path, 4096, false);
+        let inode = kinds.iter().find(|(kind, _)| *kind == "inode").expect("it is there").1;
+        // Of two neighbours in a block of inodes.
+        let other = if inode % 4096 >= 256 { inode - 256 } else { inode + 256 };
+        base[0].write_at(ByteOffset(inode), &[0xFF; 4]).unwrap();
+        base[1].write_at(ByteOffset(other), &[0xFF; 4]).unwrap();
+        let opened = mirror(&base);
+        let options = Scrub { write: true, trust: None };
+        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        assert!(report.unresolved.is_empty(), "{report:?}");
+        drop(opened);
+        expect_equal(&base, "entries");
+        expect_same(&open(mirror(&base), 0), &want, "entries");
+        base.iter().for_each(|device| judge(&**device));
+    }
+}
