@@ -601,11 +601,7 @@ impl OpenOptions {
 
     /// The same, with the other members of its layout; the mirror, if it may be written: its log is replayed before
     /// members are brought in line, as sums then say which copy is right.
-    fn volume_part(
-        &self,
-        device: Arc<dyn BlockDevice>,
-        name: &[u8],
-    ) -> Result<(Arc<dyn BlockDevice>, Option<Arc<Mirror>>)> {
+    fn volume_part(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<VolumePart> {
         let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
         let mut mirror = None;
         if let Assembled::Mirrored(assembled) = &assembled {
@@ -714,6 +710,9 @@ impl OpenOptions {
         }
     }
 }
+
+/// Where a volume lies, and the mirror that this is or is a part of, if it may be written.
+type VolumePart = (Arc<dyn BlockDevice>, Option<Arc<Mirror>>);
 
 /// What is brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums.
 const RESYNC_AT_ONCE: u64 = 256 << 20;

@@ -7,12 +7,8 @@ use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
 use common::seen::{Tree, differences, tree};
 use common::{judge, pattern};
 use extant::check::{Options, check_device};
-use extant::layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
-use extant::mkfs::{self, JournalSize, MkfsOptions};
-use extant::{
-    BlockDevice, BlockSize, Bounce, DirectOptions, Environment, Filesystem, MemoryDevice, NewFile,
-    OpenOptions, XattrMode,
-};
+use extant::layout::record_of;
+use extant::{BlockDevice, Bounce, DirectOptions, Filesystem, MemoryDevice, NewFile};
 use extant_base::{ByteOffset, IoOp};
 use extant_blockdev::Faulty;
 use extant_ondisk::superblock::VolumeState;

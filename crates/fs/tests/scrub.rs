@@ -10,6 +10,7 @@ use extant::scrub::{Options as Scrub, scrub};
 use extant::{BlockDevice, MemoryDevice};
 use extant_base::ByteOffset;
 use extant_testkit::e2fsprogs;
+use extant_testkit::rng::Rng;
 use std::sync::Arc;
 
 /// A place in a volume to be damaged, and what lies there.
@@ -192,5 +193,65 @@ fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
         expect_equal(&base, "entries");
         expect_same(&open(mirror(&base), 0), &want, "entries");
         base.iter().for_each(|device| judge(&**device));
+    }
+}
+
+/// Opens what one member holds, as a volume by itself.
+fn alone(device: &Arc<MemoryDevice>) -> extant::Filesystem {
+    extant::OpenOptions::new().open_device(Arc::new(MemoryDevice::clone(device))).unwrap()
+}
+
+#[test]
+fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
+    let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut rng = Rng::new(seed);
+    let kinds = [(4096, "data_csum"), (1024, ""), (1024, "^metadata_csum"), (4096, "^has_journal")];
+    for (block, features) in kinds {
+        let base = made(block, features);
+        let want = tree(&alone(&base[0])).unwrap();
+        let mut bytes = vec![0; LEN as usize];
+        base[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+        let (mut mended, mut left) = (0, 0);
+        for round in 0..20 {
+            let devices = copies(&base);
+            let sick = rng.below(2);
+            let context = format!("{block} {features}: round {round}, member {sick}");
+            for _ in 0..1 + rng.below(6) {
+                let used = |rng: &mut Rng| loop {
+                    let at = (2048 + rng.below(LEN as usize - 4096)) & !511;
+                    if bytes[at..at + 512].iter().any(|byte| *byte != 0) {
+                        return at as u64;
+                    }
+                };
+                let at = used(&mut rng);
+                match rng.below(3) {
+                    0 => devices[sick].write_at(ByteOffset(at), &[0; 512]).unwrap(),
+                    1 => devices[sick].write_at(ByteOffset(at), &[0x5A; 512]).unwrap(),
+                    _ => {
+                        let at = at + rng.below(512) as u64;
+                        let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
+                        devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                    }
+                }
+            }
+            let opened = mirror(&devices);
+            let options = Scrub { write: true, trust: None };
+            let report = scrub(&opened, &options, &mut |_, _, _| ());
+            let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
+            drop(opened);
+            expect_same(&alone(&devices[1 - sick]), &want, &context);
+            judge(&*devices[1 - sick]);
+            (mended, left) = (mended + report.mended_blocks, left + report.unresolved.len());
+            if features == "data_csum" {
+                assert!(report.unresolved.is_empty(), "{context}: {report:?}");
+                expect_equal(&devices, &context);
+            }
+            let trust = Scrub { write: true, trust: Some(1 - sick) };
+            let report = scrub(&mirror(&devices), &trust, &mut |_, _, _| ()).unwrap();
+            assert!(report.unresolved.is_empty() && !report.trust_refused, "{context}: {report:?}");
+            expect_equal(&devices, &context);
+            expect_same(&alone(&devices[sick]), &want, &context);
+        }
+        println!("{block} {features}: {mended} mended, {left} left to be judged by people");
     }
 }

@@ -141,7 +141,8 @@ impl Mirror {
                     place.active && !regions.clone().any(|region| place.behind.get(region))
                 };
                 // One that is behind since a crash may give what was verified.
-                if !fit(good) && !(state.places[good].active && !state.places[good].rebuilding) {
+                let is_old = state.places[good].active && !state.places[good].rebuilding;
+                if !fit(good) && !is_old {
                     return;
                 }
                 let all = [good].into_iter().chain(bad.iter().copied().filter(|n| fit(*n)));
