@@ -25,6 +25,7 @@ mod programs;
 mod published;
 mod report;
 mod rig;
+mod scale;
 mod serve;
 
 use std::fs;
@@ -118,6 +119,10 @@ enum Verb {
     Programs(programs::Plan),
     #[command(hide = true)]
     Serve(serve::Serve),
+    /// Very large devices, trees and files, full volumes, little memory: cost of a unit of work
+    Scale(scale::Plan),
+    #[command(hide = true)]
+    ScalePart(scale::One),
     /// Every bench, one after the other
     All,
     /// One page of pictures of runs whose JSON was kept
@@ -139,6 +144,7 @@ impl Verb {
                 Verb::Direct(direct::Plan::standard()),
                 Verb::Fuse(fuse::Plan::standard()),
                 Verb::Programs(programs::Plan::standard()),
+                Verb::Scale(scale::Plan::standard()),
             ],
             one => vec![one.clone()],
         }
@@ -168,6 +174,11 @@ impl Verb {
             Verb::Programs(plan) => programs::measure(&sized(plan, quick, programs::Plan::quick))?,
             Verb::Serve(serve) => {
                 serve.run()?;
+                return Ok(None);
+            }
+            Verb::Scale(plan) => scale::measure(&sized(plan, quick, scale::Plan::quick))?,
+            Verb::ScalePart(one) => {
+                one.run()?;
                 return Ok(None);
             }
             Verb::Picture(picture) => {

@@ -1,0 +1,163 @@
+//! Volumes of many terabytes: sparse files, joined, since no file of this system need be so long.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use extant::mkfs::{MkfsOptions, format};
+use extant::{BlockDevice, Environment, FallocateMode, File, FileDevice, Filesystem, NewFile};
+use extant_base::ByteOffset;
+
+use super::{Meter, check, open};
+
+/// Bytes of one file of the device.
+const FILE: u64 = 8 << 40;
+/// Bytes of one allocation.
+const PIECE: u64 = 64 << 10;
+/// Allocations in a step.
+const CALLS: u64 = 20_000;
+/// The longest file with blocks of 4 KiB.
+const LONGEST: u64 = (1 << 44) - 4096;
+
+/// Files one behind the other.
+struct Joined {
+    files: Vec<FileDevice>,
+    len: u64,
+}
+
+impl Joined {
+    fn create(dir: &Path, len: u64) -> Result<Joined> {
+        let files = (0..len.div_ceil(FILE)).map(|n| {
+            Ok(FileDevice::create(dir.join(format!("{n}.img")), FILE.min(len - n * FILE))?)
+        });
+        Ok(Joined { files: files.collect::<Result<_>>()?, len })
+    }
+
+    /// The pieces of a range: which file, where in it, how long.
+    fn pieces(&self, at: u64, len: u64) -> impl Iterator<Item = (&FileDevice, ByteOffset, u64)> {
+        let mut from = at;
+        std::iter::from_fn(move || {
+            let (file, within) = ((from / FILE) as usize, from % FILE);
+            let n = (at + len - from).min(FILE - within);
+            from += n;
+            (n > 0).then(|| (&self.files[file], ByteOffset(within), n))
+        })
+    }
+}
+
+impl BlockDevice for Joined {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant::Result<()> {
+        let mut rest = buf;
+        for (file, at, n) in self.pieces(at.0, rest.len() as u64) {
+            let (piece, after) = rest.split_at_mut(n as usize);
+            file.read_at(at, piece)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant::Result<()> {
+        let mut rest = buf;
+        for (file, at, n) in self.pieces(at.0, rest.len() as u64) {
+            let (piece, after) = rest.split_at(n as usize);
+            file.write_at(at, piece)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> extant::Result<()> {
+        self.files.iter().try_for_each(BlockDevice::flush)
+    }
+
+    fn discard(&self, at: ByteOffset, len: u64) -> extant::Result<()> {
+        self.pieces(at.0, len).try_for_each(|(file, at, n)| file.discard(at, n))
+    }
+
+    fn zero(&self, at: ByteOffset, len: u64) -> extant::Result<()> {
+        self.pieces(at.0, len).try_for_each(|(file, at, n)| file.zero(at, n))
+    }
+}
+
+/// Makes the volume.
+fn make(dir: &Path, tib: u64, meter: &Meter) -> Result<Arc<dyn BlockDevice>> {
+    let device: Arc<dyn BlockDevice> = Arc::new(Joined::create(dir, tib << 40)?);
+    meter.step("mkfs", 1, || {
+        format(Arc::clone(&device), &MkfsOptions::new(), &Environment::default())?;
+        Ok(device.flush()?)
+    })?;
+    Ok(device)
+}
+
+/// The first allocation after opening and those that follow, of one new file.
+fn allocations(fs: &Filesystem, name: &str, full: &str, meter: &Meter) -> Result<()> {
+    let file = fs.create_file(name, &NewFile::default())?.open()?;
+    meter.step(&format!("first allocation, {full}"), 1, || give(&file, 0))?;
+    meter.step(&format!("64 KiB more, {full}"), CALLS, || {
+        (1..=CALLS).try_for_each(|n| give(&file, n))
+    })
+}
+
+fn give(file: &File, piece: u64) -> Result<()> {
+    Ok(file.allocate(FallocateMode::Allocate, piece * PIECE, PIECE)?)
+}
+
+/// A new volume: made, opened, used, closed, opened again, checked.
+pub(crate) fn fresh(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
+    let device = make(dir, tib, meter)?;
+    let fs = meter.step("first open", 1, || open(&device))?;
+    allocations(&fs, "/timed", "empty", meter)?;
+    meter.step("create a file", CALLS, || {
+        let root = fs.root()?;
+        let each = |n| Ok(root.create(format!("f{n}"), &NewFile::default()).map(drop)?);
+        (0..CALLS).try_for_each(each)
+    })?;
+    meter.step("statfs", 1, || Ok(fs.space()))?;
+    meter.step("close", 1, || Ok(fs.close()?))?;
+    let fs = meter.step("open", 1, || open(&device))?;
+    meter.step("close unchanged", 1, || Ok(fs.close()?))?;
+    meter.step("check", 1, || check(&device))?;
+    Ok(())
+}
+
+/// Long files until 50 and 99 % are in use; allocations at each, on a volume that was just opened.
+pub(crate) fn filled(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
+    let device = make(dir, tib, meter)?;
+    let fs = open(&device)?;
+    allocations(&fs, "/timed-0", "empty", meter)?;
+    fs.close()?;
+    let mut fillers = 0;
+    for percent in [50, 99] {
+        let fs = open(&device)?;
+        let space = fs.space();
+        let (all, free) = (space.blocks, space.free);
+        let mut bytes =
+            free.saturating_sub(all - all / 100 * percent) * u64::from(space.block_bytes);
+        let groups = bytes >> 27;
+        meter.step(&format!("fill a group, to {percent} %"), groups, || {
+            while bytes > 0 {
+                let n = bytes.min(LONGEST);
+                let file =
+                    fs.create_file(format!("/filler-{fillers}"), &NewFile::default())?.open()?;
+                file.allocate(FallocateMode::Allocate, 0, n)?;
+                (bytes, fillers) = (bytes - n, fillers + 1);
+            }
+            Ok(fs.sync()?)
+        })?;
+        meter.step(&format!("close, {percent} % full"), 1, || Ok(fs.close()?))?;
+        let fs = meter.step(&format!("open, {percent} % full"), 1, || open(&device))?;
+        allocations(&fs, &format!("/timed-{percent}"), &format!("{percent} % full"), meter)?;
+        fs.close()?;
+    }
+    meter.step("check, 99 % full", 1, || check(&device))?;
+    let fs = open(&device)?;
+    for n in 0..fillers {
+        meter.step("remove a long file", 1, || Ok(fs.remove_file(format!("/filler-{n}"))?))?;
+    }
+    fs.close()?;
+    Ok(())
+}

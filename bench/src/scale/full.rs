@@ -1,0 +1,139 @@
+//! A volume without a free block.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use extant::mkfs::{InodeCount, MkfsOptions, format};
+use extant::{Environment, Error, Filesystem, NewFile};
+
+use super::{Meter, check, open, sparse_file};
+use crate::rig::scatter;
+
+const BLOCK: u64 = 4096;
+/// Refusals in a step.
+const REFUSALS: u64 = 200;
+
+/// Half by one large file, the rest by files of one block; then changes.
+pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
+    let device = sparse_file(dir, mib << 20)?;
+    let blocks = (mib << 20) / BLOCK;
+    let options = MkfsOptions::new().inodes(InodeCount::AtLeast(blocks as u32));
+    format(Arc::clone(&device), &options, &Environment::default())?;
+    let fs = open(&device)?;
+    let half = fs.space().free / 2;
+    let large = fs.create_file("/large", &NewFile::default())?.open()?;
+    meter.step("large file, a block", half, || {
+        let bytes = vec![7; 1 << 20];
+        for at in (0..half * BLOCK).step_by(bytes.len()) {
+            large.write_all_at(at, &bytes)?;
+        }
+        Ok(large.sync_all()?)
+    })?;
+    let small = Smalls { fs: &fs, per_dir: 1000 };
+    let most = fs.space().free;
+    let made = meter.step("small files to the last block, about one", most, || small.fill(0))?;
+    meter.step("a file refused", REFUSALS, || {
+        for _ in 0..REFUSALS {
+            ensure!(!small.write(made)?, "a block was left");
+        }
+        Ok(())
+    })?;
+    meter.finding(&format!("{made} small files; {} blocks free at the end", fs.space().free));
+    let n = made.min(20_000);
+    let some = (0..n).map(|n| scatter(n as usize, made as usize) as u64);
+    meter.step("rewrite a small file", n, || {
+        some.clone().try_for_each(|n| match small.write(n) {
+            Ok(true) => Ok(()),
+            Ok(false) => bail!("no room to write over {n}"),
+            Err(error) => Err(error),
+        })?;
+        Ok(fs.sync()?)
+    })?;
+    meter.step("rewrite a block of the large file", n, || {
+        for n in 0..n {
+            let at = scatter(n as usize, half as usize) as u64 * BLOCK;
+            large.write_all_at(at, &[9; BLOCK as usize])?;
+        }
+        Ok(large.sync_all()?)
+    })?;
+    for round in ["", ", again"] {
+        meter.step(&format!("remove a small file{round}"), n, || {
+            some.clone().try_for_each(|n| fs.remove_file(small.path(n)))?;
+            Ok(fs.sync()?)
+        })?;
+        ensure!(fs.space().free >= n, "{} blocks are free of {n}", fs.space().free);
+        meter.step(&format!("make it again{round}"), n, || {
+            for n in some.clone() {
+                ensure!(small.write(n)?, "no room for {n}, which had some");
+            }
+            Ok(fs.sync()?)
+        })?;
+    }
+    let free = fs.space().free;
+    drop(large);
+    fs.close()?;
+    meter.step("check", blocks, || check(&device))?;
+    let fs = open(&device)?;
+    ensure!(fs.space().free == free, "{} blocks free, {free} before", fs.space().free);
+    meter.step("remove the large file, a block", half, || {
+        fs.remove_file("/large")?;
+        Ok(fs.sync()?)
+    })?;
+    ensure!(fs.space().free >= half + free, "{} blocks free after it", fs.space().free);
+    fs.close()?;
+    check(&device).map(drop)
+}
+
+/// Files of one block, many directories of them.
+struct Smalls<'a> {
+    fs: &'a Filesystem,
+    per_dir: u64,
+}
+
+impl Smalls<'_> {
+    fn path(&self, n: u64) -> String {
+        format!("/d{}/{}", n / self.per_dir, n % self.per_dir)
+    }
+
+    /// Makes files until there is no room; how many there are.
+    fn fill(&self, from: u64) -> Result<u64> {
+        let mut n = from;
+        loop {
+            if n.is_multiple_of(self.per_dir) {
+                match self.fs.create_dir(format!("/d{}", n / self.per_dir), &NewFile::directory()) {
+                    Ok(_) => {}
+                    Err(Error::NoSpace) => return Ok(n),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if !self.write(n)? {
+                return Ok(n);
+            }
+            n += 1;
+        }
+    }
+
+    /// Makes file `n`, or writes over it; whether there was room.
+    fn write(&self, n: u64) -> Result<bool> {
+        let path = self.path(n);
+        let old = self.fs.node(&path);
+        let file = match old {
+            Ok(node) => node,
+            Err(Error::NotFound) => match self.fs.create_file(&path, &NewFile::default()) {
+                Ok(node) => node,
+                Err(Error::NoSpace | Error::NotFound) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
+        };
+        match file.open()?.write_all_at(0, &[n as u8; BLOCK as usize]) {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace) => {
+                self.fs.remove_file(&path).context("taking an empty file back")?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Far more than fits: peak memory against the limits that were given.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use extant::mkfs::{InodeCount, MkfsOptions, format};
+use extant::{Environment, NewFile, OpenOptions};
+
+use super::{Meter, check, sparse_file};
+
+/// Memory for metadata.
+const METADATA: usize = 16 << 20;
+/// Memory for files' bytes.
+const BYTES: u64 = 64 << 20;
+/// What a process may have besides.
+const BESIDES_MIB: f64 = 64.0;
+
+/// One file of `mib` MiB and 256 small files for each of them.
+pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
+    let files = mib * 256;
+    let device = sparse_file(dir, (4 * mib + 1024) << 20)?;
+    let options = MkfsOptions::new().inodes(InodeCount::AtLeast(files as u32 + 2000));
+    format(Arc::clone(&device), &options, &Environment::default())?;
+    let mut options = OpenOptions::new();
+    options.write(true).cache_bytes(METADATA).page_cache_bytes(BYTES);
+    let mut peak: f64 = 0.0;
+    let mut step = |name: &str, count, work: &mut dyn FnMut() -> Result<()>| {
+        let done = meter.step(name, count, work);
+        peak = peak.max(super::meter::peak_mib().unwrap_or(f64::NAN));
+        done
+    };
+    let fs = options.open_device(Arc::clone(&device))?;
+    let file = fs.create_file("/large", &NewFile::default())?.open()?;
+    let mut bytes = vec![7; 1 << 20];
+    step("write a MiB", mib, &mut || {
+        (0..mib).try_for_each(|n| file.write_all_at(n << 20, &bytes))?;
+        Ok(file.sync_all()?)
+    })?;
+    step("read a MiB", mib, &mut || {
+        (0..mib).try_for_each(|n| Ok(file.read_at(n << 20, &mut bytes).map(drop)?))
+    })?;
+    step("write a small file", files, &mut || {
+        for n in 0..files {
+            if n % 1000 == 0 {
+                fs.create_dir(format!("/d{}", n / 1000), &NewFile::directory())?;
+            }
+            let path = format!("/d{}/{n}", n / 1000);
+            fs.create_file(path, &NewFile::default())?.open()?.write_all_at(0, &[1; 2000])?;
+        }
+        Ok(fs.sync()?)
+    })?;
+    step("read a small file", files, &mut || {
+        for n in 0..files {
+            fs.read(format!("/d{}/{n}", n / 1000))?;
+        }
+        Ok(())
+    })?;
+    drop(file);
+    fs.close()?;
+    let limit = (METADATA as u64 + BYTES) >> 20;
+    let verdict = if peak <= limit as f64 + BESIDES_MIB { "within" } else { "ABOVE" };
+    meter.finding(&format!(
+        "peak {peak:.0} MiB, {verdict} the limits of {limit} MiB and {BESIDES_MIB:.0} MiB besides"
+    ));
+    meter.step("check", files, || check(&device))?;
+    Ok(())
+}
