@@ -42,6 +42,12 @@ impl GroupTable {
         GroupTable { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
+    /// Groups that take memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.get().is_some()).count() * CHUNK
+    }
+
     /// The group `nr`, which the layout must have.
     pub(crate) fn get(&self, nr: GroupNr) -> &Group {
         let chunk = nr.0 as usize / CHUNK;

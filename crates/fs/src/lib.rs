@@ -58,6 +58,7 @@ mod parallel;
 mod path;
 mod quota;
 mod read_dir;
+mod recount;
 mod recovery;
 mod remove_inode;
 pub mod resize;

@@ -59,14 +59,27 @@ impl Volume {
         }
     }
 
-    /// Blocks that never hold data.
+    /// Blocks that never hold data. They stay what they are while the volume is open, so its groups are gone through
+    /// once, not by each call.
     fn overhead_blocks(&self) -> u64 {
+        if let Some(known) = self.overhead.get() {
+            return *known;
+        }
+        let (blocks, is_sure) = self.count_overhead();
+        match is_sure {
+            true => *self.overhead.get_or_init(|| blocks),
+            false => blocks,
+        }
+    }
+
+    /// The same, counted, and whether that is all: a journal that cannot be found now counts nothing.
+    fn count_overhead(&self) -> (u64, bool) {
         let stored = u64::from(self.at_open.overhead_clusters) << self.layout.log_cluster_ratio();
         if self.has_ro_compat(RoCompat::BIGALLOC)
             && stored != 0
             && stored <= self.layout.blocks_count()
         {
-            return stored;
+            return (stored, true);
         }
         let groups = u64::from(self.layout.groups_count());
         let bitmaps_and_tables = groups * (2 + u64::from(self.layout.itable_blocks()));
@@ -76,10 +89,11 @@ impl Volume {
             .filter_map(|group| self.layout.base_blocks(group))
             .map(|base| base.end - base.start)
             .sum();
-        let journal = match self.journal_place(None) {
-            Ok(Some(place)) => u64::from(place.map.blocks()),
-            _ => 0,
+        let (journal, is_sure) = match self.journal_place(None) {
+            Ok(Some(place)) => (u64::from(place.map.blocks()), true),
+            Ok(None) => (0, true),
+            Err(_) => (0, false),
         };
-        self.layout.first_data_block().0 + bitmaps_and_tables + bases + journal
+        (self.layout.first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
     }
 }

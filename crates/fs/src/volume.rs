@@ -45,7 +45,7 @@ use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_pagecache::PageCache;
 use rangemap::RangeSet;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::FromBytes;
@@ -147,6 +147,8 @@ pub(crate) struct Volume {
     pub(crate) late_compat: AtomicU32,
     /// Read-only compatible feature bits that came up since open.
     pub(crate) late_ro_compat: AtomicU32,
+    /// Blocks that never hold data, once they were counted.
+    pub(crate) overhead: OnceLock<u64>,
     /// Damage met since open.
     pub(crate) errors: ErrorNotes,
     /// Attribute blocks that new inodes may share.
@@ -283,6 +285,7 @@ impl Volume {
             used_dirs: Apart::default(),
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
+            overhead: OnceLock::new(),
             errors: ErrorNotes::new(options.on_error.clone()),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
@@ -347,28 +350,6 @@ impl Volume {
         };
         self.journal.cache().take_best(&block, Role::Superblock.kind(), 1, &is_right);
         Ok((block, at))
-    }
-
-    /// Sums the free counters from all descriptors: what they are before anything is allocated.
-    ///
-    /// Reads every descriptor block. A group whose descriptor is bad counts nothing.
-    pub(crate) fn recount_free(&self) -> Result<()> {
-        let (mut clusters, mut inodes, mut dirs) = (0i64, 0i64, 0i64);
-        for nr in self.layout.groups() {
-            match self.descriptor(nr) {
-                Ok(desc) => {
-                    clusters += i64::from(desc.free_clusters);
-                    inodes += i64::from(desc.free_inodes);
-                    dirs += i64::from(desc.used_dirs);
-                }
-                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
-                Err(error) => return Err(error),
-            }
-        }
-        self.free_clusters.store(clusters, Ordering::Relaxed);
-        self.free_inodes.store(inodes, Ordering::Relaxed);
-        self.used_dirs.store(dirs, Ordering::Relaxed);
-        Ok(())
     }
 }
 

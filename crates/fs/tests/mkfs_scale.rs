@@ -1,15 +1,16 @@
-//! Making a large volume writes little; the largest groups work. Counted, never timed.
+//! Making a large volume writes little, opening it reads little; the largest groups work. Counted, never timed.
 
 use extant::mkfs::{self, InodeCount, MkfsOptions};
-use extant::{Environment, Filesystem, check};
+use extant::{Environment, Filesystem, OpenOptions, check};
 use extant_base::{ByteOffset, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what is written; keeps the bytes in memory.
+/// Counts what is written and read; keeps the bytes in memory.
 struct Counting {
     inner: MemoryDevice,
+    reads: AtomicU64,
     writes: AtomicU64,
     written: AtomicU64,
     zeroed: AtomicU64,
@@ -17,8 +18,8 @@ struct Counting {
 
 impl Counting {
     fn new(bytes: u64) -> Arc<Counting> {
-        let (writes, written, zeroed) = Default::default();
-        Arc::new(Counting { inner: MemoryDevice::new(bytes), writes, written, zeroed })
+        let (reads, writes, written, zeroed) = Default::default();
+        Arc::new(Counting { inner: MemoryDevice::new(bytes), reads, writes, written, zeroed })
     }
 }
 
@@ -27,6 +28,7 @@ impl BlockDevice for Counting {
         self.inner.len()
     }
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read_at(at, buf)
     }
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
@@ -101,5 +103,32 @@ fn groups_of_more_than_65528_blocks_are_made_opened_and_checked() {
         drop(fs);
         let report = check::check_device(device, &check::Options::default(), &()).unwrap();
         assert!(report.clean, "{block} {blocks_per_group}: {:?}", report.findings);
+    }
+}
+
+#[test]
+fn a_large_volume_is_opened_with_few_requests() {
+    let meta_bg = MkfsOptions::new().features("meta_bg,^resize_inode").unwrap();
+    // TiB, most reads to read, most to write: descriptors lie behind each other, or one to 64 groups
+    for (tib, options, to_read, to_write) in
+        [(1, MkfsOptions::new(), 8, 30), (8, MkfsOptions::new(), 8, 40), (1, meta_bg, 8, 160)]
+    {
+        let (device, ..) = make(tib * TIB, &options);
+        let reads = || device.reads.swap(0, Ordering::Relaxed);
+        reads();
+        drop(Filesystem::open_device(device.clone()).unwrap());
+        let reading = reads();
+        device.writes.store(0, Ordering::Relaxed);
+        let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
+        let writing = reads();
+        println!("{tib} TiB: {reading} reads to read, {writing} to write");
+        assert!(reading <= to_read && writing <= to_write, "{tib} TiB: {reading}, {writing}");
+        fs.space();
+        reads();
+        fs.space();
+        assert_eq!(reads(), 0, "statfs");
+        fs.close().unwrap();
+        let written = device.writes.load(Ordering::Relaxed);
+        assert!(written <= 12, "{tib} TiB: {written} writes to open and close");
     }
 }

@@ -23,6 +23,8 @@ const LEAF_BLOCKS: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     blocks: RangeSet<u32>,
+    /// How many, so that a file in very many pieces is not walked through by each write.
+    len: u64,
     /// Clusters for them, and, until nothing is promised, for what maps them where no pool stands behind that.
     promise: Option<Reservation>,
 }
@@ -35,7 +37,7 @@ impl Delayed {
 
     /// How many blocks of data.
     pub(crate) fn len(&self) -> u64 {
-        self.blocks.iter().map(|range| u64::from(range.end - range.start)).sum()
+        self.len
     }
 
     /// How many blocks from `at` on are promised, at most `limit`; 0 where `at` is not.
@@ -61,6 +63,7 @@ impl Delayed {
     /// Adds `range`, of which nothing is promised: clusters that it needs beyond those there are.
     fn add(&mut self, range: Range<u32>, ratio: u32) -> u64 {
         let more = self.clusters_only_in(&range, ratio);
+        self.len += u64::from(range.end - range.start);
         self.blocks.insert(range);
         more
     }
@@ -71,6 +74,7 @@ impl Delayed {
         let parts: Vec<_> = self.blocks.overlapping(range.clone()).cloned().collect();
         for part in parts {
             let part = part.start.max(range.start)..part.end.min(range.end);
+            self.len -= u64::from(part.end - part.start);
             self.blocks.remove(part.clone());
             less += self.clusters_only_in(&part, ratio);
         }
@@ -259,5 +263,27 @@ mod tests {
         );
         assert_eq!(delayed.missing(0..30), [0..10, 20..30]);
         assert_eq!(delayed.len(), 10);
+    }
+
+    #[test]
+    fn the_count_is_that_of_the_ranges() {
+        let mut delayed = Delayed::default();
+        let mut chance = 7u32;
+        for _ in 0..2000 {
+            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let range = chance >> 20..(chance >> 20) + (chance >> 8) % 50 + 1;
+            match chance & 1 {
+                0 => {
+                    delayed.take(range, 4);
+                }
+                _ => {
+                    for gap in delayed.missing(range) {
+                        delayed.add(gap, 4);
+                    }
+                }
+            }
+            let walked: u64 = delayed.blocks.iter().map(|r| u64::from(r.end - r.start)).sum();
+            assert_eq!(delayed.len(), walked);
+        }
     }
 }

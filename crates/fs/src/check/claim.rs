@@ -1,27 +1,84 @@
 //! Which clusters are in use, and which more than once.
 //!
 //! ```text
-//!   group 0        group 1        group 2
-//!   ┌──────────┐   ┌──────────┐                 used     1 = claimed
-//!   │1110110000│   │          │      –          shared   1 = claimed again
-//!   └──────────┘   └──────────┘                 made when a group is first claimed in
+//!   group 0            group 1      group 2
+//!   ┌──────────────┐   ┌────────┐                claimed   runs, as long as they are few
+//!   │ 0..3, 4..=32 │   │ 1110…1 │   │    –           or bits, one a cluster
+//!   └──────────────┘   └────────┘                shared    bits, made when one is claimed again
 //! ```
 //!
-//! Claims come from all threads: bits are atomic, and the thread that sets one owns it.
+//! Long files make few runs, so a full volume of 64 TiB takes some bytes a group, not the 2 GiB that its bits have.
+//! Claims come from all threads; each group has a lock, held for one claim.
 
+use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr};
+use extant_ondisk::bitmap;
 use extant_ondisk::layout::Layout;
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-type Words = OnceLock<Box<[AtomicU64]>>;
+/// Runs that a group may have before bits take their place: 256 bytes of them.
+const RUNS_MAX: usize = 32;
+
+/// The clusters of one group that were claimed.
+#[derive(Debug)]
+enum Claimed {
+    /// Sorted, none beside the next.
+    Runs(Vec<Range<u32>>),
+    /// One bit a cluster.
+    Bits(Box<[u64]>),
+}
+
+impl Claimed {
+    /// Adds `bits`; those that were in before are given to `again`.
+    fn add(&mut self, bits: Range<u32>, clusters: u32, again: impl FnMut(Range<u32>)) {
+        match self {
+            Claimed::Bits(words) => add_bits(words, bits, again),
+            Claimed::Runs(runs) => {
+                add_run(runs, bits, again);
+                if runs.len() > RUNS_MAX {
+                    let mut words = vec![0; (clusters as usize).div_ceil(64)].into_boxed_slice();
+                    runs.iter().for_each(|run| add_bits(&mut words, run.clone(), |_| {}));
+                    *self = Claimed::Bits(words);
+                }
+            }
+        }
+    }
+}
+
+fn add_run(runs: &mut Vec<Range<u32>>, new: Range<u32>, mut again: impl FnMut(Range<u32>)) {
+    let first = runs.partition_point(|run| run.end < new.start);
+    let last = first + runs[first..].partition_point(|run| run.start <= new.end);
+    let mut all = new.clone();
+    for run in &runs[first..last] {
+        let both = run.start.max(new.start)..run.end.min(new.end);
+        if !both.is_empty() {
+            again(both);
+        }
+        all = all.start.min(run.start)..all.end.max(run.end);
+    }
+    runs.splice(first..last, [all]);
+}
+
+fn add_bits(words: &mut [u64], bits: Range<u32>, mut again: impl FnMut(Range<u32>)) {
+    for (word, mask) in masks(bits) {
+        let mut old = words[word] & mask;
+        words[word] |= mask;
+        while old != 0 {
+            let bit = word as u32 * 64 + old.trailing_zeros();
+            again(bit..bit + 1);
+            old &= old - 1;
+        }
+    }
+}
 
 /// The clusters in use.
 pub(super) struct Usage {
     layout: Layout,
-    used: Box<[Words]>,
-    shared: Box<[Words]>,
+    claimed: Box<[Mutex<Claimed>]>,
+    /// Bits of groups in which clusters were claimed again.
+    shared: Mutex<HashMap<u32, Box<[u64]>>>,
     shared_clusters: AtomicU64,
     /// Clusters that may still be claimed before the volume is taken for a trap.
     budget: AtomicU64,
@@ -29,22 +86,14 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn new(layout: Layout) -> Usage {
-        let groups = layout.groups_count();
-        let words = || (0..groups).map(|_| Words::new()).collect();
+        let none = |_| Mutex::new(Rank::Group, Claimed::Runs(Vec::new()));
         Usage {
             layout,
-            used: words(),
-            shared: words(),
+            claimed: (0..layout.groups_count()).map(none).collect(),
+            shared: Mutex::new(Rank::Leaf, HashMap::new()),
             shared_clusters: AtomicU64::new(0),
             budget: AtomicU64::new(layout.clusters_count().saturating_mul(8).max(1 << 20)),
         }
-    }
-
-    fn words_of<'a>(&self, map: &'a [Words], group: u32) -> &'a [AtomicU64] {
-        map[group as usize].get_or_init(|| {
-            let words = (self.layout.clusters_per_group() as usize).div_ceil(64);
-            (0..words).map(|_| AtomicU64::new(0)).collect()
-        })
     }
 
     /// The clusters of `blocks`, group by group, as bits; what lies outside the groups is left out.
@@ -70,31 +119,48 @@ impl Usage {
 
     /// Claims the clusters of `blocks`. Gives the number that were claimed before.
     pub(super) fn claim(&self, blocks: Range<u64>) -> u64 {
-        let mut again = 0;
+        let mut count = 0;
         for (group, bits) in self.parts(blocks) {
-            let words = self.words_of(&self.used, group);
-            for (word, mask) in masks(bits) {
-                let old = words[word].fetch_or(mask, Ordering::Relaxed) & mask;
-                if old != 0 {
-                    let shared = self.words_of(&self.shared, group);
-                    let before = shared[word].fetch_or(old, Ordering::Relaxed);
-                    let fresh = u64::from((old & !before).count_ones());
-                    self.shared_clusters.fetch_add(fresh, Ordering::Relaxed);
-                    again += u64::from(old.count_ones());
-                }
+            let again = self.add(group, bits);
+            count += again.iter().map(|run| u64::from(run.end - run.start)).sum::<u64>();
+            if !again.is_empty() {
+                self.share(group, again);
             }
         }
-        again
+        count
     }
 
     /// Claims clusters that may be claimed before: metadata of one group in one cluster.
     pub(super) fn mark(&self, blocks: Range<u64>) {
         for (group, bits) in self.parts(blocks) {
-            let words = self.words_of(&self.used, group);
-            for (word, mask) in masks(bits) {
-                words[word].fetch_or(mask, Ordering::Relaxed);
+            self.add(group, bits);
+        }
+    }
+
+    /// Claims bits of a group. Gives those that were claimed before.
+    fn add(&self, group: u32, bits: Range<u32>) -> Vec<Range<u32>> {
+        let mut again: Vec<Range<u32>> = Vec::new();
+        let clusters = self.layout.clusters_per_group();
+        self.claimed[group as usize].lock().add(bits, clusters, |run| match again.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => again.push(run),
+        });
+        again
+    }
+
+    /// Notes that these were claimed again.
+    fn share(&self, group: u32, again: Vec<Range<u32>>) {
+        let words = (self.layout.clusters_per_group() as usize).div_ceil(64);
+        let mut shared = self.shared.lock();
+        let bits = shared.entry(group).or_insert_with(|| vec![0; words].into());
+        let mut fresh = 0;
+        for run in again {
+            for (word, mask) in masks(run) {
+                fresh += u64::from((mask & !bits[word]).count_ones());
+                bits[word] |= mask;
             }
         }
+        self.shared_clusters.fetch_add(fresh, Ordering::Relaxed);
     }
 
     /// Takes `clusters` off the budget; false when it is used up: many maps name the same blocks.
@@ -112,10 +178,11 @@ impl Usage {
     /// The runs of `blocks` that were claimed more than once, in blocks.
     pub(super) fn shared_in(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
+        let shared = self.shared.lock();
         for (group, bits) in self.parts(blocks.clone()) {
-            let Some(words) = self.shared[group as usize].get() else { continue };
+            let Some(words) = shared.get(&group) else { continue };
             for (word, mask) in masks(bits) {
-                let mut hit = words[word].load(Ordering::Relaxed) & mask;
+                let mut hit = words[word] & mask;
                 while hit != 0 {
                     let bit = word as u32 * 64 + hit.trailing_zeros();
                     hit &= hit - 1;
@@ -133,9 +200,30 @@ impl Usage {
         runs
     }
 
-    /// The bits of one group, 64 to a word; `None` when nothing is claimed in it.
-    pub(super) fn group(&self, group: GroupNr) -> Option<&[AtomicU64]> {
-        self.used[group.0 as usize].get().map(|words| &**words)
+    /// Sets the bits of one group's claimed clusters in `map`, which has one bit a cluster.
+    pub(super) fn fill(&self, group: GroupNr, map: &mut [u8]) {
+        match &*self.claimed[group.0 as usize].lock() {
+            Claimed::Runs(runs) => {
+                for run in runs {
+                    bitmap::set_range(map, run.clone());
+                }
+            }
+            Claimed::Bits(words) => {
+                for (to, word) in map.chunks_mut(8).zip(words) {
+                    to.copy_from_slice(&word.to_le_bytes()[..to.len()]);
+                }
+            }
+        }
+    }
+
+    /// Bytes that the claims take, about.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let of = |claimed: &Mutex<Claimed>| match &*claimed.lock() {
+            Claimed::Runs(runs) => runs.capacity() * size_of::<Range<u32>>(),
+            Claimed::Bits(words) => size_of_val(&**words),
+        };
+        self.claimed.iter().map(of).sum::<usize>() + size_of_val(&*self.claimed)
     }
 }
 
@@ -152,7 +240,14 @@ fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::masks;
+    use super::{Claimed, Usage, masks};
+    use crate::environment::Environment;
+    use crate::mkfs::{MkfsOptions, format};
+    use crate::volume::{Volume, VolumeOptions};
+    use extant_base::GroupNr;
+    use extant_blockdev::MemoryDevice;
+    use extant_ondisk::bitmap;
+    use std::sync::Arc;
 
     #[test]
     fn masks_cover_exactly_the_bits() {
@@ -169,5 +264,55 @@ mod tests {
                 assert!(bits[start as usize..end as usize].iter().all(|bit| *bit));
             }
         }
+    }
+
+    #[test]
+    fn runs_and_bits_say_what_was_claimed_and_what_again() {
+        let mut chance = 11u64;
+        for _ in 0..200 {
+            let mut claimed = Claimed::Runs(Vec::new());
+            let mut model = [false; 1000];
+            for _ in 0..120 {
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                let start = (chance >> 33) as u32 % 990;
+                let bits = start..start + 1 + (chance >> 50) as u32 % 9;
+                let mut again = Vec::new();
+                claimed.add(bits.clone(), 1000, |run| again.extend(run));
+                let before: Vec<u32> = bits.clone().filter(|bit| model[*bit as usize]).collect();
+                assert_eq!(again, before);
+                bits.for_each(|bit| model[bit as usize] = true);
+            }
+            let there = |bit: usize| match &claimed {
+                Claimed::Runs(runs) => runs.iter().any(|run| run.contains(&(bit as u32))),
+                Claimed::Bits(words) => words[bit / 64] >> (bit % 64) & 1 != 0,
+            };
+            assert!((0..1000).all(|bit| there(bit) == model[bit]));
+        }
+    }
+
+    #[test]
+    fn a_full_volume_of_long_files_takes_little_and_one_in_pieces_its_bits() {
+        let device = Arc::new(MemoryDevice::new(1 << 40));
+        let options = MkfsOptions::new().zeroed(true);
+        format(device.clone(), &options, &Environment::default()).unwrap();
+        let volume = Volume::open_parts(device, &VolumeOptions::default()).unwrap();
+        let (layout, usage) = (volume.layout, Usage::new(volume.layout));
+        assert_eq!(usage.claim(layout.block_range()), 0);
+        assert!(usage.bytes() <= 8192 * 160, "{} bytes for 8192 groups", usage.bytes());
+        let mut map = vec![0; 4096];
+        usage.fill(GroupNr(77), &mut map);
+        assert!(map.iter().all(|byte| *byte == 0xFF));
+
+        let usage = Usage::new(layout);
+        let group = layout.blocks_of_group(GroupNr(3)).unwrap();
+        group.clone().step_by(2).for_each(|block| assert_eq!(usage.claim(block..block + 1), 0));
+        usage.fill(GroupNr(3), &mut map);
+        assert!(usage.bytes() <= 8192 * 64 + 4096, "{} bytes", usage.bytes());
+        assert_eq!(usage.claim(group.start + 100..group.start + 110), 5);
+        assert_eq!(usage.shared_clusters(), 5);
+        assert_eq!(usage.shared_in(group.start + 103..group.start + 106).len(), 1);
+        map.fill(0);
+        usage.fill(GroupNr(3), &mut map);
+        assert_eq!(bitmap::count_set(&map, 0..32768), 16384 + 5);
     }
 }

@@ -91,13 +91,8 @@ fn check_sums(view: &View<'_>, sums: &Sums) {
 
 /// The clusters of `group` that were claimed, as a bitmap without padding.
 fn claimed(view: &View<'_>, tables: &Tables, group: GroupNr) -> Vec<u8> {
-    let bytes = view.block_bytes();
-    let mut map = vec![0; bytes];
-    if let Some(words) = tables.usage.group(group) {
-        for (to, word) in map.chunks_mut(8).zip(words) {
-            to.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..to.len()]);
-        }
-    }
+    let mut map = vec![0; view.block_bytes()];
+    tables.usage.fill(group, &mut map);
     map
 }
 
