@@ -138,13 +138,15 @@ impl Volume {
     /// `Aborted`.
     pub(crate) fn reclaim_pending(&self) -> Result<bool> {
         let discarded = self.discard_all_preallocations();
-        if let Some(newest) = self.pending_groups.newest()
+        let newest = self.pending_groups.newest();
+        if let Some(newest) = newest
             && !self.journal.is_durable(newest)
             && !self.journal.is_one_transaction()
         {
             self.journal.commit(newest)?;
         }
-        Ok(self.absorb_durable(usize::MAX) > 0 || discarded)
+        // What waited another thread may have made usable by now: it is there all the same.
+        Ok(self.absorb_durable(usize::MAX) > 0 || newest.is_some() || discarded)
     }
 
     /// Runs `operation`, which starts and stops its own handle; once more when it found no space
@@ -160,7 +162,25 @@ impl Volume {
             done => done,
         }
     }
+
+    /// As [`Volume::with_space_retry`], for what was promised: the room is there, and only waits for a commit. As others
+    /// take what a commit brings and promise what the next one will, one try more is not enough.
+    pub(crate) fn with_promised_space<T>(
+        &self,
+        mut operation: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..PROMISE_TRIES {
+            match operation() {
+                Err(Error::NoSpace) if self.reclaim_pending()? => {}
+                done => return done,
+            }
+        }
+        operation()
+    }
 }
+
+/// Commits that are made for one promise.
+const PROMISE_TRIES: u32 = 32;
 
 #[cfg(test)]
 mod tests {

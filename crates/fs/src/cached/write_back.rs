@@ -228,23 +228,37 @@ impl Volume {
         rest: &Rest<'_>,
         sums: &NewSums,
     ) -> Result<()> {
-        let log2 = self.block_size().log2();
         while !left.is_empty() {
-            let mut body = inode.write();
-            let sums = self.covers(inode.ino, &body).then_some(sums);
-            let handle = self.journal.start(self.late_credits(&body))?;
-            let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
-            let (is_stuck, is_all) = (reached == 0, left.is_empty());
-            let reached = size.min(u64::from(reached) << log2);
-            let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
-            body.store(self, inode.ino, &handle)?;
-            handle.stop()?;
-            raised?;
-            if is_stuck {
-                return Err(error.unwrap_or(Error::NoSpace));
-            }
+            // Room for the map may wait for a commit, as that for data may.
+            self.with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
         }
         Ok(())
+    }
+
+    /// Shows what one handle can show, the first of it at least.
+    fn show_some(
+        &self,
+        inode: &Inode,
+        left: &mut Vec<Piece>,
+        size: u64,
+        rest: &Rest<'_>,
+        sums: &NewSums,
+    ) -> Result<()> {
+        let log2 = self.block_size().log2();
+        let mut body = inode.write();
+        let sums = self.covers(inode.ino, &body).then_some(sums);
+        let handle = self.journal.start(self.late_credits(&body))?;
+        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
+        let (is_stuck, is_all) = (reached == 0, left.is_empty());
+        let reached = size.min(u64::from(reached) << log2);
+        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        raised?;
+        match is_stuck {
+            true => Err(error.unwrap_or(Error::NoSpace)),
+            false => Ok(()),
+        }
     }
 
     /// One handle for blocks, data and size.
