@@ -32,6 +32,7 @@ pub mod prepare;
 pub mod random;
 pub mod record;
 pub mod recovered;
+pub mod soak;
 pub mod told;
 pub mod view;
 pub mod workload;
