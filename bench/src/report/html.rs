@@ -94,6 +94,7 @@ fn less_is_better(metric: &str) -> bool {
     ["_us", "_s", "_mib", "per_call"].iter().any(|end| metric.ends_with(end))
         && !metric.contains("per_s")
         || metric.starts_with("ns_")
+        || metric.starts_with("us_per_")
         || metric.contains("per_fsync")
 }
 

@@ -83,10 +83,15 @@ impl BlockDevice for Joined {
     }
 }
 
+/// Groups of a volume of so many TiB.
+fn groups(tib: u64) -> u64 {
+    tib << 13
+}
+
 /// Makes the volume.
 fn make(dir: &Path, tib: u64, meter: &Meter) -> Result<Arc<dyn BlockDevice>> {
     let device: Arc<dyn BlockDevice> = Arc::new(Joined::create(dir, tib << 40)?);
-    meter.step("mkfs", 1, || {
+    meter.step("mkfs", (groups(tib), "group"), || {
         format(Arc::clone(&device), &MkfsOptions::new(), &Environment::default())?;
         Ok(device.flush()?)
     })?;
@@ -96,8 +101,8 @@ fn make(dir: &Path, tib: u64, meter: &Meter) -> Result<Arc<dyn BlockDevice>> {
 /// The first allocation after opening and those that follow, of one new file.
 fn allocations(fs: &Filesystem, name: &str, full: &str, meter: &Meter) -> Result<()> {
     let file = fs.create_file(name, &NewFile::default())?.open()?;
-    meter.step(&format!("first allocation, {full}"), 1, || give(&file, 0))?;
-    meter.step(&format!("64 KiB more, {full}"), CALLS, || {
+    meter.step(&format!("first allocation, {full}"), (1, "call"), || give(&file, 0))?;
+    meter.step(&format!("64 KiB more, {full}"), (CALLS, "call"), || {
         (1..=CALLS).try_for_each(|n| give(&file, n))
     })
 }
@@ -109,18 +114,22 @@ fn give(file: &File, piece: u64) -> Result<()> {
 /// A new volume: made, opened, used, closed, opened again, checked.
 pub(crate) fn fresh(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
     let device = make(dir, tib, meter)?;
-    let fs = meter.step("first open", 1, || open(&device))?;
+    let fs = meter.step("first open", (groups(tib), "group"), || open(&device))?;
     allocations(&fs, "/timed", "empty", meter)?;
-    meter.step("create a file", CALLS, || {
+    meter.step("create", (CALLS, "file"), || {
         let root = fs.root()?;
         let each = |n| Ok(root.create(format!("f{n}"), &NewFile::default()).map(drop)?);
         (0..CALLS).try_for_each(each)
     })?;
-    meter.step("statfs", 1, || Ok(fs.space()))?;
-    meter.step("close", 1, || Ok(fs.close()?))?;
-    let fs = meter.step("open", 1, || open(&device))?;
-    meter.step("close unchanged", 1, || Ok(fs.close()?))?;
-    meter.step("check", 1, || check(&device))?;
+    meter.step("first statfs", (1, "call"), || Ok(fs.space()))?;
+    meter.step("statfs", (CALLS, "call"), || {
+        (0..CALLS).for_each(|_| drop(std::hint::black_box(fs.space())));
+        Ok(())
+    })?;
+    meter.step("close", (1, "call"), || Ok(fs.close()?))?;
+    let fs = meter.step("open", (groups(tib), "group"), || open(&device))?;
+    meter.step("close unchanged", (1, "call"), || Ok(fs.close()?))?;
+    meter.step("check", (groups(tib), "group"), || check(&device))?;
     Ok(())
 }
 
@@ -137,8 +146,8 @@ pub(crate) fn filled(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
         let (all, free) = (space.blocks, space.free);
         let mut bytes =
             free.saturating_sub(all - all / 100 * percent) * u64::from(space.block_bytes);
-        let groups = bytes >> 27;
-        meter.step(&format!("fill a group, to {percent} %"), groups, || {
+        let filled = (bytes >> 27).max(1);
+        meter.step(&format!("fill, to {percent} %"), (filled, "group"), || {
             while bytes > 0 {
                 let n = bytes.min(LONGEST);
                 let file =
@@ -148,16 +157,16 @@ pub(crate) fn filled(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
             }
             Ok(fs.sync()?)
         })?;
-        meter.step(&format!("close, {percent} % full"), 1, || Ok(fs.close()?))?;
-        let fs = meter.step(&format!("open, {percent} % full"), 1, || open(&device))?;
+        meter.step(&format!("close, {percent} % full"), (1, "call"), || Ok(fs.close()?))?;
+        let fs = meter
+            .step(&format!("open, {percent} % full"), (groups(tib), "group"), || open(&device))?;
         allocations(&fs, &format!("/timed-{percent}"), &format!("{percent} % full"), meter)?;
         fs.close()?;
     }
-    meter.step("check, 99 % full", 1, || check(&device))?;
+    meter.step("check, 99 % full", (groups(tib), "group"), || check(&device))?;
     let fs = open(&device)?;
-    for n in 0..fillers {
-        meter.step("remove a long file", 1, || Ok(fs.remove_file(format!("/filler-{n}"))?))?;
-    }
-    fs.close()?;
-    Ok(())
+    meter.step("remove all", (groups(tib), "group"), || {
+        (0..fillers).try_for_each(|n| fs.remove_file(format!("/filler-{n}")))?;
+        Ok(fs.close()?)
+    })
 }

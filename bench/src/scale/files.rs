@@ -27,7 +27,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     let fs = open(&device)?;
     let file = fs.create_file("/sparse", &NewFile::default())?.open()?;
     file.set_len((1 << 44) - BLOCK)?;
-    meter.step("write a block and sync", blocks, || {
+    meter.step("write and sync", (blocks, "block"), || {
         let bytes = [7; BLOCK as usize];
         (0..blocks).try_for_each(|n| file.write_all_at(n * apart, &bytes))?;
         Ok(file.sync_all()?)
@@ -38,7 +38,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     let file = fs.open_file("/sparse")?;
     let n = LOOKUPS.min(blocks);
     let random = (0..n).map(|n| scatter(n as usize, blocks as usize) as u64);
-    meter.step("read a block at random", n, || {
+    meter.step("read data at random", (n, "block"), || {
         let mut bytes = [0; BLOCK as usize];
         for n in random.clone() {
             file.read_at(n * apart, &mut bytes)?;
@@ -46,7 +46,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
         }
         Ok(())
     })?;
-    meter.step("read a hole at random", n, || {
+    meter.step("read holes at random", (n, "block"), || {
         let mut bytes = [1; BLOCK as usize];
         for n in random.clone() {
             file.read_at(n * apart + apart / 2, &mut bytes)?;
@@ -54,7 +54,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
         }
         Ok(())
     })?;
-    meter.step("seek data and hole", n, || {
+    meter.step("seek data and hole", (n, "block"), || {
         let mut at = 0;
         for k in 0..n {
             let data = file.seek_data(at)?.context("data")?;
@@ -64,7 +64,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
         Ok(())
     })?;
     drop(file);
-    meter.step("remove and sync", blocks, || {
+    meter.step("remove and sync", (blocks, "block"), || {
         fs.remove_file("/sparse")?;
         Ok(fs.sync()?)
     })?;
@@ -77,7 +77,7 @@ pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
     let device = volume(dir)?;
     let fs = open(&device)?;
     let file = fs.create_file("/written", &NewFile::default())?.open()?;
-    meter.step("write an extent and sync", extents, || {
+    meter.step("write and sync", (extents, "extent"), || {
         let bytes = [7; BLOCK as usize];
         (0..extents).try_for_each(|n| file.write_all_at(2 * n * BLOCK, &bytes))?;
         Ok(file.sync_all()?)
@@ -87,7 +87,7 @@ pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
     let fs = open(&device)?;
     let file = fs.open_file("/written")?;
     let lookups = LOOKUPS.min(extents);
-    meter.step("look up at random", lookups, || {
+    meter.step("look up at random", (lookups, "extent"), || {
         for n in 0..lookups {
             let at = 2 * BLOCK * scatter(n as usize, extents as usize) as u64;
             let found = file.extent_at(at)?.context("an extent")?;
@@ -95,12 +95,12 @@ pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
         }
         Ok(())
     })?;
-    let listed = meter.step("list", extents, || Ok(file.extents()?.len() as u64))?;
+    let listed = meter.step("list", (extents, "extent"), || Ok(file.extents()?.len() as u64))?;
     ensure!(listed == extents, "{listed} extents of {extents}");
     drop(file);
     let file = fs.create_file("/punched", &NewFile::default())?.open()?;
     file.allocate(FallocateMode::Allocate, 0, 2 * extents * BLOCK)?;
-    meter.step("punch at random", extents, || {
+    meter.step("punch at random", (extents, "extent"), || {
         for n in 0..extents {
             let at = 2 * BLOCK * scatter(n as usize, extents as usize) as u64;
             file.allocate(FallocateMode::PunchHole, at, BLOCK)?;
@@ -109,10 +109,10 @@ pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
     })?;
     drop(file);
     fs.close()?;
-    meter.step("check, both files", 2 * extents, || check(&device))?;
+    meter.step("check, both files", (2 * extents, "extent"), || check(&device))?;
     let fs = open(&device)?;
     for (name, step) in [("/written", "remove the written"), ("/punched", "remove the punched")] {
-        meter.step(step, extents, || {
+        meter.step(step, (extents, "extent"), || {
             fs.remove_file(name)?;
             Ok(fs.sync()?)
         })?;

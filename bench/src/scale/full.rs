@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use extant::mkfs::{InodeCount, MkfsOptions, format};
-use extant::{Environment, Error, Filesystem, NewFile};
+use extant::{BlockSize, Environment, Error, Filesystem, NewFile};
 
 use super::{Meter, check, open, sparse_file};
 use crate::rig::scatter;
@@ -18,12 +18,14 @@ const REFUSALS: u64 = 200;
 pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     let device = sparse_file(dir, mib << 20)?;
     let blocks = (mib << 20) / BLOCK;
-    let options = MkfsOptions::new().inodes(InodeCount::AtLeast(blocks as u32));
+    let options = MkfsOptions::new()
+        .block_size(BlockSize::from_bytes(BLOCK as u32).expect("4096 is one"))
+        .inodes(InodeCount::AtLeast(blocks as u32));
     format(Arc::clone(&device), &options, &Environment::default())?;
     let fs = open(&device)?;
     let half = fs.space().free / 2;
     let large = fs.create_file("/large", &NewFile::default())?.open()?;
-    meter.step("large file, a block", half, || {
+    meter.step("write a large file", (half, "block"), || {
         let bytes = vec![7; 1 << 20];
         for at in (0..half * BLOCK).step_by(bytes.len()) {
             large.write_all_at(at, &bytes)?;
@@ -32,8 +34,8 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     })?;
     let small = Smalls { fs: &fs, per_dir: 1000 };
     let most = fs.space().free;
-    let made = meter.step("small files to the last block, about one", most, || small.fill(0))?;
-    meter.step("a file refused", REFUSALS, || {
+    let made = meter.step("small files to the last block", (most, "file"), || small.fill(0))?;
+    meter.step("be refused", (REFUSALS, "file"), || {
         for _ in 0..REFUSALS {
             ensure!(!small.write(made)?, "a block was left");
         }
@@ -42,7 +44,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     meter.finding(&format!("{made} small files; {} blocks free at the end", fs.space().free));
     let n = made.min(20_000);
     let some = (0..n).map(|n| scatter(n as usize, made as usize) as u64);
-    meter.step("rewrite a small file", n, || {
+    meter.step("rewrite small files", (n, "file"), || {
         some.clone().try_for_each(|n| match small.write(n) {
             Ok(true) => Ok(()),
             Ok(false) => bail!("no room to write over {n}"),
@@ -50,7 +52,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
         })?;
         Ok(fs.sync()?)
     })?;
-    meter.step("rewrite a block of the large file", n, || {
+    meter.step("rewrite the large file at random", (n, "block"), || {
         for n in 0..n {
             let at = scatter(n as usize, half as usize) as u64 * BLOCK;
             large.write_all_at(at, &[9; BLOCK as usize])?;
@@ -58,12 +60,12 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
         Ok(large.sync_all()?)
     })?;
     for round in ["", ", again"] {
-        meter.step(&format!("remove a small file{round}"), n, || {
+        meter.step(&format!("remove small files{round}"), (n, "file"), || {
             some.clone().try_for_each(|n| fs.remove_file(small.path(n)))?;
             Ok(fs.sync()?)
         })?;
         ensure!(fs.space().free >= n, "{} blocks are free of {n}", fs.space().free);
-        meter.step(&format!("make it again{round}"), n, || {
+        meter.step(&format!("make them again{round}"), (n, "file"), || {
             for n in some.clone() {
                 ensure!(small.write(n)?, "no room for {n}, which had some");
             }
@@ -73,10 +75,10 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     let free = fs.space().free;
     drop(large);
     fs.close()?;
-    meter.step("check", blocks, || check(&device))?;
+    meter.step("check", (blocks, "block"), || check(&device))?;
     let fs = open(&device)?;
     ensure!(fs.space().free == free, "{} blocks free, {free} before", fs.space().free);
-    meter.step("remove the large file, a block", half, || {
+    meter.step("remove the large file", (half, "block"), || {
         fs.remove_file("/large")?;
         Ok(fs.sync()?)
     })?;

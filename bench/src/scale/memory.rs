@@ -7,14 +7,12 @@ use anyhow::Result;
 use extant::mkfs::{InodeCount, MkfsOptions, format};
 use extant::{Environment, NewFile, OpenOptions};
 
-use super::{Meter, check, sparse_file};
+use super::{BESIDES, Meter, check, sparse_file};
 
 /// Memory for metadata.
 const METADATA: usize = 16 << 20;
 /// Memory for files' bytes.
 const BYTES: u64 = 64 << 20;
-/// What a process may have besides.
-const BESIDES_MIB: f64 = 64.0;
 
 /// One file of `mib` MiB and 256 small files for each of them.
 pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
@@ -24,23 +22,17 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     format(Arc::clone(&device), &options, &Environment::default())?;
     let mut options = OpenOptions::new();
     options.write(true).cache_bytes(METADATA).page_cache_bytes(BYTES);
-    let mut peak: f64 = 0.0;
-    let mut step = |name: &str, count, work: &mut dyn FnMut() -> Result<()>| {
-        let done = meter.step(name, count, work);
-        peak = peak.max(super::meter::peak_mib().unwrap_or(f64::NAN));
-        done
-    };
     let fs = options.open_device(Arc::clone(&device))?;
     let file = fs.create_file("/large", &NewFile::default())?.open()?;
     let mut bytes = vec![7; 1 << 20];
-    step("write a MiB", mib, &mut || {
+    meter.step("write a large file", (mib, "MiB"), || {
         (0..mib).try_for_each(|n| file.write_all_at(n << 20, &bytes))?;
         Ok(file.sync_all()?)
     })?;
-    step("read a MiB", mib, &mut || {
+    meter.step("read it", (mib, "MiB"), || {
         (0..mib).try_for_each(|n| Ok(file.read_at(n << 20, &mut bytes).map(drop)?))
     })?;
-    step("write a small file", files, &mut || {
+    meter.step("write small files", (files, "file"), || {
         for n in 0..files {
             if n % 1000 == 0 {
                 fs.create_dir(format!("/d{}", n / 1000), &NewFile::directory())?;
@@ -50,7 +42,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
         }
         Ok(fs.sync()?)
     })?;
-    step("read a small file", files, &mut || {
+    meter.step("read them", (files, "file"), || {
         for n in 0..files {
             fs.read(format!("/d{}/{n}", n / 1000))?;
         }
@@ -58,11 +50,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     })?;
     drop(file);
     fs.close()?;
-    let limit = (METADATA as u64 + BYTES) >> 20;
-    let verdict = if peak <= limit as f64 + BESIDES_MIB { "within" } else { "ABOVE" };
-    meter.finding(&format!(
-        "peak {peak:.0} MiB, {verdict} the limits of {limit} MiB and {BESIDES_MIB:.0} MiB besides"
-    ));
-    meter.step("check", files, || check(&device))?;
+    meter.verdict(METADATA as u64 + BYTES, BESIDES);
+    meter.step("check", (files, "file"), || check(&device))?;
     Ok(())
 }

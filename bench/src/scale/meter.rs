@@ -4,6 +4,7 @@
 //!   peak forgotten ─► step ─► time, peak      one line of JSON on standard output
 //! ```
 
+use std::cell::Cell;
 use std::fs;
 use std::time::Instant;
 
@@ -11,14 +12,18 @@ use anyhow::Result;
 use serde_json::json;
 
 /// Times steps of a part.
-pub(crate) struct Meter;
+#[derive(Default)]
+pub(crate) struct Meter {
+    /// The largest peak so far, in MiB.
+    peak: Cell<f64>,
+}
 
 impl Meter {
-    /// Does a step of `count` equal units of work and prints what it took.
+    /// Does a step of `count` equal units of work, each a `per`, and prints what it took.
     pub(crate) fn step<T>(
         &self,
         step: &str,
-        count: u64,
+        (count, per): (u64, &str),
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         // Refused where the system does not let processes do this: the peak is then that of all steps so far.
@@ -27,8 +32,21 @@ impl Meter {
         let done = work()?;
         let seconds = start.elapsed().as_secs_f64();
         let peak = peak_mib();
-        println!("{}", json!({"step": step, "count": count, "seconds": seconds, "peak_mib": peak}));
+        self.peak.set(self.peak.get().max(peak.unwrap_or(f64::NAN)));
+        println!(
+            "{}",
+            json!({"step": step, "count": count, "per": per, "seconds": seconds, "peak_mib": peak})
+        );
         Ok(done)
+    }
+
+    /// Holds the largest peak against what the caches may have, and `besides`.
+    pub(crate) fn verdict(&self, caches: u64, besides: u64) {
+        let (peak, caches, besides) = (self.peak.get(), caches >> 20, besides >> 20);
+        let verdict = if peak <= (caches + besides) as f64 { "within" } else { "ABOVE" };
+        self.finding(&format!(
+            "peak {peak:.0} MiB, {verdict} the caches' {caches} MiB and {besides} MiB besides"
+        ));
     }
 
     /// States what follows.
@@ -38,7 +56,7 @@ impl Meter {
 }
 
 /// Largest resident memory since the peak was forgotten.
-pub(crate) fn peak_mib() -> Option<f64> {
+fn peak_mib() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)

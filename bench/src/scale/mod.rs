@@ -135,7 +135,7 @@ pub(crate) struct One {
 impl One {
     /// Prints a line for each step.
     pub(crate) fn run(&self) -> Result<()> {
-        let (dir, size, meter) = (self.dir.as_path(), self.size, &Meter);
+        let (dir, size, meter) = (self.dir.as_path(), self.size, &Meter::default());
         match self.part {
             Part::Device => device::fresh(dir, size, meter),
             Part::Filled => device::filled(dir, size, meter),
@@ -143,8 +143,11 @@ impl One {
             Part::Sparse => files::sparse(dir, size, meter),
             Part::Extents => files::extents(dir, size, meter),
             Part::Full => full::run(dir, size, meter),
-            Part::Memory => memory::run(dir, size, meter),
-        }
+            // Has limits of its own.
+            Part::Memory => return memory::run(dir, size, meter),
+        }?;
+        meter.verdict(CACHE_BYTES as u64 + PAGE_CACHE_BYTES, BESIDES);
+        Ok(())
     }
 }
 
@@ -186,17 +189,18 @@ fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Resul
             report.finding(format!("{} of {size} {}: {text}", part.name(), part.unit()));
             continue;
         }
-        let params = Params::from([(part.unit(), json!(size)), ("step", line["step"].clone())]);
+        let params = Params::from([
+            (part.unit(), json!(size)),
+            ("step", line["step"].clone()),
+            ("per", line["per"].clone()),
+        ]);
         let key =
             |metric| Key { case: part.name(), subject: "extant", metric, params: params.clone() };
         let (seconds, count) = (&line["seconds"], &line["count"]);
         let (Some(seconds), Some(count)) = (seconds.as_f64(), count.as_u64()) else {
             bail!("a step without a time: {line}");
         };
-        match count {
-            1 => report.sample(&key("ms"), seconds * 1e3),
-            _ => report.sample(&key("us_each"), seconds * 1e6 / count as f64),
-        }
+        report.sample(&key("us_per_unit"), seconds * 1e6 / count.max(1) as f64);
         if let Some(mib) = line["peak_mib"].as_f64() {
             report.sample(&key("peak_mib"), mib);
         }
@@ -204,6 +208,8 @@ fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Resul
     Ok(())
 }
 
+/// What a process may have besides its caches: itself, and what it knows of half a million groups.
+const BESIDES: u64 = 64 << 20;
 /// Memory for metadata in most parts.
 const CACHE_BYTES: usize = 64 << 20;
 /// Memory for files' bytes in most parts.

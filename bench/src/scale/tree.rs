@@ -21,7 +21,7 @@ pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
     format(Arc::clone(&device), &options, &Environment::default())?;
     let path = |n: u64| format!("/d{}/file-{}", n / FILES, n % FILES);
     let fs = open(&device)?;
-    meter.step("create", files, || {
+    meter.step("create", (files, "file"), || {
         let mut dir = None;
         for n in 0..files {
             if n % FILES == 0 {
@@ -32,9 +32,9 @@ pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
         }
         Ok(())
     })?;
-    meter.step("sync and close", 1, || Ok(fs.close()?))?;
+    meter.step("sync and close", (files, "file"), || Ok(fs.close()?))?;
     let fs = open(&device)?;
-    let seen = meter.step("walk with metadata", files, || {
+    let seen = meter.step("walk with metadata", (files, "file"), || {
         let mut seen = 0;
         for entry in fs.walk("/") {
             seen += u64::from(entry?.metadata()?.is_file());
@@ -43,13 +43,13 @@ pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
     })?;
     ensure!(seen == files, "{seen} files were seen of {files}");
     let random = (0..files).map(|n| scatter(n as usize, files as usize) as u64);
-    meter.step("stat by path, at random", files, || {
+    meter.step("stat by path, at random", (files, "file"), || {
         random.clone().try_for_each(|n| Ok(fs.metadata(path(n)).map(drop)?))
     })?;
     fs.close()?;
-    meter.step("check", files, || check(&device))?;
+    meter.step("check", (files, "file"), || check(&device))?;
     let fs = open(&device)?;
-    meter.step("remove", files, || {
+    meter.step("remove", (files, "file"), || {
         for n in 0..files / FILES {
             let dir = fs.node(format!("/d{n}"))?;
             (0..FILES).try_for_each(|n| dir.unlink(format!("file-{n}")))?;
