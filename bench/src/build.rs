@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every subject once
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(crate) rounds: usize,
 }
 
 impl Plan {

@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every volume and subject once
     #[arg(long, default_value_t = 7)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Calls in one sample, at most
     #[arg(long, default_value_t = 20_000)]
     calls: u64,

@@ -124,70 +124,86 @@ enum Verb {
     #[command(hide = true)]
     ScalePart(scale::One),
     /// Every bench, one after the other
-    All,
+    All(All),
     /// One page of pictures of runs whose JSON was kept
     Picture(Picture),
 }
 
+/// How all benches are run.
+#[derive(Clone, clap::Args)]
+struct All {
+    /// Rounds of each bench, instead of its own number
+    #[arg(long)]
+    rounds: Option<usize>,
+}
+
+/// The benches with a plan: `Variant module`, in the order of `all`.
+macro_rules! planned {
+    ($($variant:ident $module:ident),*) => {
+        impl Verb {
+            fn standard() -> Vec<Verb> {
+                vec![Verb::Crc, $(Verb::$variant($module::Plan::standard())),*]
+            }
+
+            /// With less work, for a look.
+            fn quick(self) -> Verb {
+                match self {
+                    $(Verb::$variant(plan) => Verb::$variant(plan.quick()),)*
+                    other => other,
+                }
+            }
+
+            /// Runs it. `None`: it measures nothing.
+            fn run(&self, quick: bool) -> Result<Option<Report>> {
+                match self {
+                    Verb::Crc => crc::run(crc::Plan::new(quick)).map(Some),
+                    $(Verb::$variant(plan) => $module::measure(plan).map(Some),)*
+                    Verb::Serve(serve) => serve.run().map(|()| None),
+                    Verb::ScalePart(one) => one.run().map(|()| None),
+                    Verb::Picture(picture) => picture.draw().map(|()| None),
+                    Verb::All(_) => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+planned!(
+    Build build, Fallocate fallocate, Metadata metadata, Overwrite overwrite, Dontcache dontcache, Fsync fsync,
+    Direct direct, Fuse fuse, Programs programs, Scale scale
+);
+
 impl Verb {
     /// The benches that the verb names, in order.
-    fn benches(&self) -> Vec<Verb> {
-        match self {
-            Verb::All => vec![
-                Verb::Crc,
-                Verb::Build(build::Plan::standard()),
-                Verb::Fallocate(fallocate::Plan::standard()),
-                Verb::Metadata(metadata::Plan::standard()),
-                Verb::Overwrite(overwrite::Plan::standard()),
-                Verb::Dontcache(dontcache::Plan::standard()),
-                Verb::Fsync(fsync::Plan::standard()),
-                Verb::Direct(direct::Plan::standard()),
-                Verb::Fuse(fuse::Plan::standard()),
-                Verb::Programs(programs::Plan::standard()),
-                Verb::Scale(scale::Plan::standard()),
-            ],
+    fn benches(&self, quick: bool) -> Vec<Verb> {
+        let benches = match self {
+            Verb::All(_) => Verb::standard(),
             one => vec![one.clone()],
+        };
+        let sized = benches.into_iter().map(|bench| if quick { bench.quick() } else { bench });
+        match self {
+            Verb::All(All { rounds: Some(rounds) }) => {
+                sized.map(|bench| bench.in_rounds(*rounds)).collect()
+            }
+            _ => sized.collect(),
         }
     }
 
-    /// Runs it. `None`: it measures nothing.
-    fn run(&self, quick: bool) -> Result<Option<Report>> {
-        fn sized<P: Clone>(plan: &P, quick: bool, small: fn(P) -> P) -> P {
-            if quick { small(plan.clone()) } else { plan.clone() }
+    /// In so many rounds, where it has any.
+    fn in_rounds(mut self, n: usize) -> Verb {
+        match &mut self {
+            Verb::Build(build::Plan { rounds, .. })
+            | Verb::Fallocate(fallocate::Plan { rounds, .. })
+            | Verb::Metadata(metadata::Plan { rounds, .. })
+            | Verb::Overwrite(overwrite::Plan { rounds, .. })
+            | Verb::Dontcache(dontcache::Plan { rounds, .. })
+            | Verb::Fsync(fsync::Plan { rounds, .. })
+            | Verb::Direct(direct::Plan { rounds, .. })
+            | Verb::Fuse(fuse::Plan { rounds, .. })
+            | Verb::Programs(programs::Plan { rounds, .. }) => *rounds = n,
+            _ => {}
         }
-        let report = match self {
-            Verb::Crc => crc::run(crc::Plan::new(quick))?,
-            Verb::Build(plan) => build::measure(&sized(plan, quick, build::Plan::quick))?,
-            Verb::Fallocate(plan) => {
-                fallocate::measure(&sized(plan, quick, fallocate::Plan::quick))?
-            }
-            Verb::Metadata(plan) => metadata::measure(&sized(plan, quick, metadata::Plan::quick))?,
-            Verb::Overwrite(plan) => {
-                overwrite::measure(&sized(plan, quick, overwrite::Plan::quick))?
-            }
-            Verb::Dontcache(plan) => {
-                dontcache::measure(&sized(plan, quick, dontcache::Plan::quick))?
-            }
-            Verb::Fsync(plan) => fsync::measure(&sized(plan, quick, fsync::Plan::quick))?,
-            Verb::Direct(plan) => direct::measure(&sized(plan, quick, direct::Plan::quick))?,
-            Verb::Fuse(plan) => fuse::measure(&sized(plan, quick, fuse::Plan::quick))?,
-            Verb::Programs(plan) => programs::measure(&sized(plan, quick, programs::Plan::quick))?,
-            Verb::Serve(serve) => {
-                serve.run()?;
-                return Ok(None);
-            }
-            Verb::Scale(plan) => scale::measure(&sized(plan, quick, scale::Plan::quick))?,
-            Verb::ScalePart(one) => {
-                one.run()?;
-                return Ok(None);
-            }
-            Verb::Picture(picture) => {
-                picture.draw()?;
-                return Ok(None);
-            }
-            Verb::All => return Ok(None),
-        };
-        Ok(Some(report))
+        self
     }
 }
 
@@ -210,7 +226,7 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (mut objects, mut failed) = (Vec::new(), 0);
-    let benches = cli.verb.benches();
+    let benches = cli.verb.benches(cli.quick);
     for bench in &benches {
         let report = match bench.run(cli.quick) {
             Ok(Some(report)) => report,

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every subject once
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Files made and removed by each thread
     #[arg(long, default_value_t = 200_000)]
     pairs: usize,

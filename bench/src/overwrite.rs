@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every case and subject once
     #[arg(long, default_value_t = 9)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Milliseconds for one sample
     #[arg(long, default_value_t = 60)]
     millis: u64,

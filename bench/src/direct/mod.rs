@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every setting and subject once
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Milliseconds for each figure
     #[arg(long, default_value_t = 400)]
     millis: u64,

@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every setting and subject once
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// MiB written in each run; an eighth of it, 64 MiB at least, may be dirty, half of it in the cache
     #[arg(long, default_value_t = 1024)]
     mib: u64,

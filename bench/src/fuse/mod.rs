@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every subject once
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Files made in one directory, and in the archive that is unpacked
     #[arg(long, default_value_t = 100_000)]
     files: usize,

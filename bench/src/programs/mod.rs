@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     scratch: PathBuf,
     /// Rounds, each with every store and subject once
     #[arg(long, default_value_t = 1)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Milliseconds for each figure of fio and SQLite
     #[arg(long, default_value_t = 3000)]
     millis: u64,
