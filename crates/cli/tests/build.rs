@@ -152,6 +152,36 @@ fn what_cannot_be_built_is_named() {
 }
 
 #[test]
+fn an_image_that_somebody_changes_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    fs::create_dir(at.join("tree")).unwrap();
+    succeed(at, &["build", "tree", "-o", "o.img", "--free", "4M"]);
+    let held = extant::OpenOptions::new().write(true).open(at.join("o.img")).unwrap();
+    held.write("/mine", b"here").unwrap();
+    let line = fail(at, 1, &["build", "tree", "-o", "o.img"]);
+    assert!(line.contains("in use"), "{line}");
+    assert!(!at.join("o.img.partial").exists());
+    held.close().unwrap();
+    assert_eq!(succeed(at, &["cat", "o.img", "/mine"]), "here");
+    // Who reads has what he opened.
+    let reader = extant::Filesystem::open(at.join("o.img")).unwrap();
+    succeed(at, &["build", "tree", "-o", "o.img"]);
+    assert_eq!(reader.read_to_string("/mine").unwrap(), "here");
+}
+
+#[test]
+fn a_backup_superblock_shows_what_was_made_since_the_backups_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    fs::create_dir_all(at.join("tree/in/here")).unwrap();
+    fs::write(at.join("tree/in/here/file"), "still").unwrap();
+    succeed(at, &["mkfs", "-q", "o.img", "--size", "64M"]);
+    succeed(at, &["put", "-r", "o.img", "tree", "/"]);
+    assert_eq!(succeed(at, &["cat", "o.img?backup=1", "/tree/in/here/file"]), "still");
+}
+
+#[test]
 fn the_sets_of_features_are_listed() {
     for verb in ["build", "mkfs"] {
         let (code, out, _) = run(".".as_ref(), &[verb, "--compat", "help"]);

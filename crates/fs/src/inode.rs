@@ -477,10 +477,11 @@ impl Volume {
         let place = self.layout.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
         let desc = self.descriptor(place.group)?;
         // Slots that were never used hold garbage; but a volume without a journal that was not
-        // unmounted has descriptors older than its inodes, and a reader believes the inodes.
-        let stale = self.read_only
-            && !self.has_compat(Compat::HAS_JOURNAL)
+        // unmounted has descriptors older than its inodes, and so has every copy of them: a reader
+        // believes the inodes.
+        let is_open = !self.has_compat(Compat::HAS_JOURNAL)
             && !self.at_open.state.contains(VolumeState::VALID);
+        let stale = self.read_only && (is_open || self.descriptors_from.is_some());
         if !stale && place.slot >= desc.used_slots(&self.layout, &self.csum) {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }

@@ -605,12 +605,14 @@ impl OpenOptions {
         let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
         let mut mirror = None;
         if let Assembled::Mirrored(assembled) = &assembled {
-            let tell = |error: MemberError| {
-                if let Some(ErrorHook(tell)) = &self.on_error {
+            let hook = self.on_error.clone();
+            let tell = move |error: MemberError| {
+                if let Some(ErrorHook(tell)) = &hook {
                     tell(&Error::Member(Box::new(error)));
                 }
             };
-            assembled.left_out().iter().cloned().for_each(tell);
+            assembled.left_out().iter().cloned().for_each(&tell);
+            assembled.on_failed(tell.clone());
             if let Some(index) = assembled.missing().filter(|_| !self.degraded) {
                 let problem = MemberProblem::Missing { index, count: assembled.count() };
                 tell(MemberError { member: String::from_utf8_lossy(name).into_owned(), problem });

@@ -154,7 +154,9 @@ fn verdict(
     let counts = |a: &Member, b: &Member| a.active & (1 << b.index) != 0;
     let same = record.generation == leader.generation;
     let between = !newest_settled && record.generation.checked_add(1) == Some(leader.generation);
-    if same && !counts(leader, record) {
+    // Neither knows of the other's changes, whoever made more of them.
+    let is_apart = !counts(leader, record) && !counts(record, leader) && !record.rebuilding;
+    if same && !counts(leader, record) || is_apart {
         return Ok(Some(MemberProblem::Split));
     }
     if !(same || between) || !counts(leader, record) || !counts(record, leader) {

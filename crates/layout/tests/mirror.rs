@@ -3,6 +3,7 @@
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
 use extant_layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -99,6 +100,9 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
                 .map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device))))
                 .collect();
             let mirror = open(&faulty).unwrap();
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let hears = Arc::clone(&told);
+            mirror.on_failed(move |error| hears.lock().push((error.member, error.problem)));
             faulty[1].fail_from(op, nth);
             for n in 0..6u8 {
                 mirror.write_at(ByteOffset(8192 * (1 + u64::from(n))), &[n; 5000]).unwrap();
@@ -106,6 +110,8 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
             }
             let failed = mirror.stats().failed_members == 1;
             drop(mirror);
+            let wanted = [("m1".to_owned(), MemberProblem::Failed)];
+            assert_eq!(*told.lock(), wanted[..usize::from(failed)], "{op} {nth}");
             let copies: Vec<_> =
                 faulty.iter().map(|device| Arc::new(device.inner().clone())).collect();
             let again = open(&copies).unwrap();
@@ -255,6 +261,10 @@ fn members_that_went_their_own_ways_are_not_mixed() {
     assert_eq!(problem(open(&devices)), ("m1".into(), MemberProblem::Split));
     assert_eq!(problem(degraded(&devices)), ("m1".into(), MemberProblem::Split));
     assert!(open(&devices[..1]).is_ok(), "alone it is whole");
+    // However many more changes one of them had.
+    degraded(&devices[1..]).unwrap().write_at(ByteOffset(8192), b"y").unwrap();
+    assert_eq!(problem(open(&devices)), ("m0".into(), MemberProblem::Split));
+    assert_eq!(problem(degraded(&devices)), ("m0".into(), MemberProblem::Split));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::shown::Shown;
 use crate::verb::mount::source::image_of;
 use extant::Error;
+use extant::layout::record_of;
 use extant_blockdev::FileOptions;
 use extant_fuse::MountError;
 use extant_ondisk::features::Incompat;
@@ -129,6 +130,11 @@ fn wait_until_free(image: &Path) -> Result<(), Failure> {
 }
 
 fn check_clean(image: &Image) -> Result<(), Failure> {
+    // What one member alone says is not what the layout says.
+    let device = FileOptions::new().lock(false).open(&image.path);
+    if device.is_ok_and(|device| !matches!(record_of(&device), Ok(None))) {
+        return Ok(());
+    }
     match image.options().recover(false).open(&image.path) {
         Ok(fs) if fs.superblock().features.incompat.contains(Incompat::RECOVER) => {
             Err(Failure::new(format!(

@@ -38,6 +38,12 @@ impl Patchwork {
         let ranges = pieces.iter().map(|piece| piece.range.clone());
         Patchwork { mirror, ranges: ranges.zip(choice.iter().copied()).collect() }
     }
+
+    /// All from the member in `place`; nothing is mended by being read.
+    pub(super) fn of_member(mirror: Arc<Mirror>, place: usize) -> Patchwork {
+        let whole = 0..mirror.len();
+        Patchwork { mirror, ranges: vec![(whole, place)] }
+    }
 }
 
 impl BlockDevice for Patchwork {

@@ -1,16 +1,21 @@
 //! What lies where at fixed places: entries with sums of their own are judged one by one.
 
-use super::patchwork::Piece;
+use super::patchwork::{Patchwork, Piece};
+use crate::sums::SumsFile;
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
 use extant_journal::Worth;
 use extant_layout::{Comparison, Mirror};
 use extant_ondisk::checksum::Checksums;
+use extant_ondisk::data_sums;
+use extant_ondisk::features::RoCompat;
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::inode::{self, InodeFormat, is_zero_slot};
 use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Groups whose descriptors are held in memory at most.
 const GROUPS_MAX: u32 = 1 << 22;
@@ -24,6 +29,8 @@ pub(super) enum Role {
     Descriptor(GroupNr),
     /// The superblock, or the copy in a group.
     Superblock(GroupNr),
+    /// A block of the checksum file: which one.
+    Sums(u64),
     /// Nothing is ever kept there.
     Idle,
     /// Anything else.
@@ -47,11 +54,15 @@ pub(super) struct Roles {
     superblocks: HashMap<u64, GroupNr>,
     /// Blocks in copies of the descriptors that are kept for growth.
     reserves: Vec<Range<u64>>,
+    /// Where the checksum file is.
+    sums: Option<SumsFile>,
+    /// What its sums begin with.
+    seed: u32,
 }
 
 impl Roles {
     /// `None` where no member has a superblock that can be believed.
-    pub(super) fn of(mirror: &Mirror, members: usize) -> Option<Roles> {
+    pub(super) fn of(mirror: &Arc<Mirror>, members: usize) -> Option<Roles> {
         let (superblock, bytes) = (0..members).find_map(|place| superblock_of(mirror, place))?;
         let layout = Layout::new(&superblock).ok()?;
         if layout.groups_count() > GROUPS_MAX {
@@ -67,8 +78,18 @@ impl Roles {
             descriptor_blocks: HashMap::new(),
             superblocks: HashMap::new(),
             reserves: Vec::new(),
+            sums: None,
+            seed: superblock.csum_seed(),
             layout,
         };
+        if superblock.features.ro_compat.contains(RoCompat::DATA_CSUM) {
+            let sums_on = |place| {
+                let device = Arc::new(Patchwork::of_member(Arc::clone(mirror), place));
+                let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
+                SumsFile::open(&volume).ok()
+            };
+            roles.sums = (0..members).find_map(sums_on);
+        }
         roles.read_descriptors(mirror, members);
         roles.place_copies();
         Some(roles)
@@ -222,6 +243,9 @@ impl Roles {
                 self.layout.ino_of_slot(group, first + n).map_or(Role::Idle, Role::Inode)
             });
         }
+        if let Some(index) = self.sums.as_ref().and_then(|file| file.index_of(BlockNr(block))) {
+            return vec![(start..end, Role::Sums(index))];
+        }
         let is_reserve = self.reserves.iter().any(|range| range.contains(&block));
         vec![(start..end, if is_reserve { Role::Idle } else { Role::Other })]
     }
@@ -244,6 +268,11 @@ impl Roles {
                 let is_right = raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok());
                 let has_sum = self.csum.seed().is_some();
                 (is_right.into(), if has_sum { 0 } else { alike(&self.superblock) })
+            }
+            // Zeros are right where no sum was stored yet, but a copy with sums knows better.
+            Role::Sums(_) if is_zero_slot(bytes) => (Worth::Empty, 0),
+            Role::Sums(index) => {
+                (data_sums::check(bytes, index, self.seed, Site::NOWHERE).is_ok().into(), 0)
             }
             Role::Idle | Role::Other => (Worth::Right, 0),
         }

@@ -49,6 +49,12 @@ impl SumsFile {
         Ok(SumsFile { runs })
     }
 
+    /// Which of the file's blocks `block` is.
+    pub(crate) fn index_of(&self, block: BlockNr) -> Option<u64> {
+        let run = self.runs.iter().find(|(_, start, len)| block.0.wrapping_sub(start.0) < *len)?;
+        Some(run.0 + (block.0 - run.1.0))
+    }
+
     /// Where block `index` of the file is, and how many lie together from there.
     pub(crate) fn place(&self, index: u64) -> Option<(BlockNr, u64)> {
         let n = self.runs.partition_point(|(first, ..)| *first <= index).checked_sub(1)?;

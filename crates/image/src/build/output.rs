@@ -8,6 +8,7 @@
 //! A block device is written in place: there is no name to hold back.
 
 use crate::build::error::BuildError;
+use extant::Error;
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use std::ffi::OsString;
 use std::fs;
@@ -35,6 +36,7 @@ impl Output {
             let device = options.write(true).direct(true).open(path).map_err(BuildError::Engine)?;
             return Ok(Output { device: Arc::new(device), path: path.into(), partial: None });
         }
+        refuse_in_use(path)?;
         let mut name: OsString = path.file_name().unwrap_or_default().into();
         name.push(".partial");
         let partial = path.with_file_name(name);
@@ -81,6 +83,9 @@ impl Output {
     /// Makes everything durable and gives the image its name.
     pub(crate) fn finish(mut self) -> Result<(), BuildError> {
         self.device.flush().map_err(BuildError::Engine)?;
+        if self.partial.is_some() {
+            refuse_in_use(&self.path)?;
+        }
         if let Some(partial) = self.partial.take() {
             if let Err(error) = fs::rename(&partial, &self.path) {
                 let _ = fs::remove_file(&partial);
@@ -95,6 +100,14 @@ impl Output {
             synced.map_err(|error| BuildError::io("flush", dir.to_path_buf(), error))?;
         }
         Ok(())
+    }
+}
+
+/// An image that somebody changes is not replaced: what he did would be gone.
+fn refuse_in_use(path: &Path) -> Result<(), BuildError> {
+    match FileOptions::new().open(path) {
+        Err(error @ Error::Busy) => Err(BuildError::Engine(error)),
+        _ => Ok(()),
     }
 }
 

@@ -33,14 +33,14 @@ pub use state::{MirrorStats, PlaceState};
 use crate::assemble::Opening;
 use crate::part::Part;
 use crate::stripes::check_range;
-use extant_base::{ByteOffset, Error, IoOp, MemberError, Result};
+use extant_base::{ByteOffset, Error, IoOp, MemberError, MemberProblem, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::member::{Kind, MEMBER_OFFSET, MEMBER_SIZE, Member, print_of};
 use parking_lot::{Condvar, Mutex};
 use state::State;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use write::Change;
 
 /// The member records, which are no bytes of the volume: they read as zeros, writes pass over them.
@@ -54,6 +54,8 @@ pub(crate) struct Slot {
     pub(crate) name: String,
     pub(crate) index: u16,
 }
+
+type Hear = dyn Fn(MemberError) + Send + Sync;
 
 /// A mirrored device. See the module's picture.
 pub struct Mirror {
@@ -76,6 +78,7 @@ pub struct Mirror {
     superblock: Mutex<[u8; 512]>,
     /// Held by who copies.
     copier: Mutex<()>,
+    heard: OnceLock<Box<Hear>>,
 }
 
 impl Mirror {
@@ -114,7 +117,23 @@ impl Mirror {
             records: Mutex::new(()),
             superblock: Mutex::new(sector),
             copier: Mutex::new(()),
+            heard: OnceLock::new(),
         })
+    }
+
+    /// Has `heard` told of each member that fails from here on, while the volume goes on without it. The first caller's
+    /// stays.
+    pub fn on_failed(&self, heard: impl Fn(MemberError) + Send + Sync + 'static) {
+        let _ = self.heard.set(Box::new(heard));
+    }
+
+    /// Tells of these places, which failed just now.
+    fn tell_failed(&self, failed: &[usize]) {
+        let Some(heard) = self.heard.get() else { return };
+        for place in failed {
+            let member = self.state.lock().places[*place].slot.name.clone();
+            heard(MemberError { member, problem: MemberProblem::Failed });
+        }
     }
 
     /// Members that were named and are not used, with the reason.

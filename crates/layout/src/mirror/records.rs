@@ -50,14 +50,16 @@ impl Mirror {
     /// Errors: none is left that holds everything.
     pub(crate) fn lose(&self, failed: &[usize]) -> Result<()> {
         let records = self.records.lock();
-        {
+        let news: Vec<usize> = {
             let mut state = self.state.lock();
-            let news = failed.iter().any(|n| state.places[*n].active);
-            if !news {
+            let news = failed.iter().copied().filter(|n| state.places[*n].active).collect();
+            if Vec::is_empty(&news) {
                 return Ok(());
             }
             lose(&mut state, failed)?;
-        }
+            news
+        };
+        self.tell_failed(&news);
         self.record(&records)
     }
 
@@ -98,6 +100,8 @@ impl Mirror {
                 return Ok(());
             };
             lose(&mut state, &failed).map_err(|_| error)?;
+            drop(state);
+            self.tell_failed(&failed);
         }
     }
 
