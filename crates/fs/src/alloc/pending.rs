@@ -19,6 +19,7 @@ use extant_base::{Error, GroupNr, Result, Tid};
 use extant_journal::Handle;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What of one group waits for a transaction. Guarded by the group's lock.
 #[derive(Debug, Default)]
@@ -164,7 +165,8 @@ impl Volume {
     }
 
     /// As [`Volume::with_space_retry`], for what was promised: the room is there, and only waits for a commit. As others
-    /// take what a commit brings and promise what the next one will, one try more is not enough.
+    /// take what a commit brings and promise what the next one will, one try more is not enough; and where nothing waits,
+    /// another thread may be about to make usable what it took out of the list.
     pub(crate) fn with_promised_space<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
@@ -172,6 +174,7 @@ impl Volume {
         for _ in 0..PROMISE_TRIES {
             match operation() {
                 Err(Error::NoSpace) if self.reclaim_pending()? => {}
+                Err(Error::NoSpace) => std::thread::sleep(PROMISE_REST),
                 done => return done,
             }
         }
@@ -181,6 +184,8 @@ impl Volume {
 
 /// Commits that are made for one promise.
 const PROMISE_TRIES: u32 = 32;
+/// How long another thread is given to hand out what it holds, each time.
+const PROMISE_REST: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
