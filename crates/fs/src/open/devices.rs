@@ -1,0 +1,132 @@
+//! The device that a volume lies on: its file, the part of it, the other members, the journal's.
+
+use super::options::{JournalDevice, OpenOptions};
+use crate::errors::ErrorHook;
+use crate::mmp::Hold;
+use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
+use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
+use extant_layout::{Assembled, Mirror, Opening, Part};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+impl OpenOptions {
+    /// The device that the volume lies on, its members put together, as long as it may be used.
+    ///
+    /// Errors: `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
+    /// missing.
+    pub fn assemble(&self, path: impl AsRef<Path>) -> Result<Assembled> {
+        let path = path.as_ref();
+        self.assembled(self.open_file(path)?, &path.to_string_lossy())
+    }
+
+    /// The same, with the other members of its layout; the mirror, if it may be written: its log is replayed before
+    /// members are brought in line, as sums then say which copy is right.
+    pub(super) fn volume_part(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+    ) -> Result<VolumePart> {
+        let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
+        let mut mirror = None;
+        if let Assembled::Mirrored(assembled) = &assembled {
+            let hook = self.on_error.clone();
+            let tell = move |error: MemberError| {
+                if let Some(ErrorHook(tell)) = &hook {
+                    tell(&Error::Member(Box::new(error)));
+                }
+            };
+            assembled.left_out().iter().cloned().for_each(&tell);
+            assembled.on_failed(tell.clone());
+            if let Some(index) = assembled.missing().filter(|_| !self.degraded) {
+                let problem = MemberProblem::Missing { index, count: assembled.count() };
+                tell(MemberError { member: String::from_utf8_lossy(name).into_owned(), problem });
+            }
+            mirror = self.write.then(|| Arc::clone(assembled));
+        }
+        Ok((assembled.device(), mirror))
+    }
+
+    fn assembled(&self, device: Arc<dyn BlockDevice>, name: &str) -> Result<Assembled> {
+        let mut parts = vec![Part::new(self.slice(device)?, name)];
+        if self.members.is_empty() && !self.write && !matches!(parts[0].record(), Ok(Some(_))) {
+            return Ok(Assembled::Single(parts.remove(0).device));
+        }
+        for path in &self.members {
+            let member = path.to_string_lossy();
+            let file = self.open_file(path).map_err(|error| {
+                let problem = MemberProblem::CannotOpen { errno: error.errno() };
+                Error::Member(Box::new(MemberError { member: member.to_string(), problem }))
+            });
+            parts.push(Part::new(self.slice(file?)?, member));
+        }
+        let opening = Opening { write: self.write, degraded: self.degraded, together: true };
+        extant_layout::assemble(parts, opening)
+    }
+
+    /// The part of the device that the volume may take.
+    fn slice(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        Ok(match self.offset {
+            0 => device,
+            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
+        })
+    }
+
+    /// Holds the volume against other hosts, if it is opened to write and asks for that. `device`
+    /// then takes writes for as long as that is so.
+    pub(super) fn hold(
+        &self,
+        device: &mut Arc<dyn BlockDevice>,
+        name: &[u8],
+    ) -> Result<Option<Hold>> {
+        if !self.write || self.backup.is_some() {
+            return Ok(None);
+        }
+        let hold = Hold::take(device, name, &self.environment)?;
+        if let Some(hold) = &hold {
+            *device = hold.guard(Arc::clone(device));
+        }
+        Ok(hold)
+    }
+
+    pub(super) fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        let mut options = FileOptions::new();
+        options.write(self.write).direct(self.direct).lock(self.lock).dax(self.dax);
+        Ok(Arc::new(options.open(path)?))
+    }
+
+    /// The device of the external journal, if one was given: an overlay of it unless to write.
+    pub(super) fn external_journal(
+        &self,
+        hold: Option<&Hold>,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let external = match &self.journal_device {
+            Some(JournalDevice::Path(path)) => self.open_file(path)?,
+            Some(JournalDevice::Open(device)) => Arc::clone(device),
+            None => return Ok(None),
+        };
+        Ok(Some(match (self.write, hold) {
+            (true, Some(hold)) => hold.guard(external),
+            (true, None) => external,
+            (false, _) => Arc::new(Overlay::new(external)),
+        }))
+    }
+
+    /// Whether the volume lies on several devices, as far as the options say.
+    pub(crate) fn has_members(&self) -> bool {
+        !self.members.is_empty() || self.degraded
+    }
+
+    /// Where on the device the volume starts, in bytes.
+    pub(crate) fn start(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// Where a volume lies, and the mirror that this is or is a part of, if it may be written.
+type VolumePart = (Arc<dyn BlockDevice>, Option<Arc<Mirror>>);
+
+/// What a file is called on this machine.
+pub(super) fn name_of(path: &Path) -> &[u8] {
+    path.file_name().unwrap_or_default().as_bytes()
+}

@@ -1,0 +1,205 @@
+//! Opening a volume.
+//!
+//! ```text
+//!   path ──FileOptions──► device ──[Slice]──► [Hold] ──► superblock ── needs recovery? ──► Volume
+//!                                                             │ yes
+//!                        to write:  recover the device
+//!                        to read:   recover an Overlay over it, in memory (decision 0001)
+//! ```
+
+mod devices;
+mod options;
+mod recover;
+
+use crate::data::DataMode;
+use crate::environment::Environment;
+use crate::filesystem::Filesystem;
+use crate::journal_map::JournalPlace;
+use crate::mmp::Hold;
+use crate::quota::QuotaPolicy;
+use crate::recovery;
+use crate::scrub::bring_in_line;
+use crate::sync_way::ByteLogMode;
+use crate::volume::{Volume, VolumeOptions, read_superblock};
+use devices::name_of;
+use extant_base::{BlockSize, Error, Feature, GroupNr, Result};
+use extant_blockdev::{BlockDevice, Overlay, ReadOnly};
+use extant_journal::{CacheOptions, Log};
+use extant_layout::Mirror;
+use extant_ondisk::features::RoCompat;
+use extant_pagecache::{CacheConfig, Owner, PageCache};
+use recover::is_torn;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use options::OpenOptions;
+pub use recover::recover;
+
+impl OpenOptions {
+    /// Opens the volume in a file or block device.
+    ///
+    /// A volume with multiple mount protection is held against other hosts while it is open to
+    /// write. When its last holder did not give it back, opening waits as long as the volume says,
+    /// 42 seconds and more, to see whether that one still lives.
+    ///
+    /// Errors: `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported`, `Held` from the
+    /// volume.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
+        let path = path.as_ref();
+        self.open_named(self.open_file(path)?, name_of(path))
+    }
+
+    /// Opens the volume on a device.
+    ///
+    /// Errors: as [`OpenOptions::open`].
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        self.open_named(device, b"")
+    }
+
+    fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
+        match self.open_as_asked(Arc::clone(&device), name, None) {
+            // Nothing was written: features are looked at first.
+            Err(Error::Unsupported { feature }) if self.write && self.read_only_if_needed => {
+                let to_read = OpenOptions { write: false, ..self.clone() };
+                to_read.open_as_asked(device, name, Some(feature))
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_as_asked(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+        read_only_reason: Option<Feature>,
+    ) -> Result<Filesystem> {
+        let (mut device, mirror) = self.volume_part(device, name)?;
+        let hold = self.hold(&mut device, name)?;
+        let may_recover = self.recover && self.backup.is_none();
+        let mut is_overlay = false;
+        let mut overlaid = |device: Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
+            match std::mem::replace(&mut is_overlay, true) || self.write {
+                true => device,
+                false => Arc::new(Overlay::new(device)),
+            }
+        };
+        let superblock = match read_superblock(&*device, self.backup.map(GroupNr)) {
+            Err(error) if may_recover && is_torn(&error) => {
+                device = overlaid(device);
+                self.mend(&device, hold.as_ref())?
+            }
+            superblock => superblock?,
+        };
+        if self.write && !may_recover && superblock.needs_recovery() {
+            return Err(Error::Invalid(
+                "a volume that needs recovery is recovered before a change",
+            ));
+        }
+        if may_recover && recovery::is_due(&superblock, self.write) {
+            device = overlaid(device);
+            self.recover_device(&device, &superblock, hold.as_ref())?;
+        } else if !self.write {
+            // What is open to read cannot be written by any mistake above.
+            device = Arc::new(ReadOnly::new(device));
+        }
+        if let Some(mirror) = &mirror {
+            match mirror.behind_bytes() {
+                bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
+                _ => bring_in_line(mirror, &mut |_, _| ())?,
+            }
+        }
+        if self.write
+            && self.data_mode == DataMode::Journal
+            && superblock.features.ro_compat.contains(RoCompat::DATA_CSUM)
+        {
+            return Err(Error::NotSupported(
+                "data_csum: sums of data are not kept for data that goes through the journal",
+            ));
+        }
+        let quota = self.write.then_some(match self.enforce_quota {
+            true => QuotaPolicy::Enforce,
+            false => QuotaPolicy::Count,
+        });
+        let options = VolumeOptions {
+            quota,
+            data_mode: self.data_mode,
+            byte_log: self.byte_log != ByteLogMode::Off,
+            fast_commits: self.fast_commits && !self.one_transaction,
+            ..self.volume_options(!self.write)
+        };
+        let mut volume = match self.log(&device, hold.as_ref())? {
+            Some(log) => {
+                let how = (self.commit_interval, self.one_transaction);
+                Volume::open_with_log(device, &options, log, how)?
+            }
+            None => Volume::open_parts(device, &options)?,
+        };
+        if self.write && self.byte_log == ByteLogMode::Force && volume.journal.byte_log().is_none()
+        {
+            return Err(Error::NotSupported(
+                "the byte log needs a journal on the volume, the feature fast_commit, and a device that \
+                 can be mapped (dax=)",
+            ));
+        }
+        volume.hold = hold;
+        volume.page_cache = self.new_page_cache(volume.block_size());
+        volume.drop_behind = self.page_cache.drop_behind;
+        if self.write {
+            volume.begin_writing(self.one_transaction)?;
+        }
+        let volume = Arc::new(volume);
+        if let Some(cache) = &volume.page_cache {
+            cache.start(Arc::clone(&volume) as Arc<dyn Owner>)?;
+        }
+        Ok(Filesystem::new(volume, self.one_transaction, read_only_reason))
+    }
+
+    fn new_page_cache(&self, block_size: BlockSize) -> Option<PageCache> {
+        let options = &self.page_cache;
+        if options.limit == Some(0) || self.one_transaction {
+            return None;
+        }
+        let mut config = CacheConfig::new(block_size);
+        config.limit = options.limit.unwrap_or(config.limit);
+        config.dirty_limit = options.dirty_limit;
+        config.dont_cache_cap = options.cap.unwrap_or(config.dont_cache_cap);
+        config.policy = options.policy;
+        Some(PageCache::new(config))
+    }
+
+    /// The log to write changes through; `None` to read, and for a volume without one.
+    fn log(&self, device: &Arc<dyn BlockDevice>, hold: Option<&Hold>) -> Result<Option<Log>> {
+        if !self.write {
+            return Ok(None);
+        }
+        let volume = Volume::open_parts(Arc::clone(device), &self.volume_options(true))?;
+        match volume.journal_place(self.external_journal(hold)?.as_ref())? {
+            Some(JournalPlace { device, map }) => Log::open(device, map).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn volume_options(&self, read_only: bool) -> VolumeOptions {
+        VolumeOptions {
+            read_only,
+            backup: self.backup.map(GroupNr),
+            cache: CacheOptions {
+                limit_bytes: self.cache_bytes,
+                dirty_limit_bytes: self.cache_bytes / 2,
+            },
+            environment: self.environment.clone(),
+            on_error: self.on_error.clone(),
+            privileged: self.use_reserve,
+            short_cuts: self.short_cuts,
+            ..VolumeOptions::default()
+        }
+    }
+
+    /// Time and chance.
+    pub(crate) fn its_environment(&self) -> &Environment {
+        &self.environment
+    }
+}
+
+/// What is brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums.
+const RESYNC_AT_ONCE: u64 = 256 << 20;

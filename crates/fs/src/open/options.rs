@@ -1,0 +1,316 @@
+//! What is asked of an opening.
+
+use crate::data::DataMode;
+use crate::environment::Environment;
+use crate::errors::ErrorHook;
+use crate::sync_way::ByteLogMode;
+use extant_base::Error;
+use extant_blockdev::{BlockDevice, DaxMode};
+use extant_pagecache::DontCachePolicy;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Options of an opening: read-only, recovered in memory where needed, unless said otherwise.
+///
+/// # Examples
+///
+/// ```
+/// # let _here = extant_guide_tests::with_image();
+/// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    pub(super) write: bool,
+    pub(super) read_only_if_needed: bool,
+    pub(super) backup: Option<u32>,
+    pub(super) offset: u64,
+    pub(super) direct: bool,
+    pub(super) lock: bool,
+    pub(super) recover: bool,
+    pub(super) cache_bytes: usize,
+    pub(super) page_cache: PageCacheOptions,
+    pub(super) journal_device: Option<JournalDevice>,
+    pub(super) members: Vec<PathBuf>,
+    pub(super) degraded: bool,
+    pub(super) one_transaction: bool,
+    pub(super) commit_interval: Option<Duration>,
+    pub(super) byte_log: ByteLogMode,
+    pub(super) dax: DaxMode,
+    pub(super) fast_commits: bool,
+    pub(super) enforce_quota: bool,
+    pub(super) data_mode: DataMode,
+    pub(super) on_error: Option<ErrorHook>,
+    pub(super) use_reserve: bool,
+    pub(super) short_cuts: bool,
+    pub(super) environment: Environment,
+}
+
+/// How much of files is kept in memory, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PageCacheOptions {
+    pub(super) limit: Option<u64>,
+    pub(super) dirty_limit: Option<u64>,
+    pub(super) cap: Option<u64>,
+    pub(super) policy: DontCachePolicy,
+    pub(super) drop_behind: bool,
+}
+
+/// Where an external journal is.
+#[derive(Clone)]
+pub(super) enum JournalDevice {
+    Path(PathBuf),
+    Open(Arc<dyn BlockDevice>),
+}
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalDevice::Path(path) => path.fmt(f),
+            JournalDevice::Open(_) => f.write_str("an open device"),
+        }
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Read-only, from the device's start, with 64 MiB for metadata.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            write: false,
+            read_only_if_needed: false,
+            backup: None,
+            offset: 0,
+            direct: false,
+            lock: true,
+            recover: true,
+            cache_bytes: 64 << 20,
+            page_cache: PageCacheOptions::default(),
+            journal_device: None,
+            members: Vec::new(),
+            degraded: false,
+            one_transaction: false,
+            commit_interval: Some(Duration::from_secs(5)),
+            byte_log: ByteLogMode::Off,
+            dax: DaxMode::default(),
+            fast_commits: true,
+            enforce_quota: false,
+            data_mode: DataMode::Ordered,
+            on_error: None,
+            use_reserve: true,
+            short_cuts: true,
+            environment: Environment::default(),
+        }
+    }
+
+    /// Whether the volume may be changed. A volume with a feature that cannot be kept whole then
+    /// fails to open with `Unsupported`, naming it; it can be opened read-only.
+    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Whether a volume with a feature that cannot be kept whole opens read-only instead, with
+    /// [`Filesystem::read_only_reason`] to name it. For programs that show what they can; one that
+    /// has to change something wants the error.
+    pub fn read_only_if_needed(&mut self, read_only_if_needed: bool) -> &mut OpenOptions {
+        self.read_only_if_needed = read_only_if_needed;
+        self
+    }
+
+    /// Reads superblock and descriptors from the copies in block group `group`, for a volume whose
+    /// primary ones are damaged. Only to read.
+    pub fn backup_superblock(&mut self, group: u32) -> &mut OpenOptions {
+        self.backup = Some(group);
+        self
+    }
+
+    /// Where on the device the volume starts, in bytes: a partition inside a disk image.
+    pub fn offset(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.offset = bytes;
+        self
+    }
+
+    /// Whether large transfers go around the system's page cache.
+    pub fn direct(&mut self, direct: bool) -> &mut OpenOptions {
+        self.direct = direct;
+        self
+    }
+
+    /// Whether the file is locked against other users of it (the default).
+    pub fn lock(&mut self, lock: bool) -> &mut OpenOptions {
+        self.lock = lock;
+        self
+    }
+
+    /// Whether a volume that needs recovery is recovered (the default): on the device when opened
+    /// to write, in memory when only to read. Without, a reader sees the volume as it stands.
+    pub fn recover(&mut self, recover: bool) -> &mut OpenOptions {
+        self.recover = recover;
+        self
+    }
+
+    /// Memory for metadata blocks, in bytes.
+    pub fn cache_bytes(&mut self, bytes: usize) -> &mut OpenOptions {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Memory for the bytes of files, in bytes: a quarter of the machine's unless said otherwise. 0 for none: reads
+    /// and writes then go straight to the device, as they do with [`OpenOptions::one_transaction`].
+    pub fn page_cache_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.limit = Some(bytes);
+        self
+    }
+
+    /// Bytes of files that may wait to be written to the device before writers wait for it: two fifths
+    /// of the page cache unless said otherwise.
+    pub fn dirty_limit_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.dirty_limit = Some(bytes);
+        self
+    }
+
+    /// Whether bytes of files leave the cache once they are used: for volumes that are written or read once. A
+    /// file may say otherwise, [`File::set_dont_cache`](crate::File::set_dont_cache).
+    pub fn dont_cache(&mut self, dont_cache: bool) -> &mut OpenOptions {
+        self.page_cache.drop_behind = dont_cache;
+        self
+    }
+
+    /// How bytes that shall not stay in the cache get to the device.
+    pub fn dont_cache_policy(&mut self, policy: DontCachePolicy) -> &mut OpenOptions {
+        self.page_cache.policy = policy;
+        self
+    }
+
+    /// Most bytes that shall not stay in the cache and are there nevertheless, dirty or being written: 64 MiB
+    /// unless said otherwise. Who writes more waits.
+    pub fn dont_cache_cap_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
+        self.page_cache.cap = Some(bytes);
+        self
+    }
+
+    /// The device of the volume's external journal.
+    pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
+        self.journal_device = Some(JournalDevice::Path(path.into()));
+        self
+    }
+
+    /// The device of the volume's external journal, open already.
+    pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
+        self.journal_device = Some(JournalDevice::Open(device));
+        self
+    }
+
+    /// Another device that the volume lies on, besides the one that is opened: a member of its layout.
+    /// [`OpenOptions::offset`] holds for each.
+    pub fn member(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
+        self.members.push(path.into());
+        self
+    }
+
+    /// Whether a mirrored volume may be changed without members that it counts on. What is missing
+    /// is out of date from then on and has to be rebuilt.
+    pub fn degraded(&mut self, degraded: bool) -> &mut OpenOptions {
+        self.degraded = degraded;
+        self
+    }
+
+    /// Whether everything that is changed until [`Filesystem::close`] is one transaction: whole, or
+    /// absent when the program ends or the power goes before. A change larger than the journal then
+    /// fails with `TransactionTooLarge`. Without a journal nothing can promise that.
+    pub fn one_transaction(&mut self, one_transaction: bool) -> &mut OpenOptions {
+        self.one_transaction = one_transaction;
+        self
+    }
+
+    /// How long a change may wait until it is made durable without being asked for: 5 seconds
+    /// unless said otherwise; `None` for as long as there is room in the journal.
+    pub fn commit_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut OpenOptions {
+        self.commit_interval = interval.into();
+        self
+    }
+
+    /// Whether fsyncs store what changed into the byte log, memory that the device offers, instead of
+    /// writing and flushing blocks; off unless said otherwise. See [`Filesystem::sync_way`] for what
+    /// came of it. While such a volume is open to write no kernel and no e2fsck takes it, nor after a
+    /// crash before [`recover`] was here.
+    pub fn byte_log(&mut self, mode: ByteLogMode) -> &mut OpenOptions {
+        self.byte_log = mode;
+        self
+    }
+
+    /// Whether the file may be mapped for the byte log: where that is durable against a power cut unless
+    /// said otherwise. A device that is handed over open decides for itself.
+    pub fn dax(&mut self, mode: DaxMode) -> &mut OpenOptions {
+        self.dax = mode;
+        self
+    }
+
+    /// Whether a sync of a file may take a fast commit (the default), on a volume with the feature
+    /// `fast_commit`: a record of what changed, in one small write, instead of all blocks that changed.
+    /// Linux from 5.10 on and extant recover it; e2fsck may not, see `docs/DURABILITY.md`.
+    pub fn fast_commits(&mut self, fast_commits: bool) -> &mut OpenOptions {
+        self.fast_commits = fast_commits;
+        self
+    }
+
+    /// Whether limits in the volume's quota files hold: what would exceed one fails with
+    /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
+    pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
+        self.enforce_quota = enforce;
+        self
+    }
+
+    /// Whom to tell of every damage that is met while the volume is open, whoever asked: the caller
+    /// gets the error, too, where it could not be passed over. `tell` is called from any thread,
+    /// with locks held: it must not call the volume.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
+    /// use std::sync::Arc;
+    /// let mut options = extant::OpenOptions::new();
+    /// options.on_error(Arc::new(|error| eprintln!("disk.img: {error}")));
+    /// let fs = options.open("disk.img")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
+        self.on_error = Some(ErrorHook(tell));
+        self
+    }
+
+    /// Whether data may take the blocks that the volume reserves for root (the default).
+    pub fn use_reserve(&mut self, use_reserve: bool) -> &mut OpenOptions {
+        self.use_reserve = use_reserve;
+        self
+    }
+
+    /// Whether free space is found and checksums follow without reading whole blocks (the
+    /// default). Without is for comparison.
+    #[doc(hidden)]
+    pub fn short_cuts(&mut self, short_cuts: bool) -> &mut OpenOptions {
+        self.short_cuts = short_cuts;
+        self
+    }
+
+    /// Which files' bytes go through the journal; [`DataMode::Ordered`] unless said otherwise.
+    pub fn data_mode(&mut self, mode: DataMode) -> &mut OpenOptions {
+        self.data_mode = mode;
+        self
+    }
+
+    /// Where time and chance come from; the system unless said otherwise.
+    pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
+        self.environment = environment;
+        self
+    }
+}

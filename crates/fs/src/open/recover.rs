@@ -1,0 +1,153 @@
+//! Making a volume whole where it lies, and changing it while nobody else has it.
+
+use super::RESYNC_AT_ONCE;
+use super::devices::name_of;
+use super::options::OpenOptions;
+use crate::exclusive::Devices;
+use crate::mmp::Hold;
+use crate::recovery::{self, RecoveryReport, Wish};
+use crate::scrub::bring_in_line;
+use crate::volume::read_superblock;
+use extant_base::{Error, Result, What};
+use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
+use extant_ondisk::superblock::Superblock;
+use std::path::Path;
+use std::sync::Arc;
+
+impl OpenOptions {
+    /// Makes the volume in a file or block device whole: its log is replayed, what fsync left
+    /// behind the log applied, and inodes without a name freed. A volume that is whole stays as
+    /// it is, and one that could not be written stays readable.
+    ///
+    /// Errors: as [`OpenOptions::open`] to write.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
+    /// let report = extant::OpenOptions::new().recover_in_place("disk.img")?;
+    /// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn recover_in_place(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let to_write = OpenOptions { write: true, ..self.clone() };
+        let path = path.as_ref();
+        to_write.recover_named(to_write.open_file(path)?, name_of(path))
+    }
+
+    /// As [`OpenOptions::recover_in_place`], for a volume on any device.
+    pub fn recover_device_in_place(&self, device: Arc<dyn BlockDevice>) -> Result<RecoveryReport> {
+        OpenOptions { write: true, ..self.clone() }.recover_named(device, b"")
+    }
+
+    fn recover_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<RecoveryReport> {
+        let (_, hold, report) = self.recover_and_hold(device, name)?;
+        hold.as_ref().map_or(Ok(()), Hold::release)?;
+        Ok(report)
+    }
+
+    /// Recovers the volume on `device`; it stays held.
+    fn recover_and_hold(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+    ) -> Result<(Arc<dyn BlockDevice>, Option<Hold>, RecoveryReport)> {
+        let (mut device, mirror) = self.volume_part(device, name)?;
+        let hold = self.hold(&mut device, name)?;
+        let superblock = match read_superblock(&*device, None) {
+            Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
+            superblock => superblock?,
+        };
+        let report = self.recover_device(&device, &superblock, hold.as_ref())?;
+        // More is left to whoever uses the volume for longer: until then the source alone is read there.
+        if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
+            bring_in_line(&mirror, &mut |_, _| ())?;
+        }
+        Ok((device, hold, report))
+    }
+
+    /// Recovers the volume on `device`, which has the name `name`, and gives it to `change`, held
+    /// against other hosts, as it is only open for that.
+    ///
+    /// Errors: as [`OpenOptions::open`] to write; those of `change`.
+    pub(crate) fn change_whole<T>(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        name: &[u8],
+        change: impl FnOnce(&Devices) -> Result<T>,
+    ) -> Result<T> {
+        let to_write = OpenOptions { write: true, backup: None, ..self.clone() };
+        let (volume, hold, _) = to_write.recover_and_hold(device, name)?;
+        let journal = to_write.external_journal(hold.as_ref())?;
+        let done = change(&Devices { volume, journal })?;
+        hold.as_ref().map_or(Ok(()), Hold::release)?;
+        Ok(done)
+    }
+
+    /// As [`OpenOptions::change_whole`], for the file `path`, which `change` gets as well.
+    pub(crate) fn change_file<T>(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&FileDevice, &Devices) -> Result<T>,
+    ) -> Result<T> {
+        let mut options = FileOptions::new();
+        let file = Arc::new(options.write(true).direct(self.direct).lock(self.lock).open(path)?);
+        let device = Arc::clone(&file) as Arc<dyn BlockDevice>;
+        self.change_whole(device, name_of(path), |devices| change(&file, devices))
+    }
+
+    /// Marks the volume in the file `path` as held by nobody.
+    pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
+        let to_write = OpenOptions { write: true, ..self.clone() };
+        let (device, _) = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
+        crate::mmp::clear(&device, &self.environment)
+    }
+
+    /// Recovers `device`, which is an overlay unless the volume is opened to write.
+    pub(super) fn recover_device(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        hold: Option<&Hold>,
+    ) -> Result<RecoveryReport> {
+        if self.write
+            && let Some(feature) = superblock.features.all_unwritable().next()
+        {
+            return Err(Error::Unsupported { feature });
+        }
+        let external = self.external_journal(hold)?;
+        let options = self.volume_options(!self.write);
+        recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
+    }
+
+    /// Mends the superblock of `device`, whose checksum is wrong, if a power cut tore it.
+    pub(super) fn mend(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        hold: Option<&Hold>,
+    ) -> Result<Superblock> {
+        let external = self.external_journal(hold)?;
+        let options = self.volume_options(!self.write);
+        recovery::mend_superblock(&Wish { home: Arc::clone(device), external, options: &options })
+    }
+}
+
+/// Whether a superblock may have been torn by a power cut.
+pub(super) fn is_torn(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what: What::SuperblockChecksum, .. })
+}
+
+/// Makes the volume in a file or block device whole, on the device itself: what
+/// [`OpenOptions::recover_in_place`] does with its defaults.
+///
+/// # Examples
+///
+/// ```
+/// # let _here = extant_guide_tests::with_image();
+/// let report = extant::recover("disk.img")?;
+/// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub fn recover(path: impl AsRef<Path>) -> Result<RecoveryReport> {
+    OpenOptions::new().recover_in_place(path)
+}
