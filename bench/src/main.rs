@@ -19,6 +19,7 @@ mod fallocate;
 mod fsync;
 mod fuse;
 mod metadata;
+mod mounted;
 mod overwrite;
 mod process;
 mod programs;

@@ -114,6 +114,11 @@ impl Serve {
         Serve { served, image: image.into(), dir: dir.into(), uring, idle, syncs: Syncs::Fast }
     }
 
+    /// Where it is mounted.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// As it is, with another way to make an fsync durable.
     pub(crate) fn syncs(self, syncs: Syncs) -> Serve {
         Serve { syncs, ..self }

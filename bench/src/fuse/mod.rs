@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::report::{Key, Params, Report};
 use crate::rig::{self, Scratch};
 use crate::serve::Idle;
-use subject::{Kind, Subject};
+use subject::Kind;
 
 /// What is done, where, and how often.
 #[derive(Args, Clone, Debug)]
@@ -118,7 +118,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
                 continue;
             }
             let samples = Samples { report: &mut report, subject: kind.name() };
-            let done = Subject::mount(kind, &scratch, plan)
+            let done = subject::mount(kind, &scratch, plan)
                 .and_then(|subject| work::run(kind, &subject, plan, &archive, samples));
             if let Err(error) = done {
                 eprintln!("extant-bench: {} left out: {error:#}", kind.name());

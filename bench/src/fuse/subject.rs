@@ -1,8 +1,7 @@
 //! Who is measured: a mount of a fresh volume, and what is behind it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -10,8 +9,9 @@ use extant::mkfs::{InodeCount, MkfsOptions, format};
 use extant::{Environment, FileDevice};
 
 use super::Plan;
-use crate::rig::{Mount, Scratch};
-use crate::serve::{Serve, Served, Server};
+use crate::mounted::Mounted;
+use crate::rig::Scratch;
+use crate::serve::{Serve, Served};
 
 /// Where the kernel says whether it offers FUSE over io_uring.
 const URING: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -48,51 +48,23 @@ impl Kind {
     }
 }
 
-/// A mounted rival; unmounted, with its server ended, when it is dropped.
-pub(super) struct Subject {
-    dir: PathBuf,
-    _mounted: Mounted,
-}
-
-/// What keeps the mount there.
-#[expect(dead_code, reason = "held until it is dropped")]
-enum Mounted {
-    Kernel(Mount),
-    Server(Server),
-}
-
-impl Subject {
-    /// Makes a volume and mounts it.
-    pub(super) fn mount(kind: Kind, scratch: &Scratch, plan: &Plan) -> Result<Subject> {
-        if kind == Kind::Uring && fs::read_to_string(URING).is_ok_and(|on| on.trim() != "Y") {
-            bail!("the kernel's fuse module has io_uring switched off ({URING})");
-        }
-        let image = scratch.join(&format!("{}.img", kind.name()));
-        if kind != Kind::Null {
-            make_volume(&image, plan, kind == Kind::FastCommit)?;
-        }
-        let dir = scratch.join(&format!("{}.mnt", kind.name()));
-        fs::create_dir_all(&dir)?;
-        let mounted = match kind {
-            Kind::Kernel => Mounted::Kernel(Mount::image(&image, &dir, "ext4", false)?),
-            Kind::Fuse2fs => {
-                let mut command = Command::new("fuse2fs");
-                command.args(["-f", "-o", "rw"]).arg(&image).arg(&dir);
-                Mounted::Server(Server::start(&mut command, &dir)?)
-            }
-            _ => {
-                let served = if kind == Kind::Null { Served::Null } else { Served::Extant };
-                let uring = kind == Kind::Uring;
-                let serve = Serve::new(served, &image, &dir, uring, plan.idle);
-                Mounted::Server(Server::own(&serve)?)
-            }
-        };
-        Ok(Subject { dir, _mounted: mounted })
+/// Makes a volume and mounts it.
+pub(super) fn mount(kind: Kind, scratch: &Scratch, plan: &Plan) -> Result<Mounted> {
+    if kind == Kind::Uring && fs::read_to_string(URING).is_ok_and(|on| on.trim() != "Y") {
+        bail!("the kernel's fuse module has io_uring switched off ({URING})");
     }
-
-    /// A path on the mount.
-    pub(super) fn join(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+    let image = scratch.join(&format!("{}.img", kind.name()));
+    if kind != Kind::Null {
+        make_volume(&image, plan, kind == Kind::FastCommit)?;
+    }
+    let dir = scratch.join(&format!("{}.mnt", kind.name()));
+    match kind {
+        Kind::Kernel => Mounted::kernel(&image, &dir),
+        Kind::Fuse2fs => Mounted::fuse2fs(&image, &dir),
+        _ => {
+            let served = if kind == Kind::Null { Served::Null } else { Served::Extant };
+            Mounted::own(&Serve::new(served, &image, &dir, kind == Kind::Uring, plan.idle))
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::Advice;
 use serde_json::json;
 
-use super::subject::{Kind, Subject};
+use super::subject::Kind;
 use super::{Plan, Samples};
+use crate::mounted::Mounted;
 use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
 
@@ -31,7 +32,7 @@ const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 /// Does everything the plan wants on one mount.
 pub(super) fn run(
     kind: Kind,
-    subject: &Subject,
+    subject: &Mounted,
     plan: &Plan,
     archive: &Path,
     mut samples: Samples<'_>,
@@ -64,7 +65,7 @@ fn drop_names() {
 }
 
 /// Makes, looks at, lists and removes files, in one directory a thread.
-fn names(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+fn names(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     for count in [1, 2] {
         if !["create", "stat", "readdir", "unlink"].iter().any(|case| plan.wants(case)) {
             return Ok(());
@@ -111,7 +112,7 @@ fn name(dir: &Path, n: usize) -> PathBuf {
 }
 
 /// Unpacks an archive, has git look at it, removes it: with the programs that people use.
-fn tree(subject: &Subject, plan: &Plan, archive: &Path, samples: &mut Samples<'_>) -> Result<()> {
+fn tree(subject: &Mounted, plan: &Plan, archive: &Path, samples: &mut Samples<'_>) -> Result<()> {
     if !["untar", "git_status", "rm_r"].iter().any(|case| plan.wants(case)) {
         return Ok(());
     }
@@ -145,7 +146,7 @@ fn tree(subject: &Subject, plan: &Plan, archive: &Path, samples: &mut Samples<'_
 }
 
 /// Writes and reads a large file in pieces of 1 MiB.
-fn streams(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+fn streams(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     if !["stream_write", "stream_read"].iter().any(|case| plan.wants(case)) {
         return Ok(());
     }
@@ -180,7 +181,7 @@ fn forget_content(file: &File) -> Result<()> {
 }
 
 /// Reads and writes 4 KiB at random places of a file.
-fn pages(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+fn pages(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     if !["rand_read_4k", "rand_write_4k"].iter().any(|case| plan.wants(case)) {
         return Ok(());
     }
@@ -233,7 +234,7 @@ fn at_random(path: &Path, pages: usize, depth: usize, direct: bool, writes: bool
 }
 
 /// Transactions of one row each, durable one by one.
-fn sqlite(subject: &Subject, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+fn sqlite(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     for (mode, threads_like) in [("delete", 1), ("wal", 1)] {
         let base = subject.join(&format!("base-{mode}.db"));
         let mut script = format!(

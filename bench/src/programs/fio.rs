@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::subject::Subject;
 use super::{Plan, Samples};
+use crate::mounted::Mounted;
 use crate::rig::run as run_command;
 
 pub(super) const CONDITION: &str = "fio on a file of 256 MiB that was written before; randwrite_4k_fdatasync by pwrite through the kernel's cache, with a \
@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-pub(super) fn run(plan: &Plan, on: &Subject, samples: &mut Samples<'_>) -> Result<()> {
+pub(super) fn run(plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Result<()> {
     if !Job::ALL.iter().any(|job| plan.wants(job.name())) {
         return Ok(());
     }

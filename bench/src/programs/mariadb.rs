@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::subject::Subject;
 use super::{Plan, Samples};
+use crate::mounted::Mounted;
 use crate::rig::{Scratch, run};
 
 pub(super) const CASES: [&str; 2] = ["oltp_write_only", "oltp_read_write"];
@@ -48,7 +48,7 @@ impl Template {
     }
 
     /// Both cases on one mount.
-    pub(super) fn run(&self, plan: &Plan, on: &Subject, samples: &mut Samples<'_>) -> Result<()> {
+    pub(super) fn run(&self, plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Result<()> {
         let data = on.join("data");
         copy(&self.data, &data)?;
         let server = Server::start(self, &data)?;

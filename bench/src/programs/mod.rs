@@ -25,7 +25,8 @@ use clap::Args;
 use serde_json::json;
 
 use self::mariadb::Template;
-use self::subject::{Kind, Store, Subject};
+use self::subject::{Kind, Store};
+use crate::mounted::Mounted;
 use crate::report::{Key, Params, Report};
 use crate::rig::{Scratch, chosen, is_root, load};
 
@@ -194,7 +195,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
                     continue;
                 }
                 let samples = Samples { report: &mut report, subject: kind.name(), store };
-                let done = Subject::mount(kind, scratch)
+                let done = subject::mount(kind, scratch)
                     .and_then(|subject| run(plan, &programs, &subject, samples));
                 if let Err(error) = done {
                     let text = format!("{} in {} left out: {error:#}", kind.name(), store.name());
@@ -211,7 +212,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
 }
 
 /// All cases on one mount, one after the other; what fails does not keep the others from it.
-fn run(plan: &Plan, programs: &Programs, on: &Subject, mut samples: Samples<'_>) -> Result<()> {
+fn run(plan: &Plan, programs: &Programs, on: &Mounted, mut samples: Samples<'_>) -> Result<()> {
     let samples = &mut samples;
     let sqlite = match programs.sqlite {
         true => sqlite::run(plan, on, samples).context("SQLite"),

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::subject::Subject;
 use super::{Plan, Samples};
+use crate::mounted::Mounted;
 use crate::rig;
 
 pub(super) const CASES: [&str; 2] = ["sqlite_wal", "sqlite_delete"];
@@ -33,7 +33,7 @@ took.sort()
 print(len(took), seconds, took[len(took) * 99 // 100] * 1e6, took[-1] * 1e6)
 ";
 
-pub(super) fn run(plan: &Plan, on: &Subject, samples: &mut Samples<'_>) -> Result<()> {
+pub(super) fn run(plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Result<()> {
     for case in CASES.into_iter().filter(|case| plan.wants(case)) {
         let base = on.join(case);
         let mode = case.trim_start_matches("sqlite_");

@@ -1,8 +1,6 @@
 //! Who is measured: a mount of a fresh volume, by how an fsync of it becomes durable.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -10,8 +8,9 @@ use extant::Environment;
 use extant::mkfs::{MkfsOptions, format};
 
 use crate::backing::{self, Kept};
-use crate::rig::{Mount, Scratch};
-use crate::serve::{Idle, Serve, Served, Server, Syncs};
+use crate::mounted::Mounted;
+use crate::rig::Scratch;
+use crate::serve::{Idle, Serve, Served, Syncs};
 
 /// Size of each volume.
 pub(super) const VOLUME_BYTES: u64 = 1536 << 20;
@@ -88,45 +87,17 @@ impl Kind {
     }
 }
 
-/// A mounted volume; unmounted when it is dropped.
-pub(super) struct Subject {
-    dir: PathBuf,
-    _mounted: Mounted,
-}
-
-/// What keeps the mount there.
-#[expect(dead_code, reason = "held until it is dropped")]
-enum Mounted {
-    Kernel(Mount),
-    Server(Server),
-}
-
-impl Subject {
-    /// Makes the volume anew, in the file of the one before, and mounts it.
-    pub(super) fn mount(kind: Kind, scratch: &Scratch) -> Result<Subject> {
-        let (image, dir) = (scratch.join("volume.img"), scratch.join("mnt"));
-        fs::create_dir_all(&dir)?;
-        make_volume(&image, kind)?;
-        let mounted = match kind {
-            Kind::Kernel | Kind::KernelFastCommit => {
-                Mounted::Kernel(Mount::image(&image, &dir, "ext4", false)?)
-            }
-            Kind::Fuse2fs => {
-                let mut command = Command::new("fuse2fs");
-                command.args(["-f", "-o", "rw"]).arg(&image).arg(&dir);
-                Mounted::Server(Server::start(&mut command, &dir)?)
-            }
-            Kind::FullCommit | Kind::FastCommit | Kind::ByteLog => {
-                let serve = Serve::new(Served::Extant, &image, &dir, false, Idle::Auto);
-                Mounted::Server(Server::own(&serve.syncs(kind.syncs()))?)
-            }
-        };
-        Ok(Subject { dir, _mounted: mounted })
-    }
-
-    /// A path on the mount.
-    pub(super) fn join(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+/// Makes the volume anew, in the file of the one before, and mounts it.
+pub(super) fn mount(kind: Kind, scratch: &Scratch) -> Result<Mounted> {
+    let (image, dir) = (scratch.join("volume.img"), scratch.join("mnt"));
+    make_volume(&image, kind)?;
+    match kind {
+        Kind::Kernel | Kind::KernelFastCommit => Mounted::kernel(&image, &dir),
+        Kind::Fuse2fs => Mounted::fuse2fs(&image, &dir),
+        Kind::FullCommit | Kind::FastCommit | Kind::ByteLog => {
+            let serve = Serve::new(Served::Extant, &image, &dir, false, Idle::Auto);
+            Mounted::own(&serve.syncs(kind.syncs()))
+        }
     }
 }
 

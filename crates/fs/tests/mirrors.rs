@@ -15,6 +15,7 @@ use extant_ondisk::superblock::VolumeState;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 fn seed() -> u64 {
@@ -94,6 +95,13 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
     }
 }
 
+/// The block of the inode table that has the inode `name`, as debugfs says.
+fn inode_block(image: &Path, name: &str) -> u64 {
+    let place = e2fsprogs::debugfs(image, &format!("imap {name}")).unwrap();
+    let block = place.split("at block ").nth(1).expect("the block of the inode");
+    block.split(',').next().unwrap().trim().parse().unwrap()
+}
+
 #[test]
 fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
     let devices = made(4096, "data_csum");
@@ -105,9 +113,7 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
         let mut bytes = vec![0; LEN as usize];
         devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        let place = e2fsprogs::debugfs(&path, "imap /file5").unwrap();
-        let place = place.split("at block ").nth(1).expect("the block of the inode");
-        let inodes: u64 = place.split(',').next().unwrap().trim().parse().unwrap();
+        let inodes = inode_block(&path, "/file5");
         let sums = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
         let sums = sums.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
         for block in sums.chain([inodes]) {
@@ -134,9 +140,7 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
     let mut bytes = vec![0; LEN as usize];
     devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
     std::fs::write(&path, &bytes).unwrap();
-    let place = e2fsprogs::debugfs(&path, "imap /file5").unwrap();
-    let block = place.split("at block ").nth(1).expect("the block of the inode");
-    let block: u64 = block.split(',').next().unwrap().trim().parse().unwrap();
+    let block = inode_block(&path, "/file5");
     // Sixteen slots: every other one is wrong here, the rest there.
     for slot in 0..16 {
         let at = ByteOffset(block * 4096 + slot * 256 + 4);
