@@ -13,6 +13,9 @@
 //! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
 //! nothing.
 
+mod body;
+mod table;
+
 use crate::alloc::held_runs::HeldBehind;
 use crate::cached::Cached;
 use crate::dir::moves::Moves;
@@ -20,12 +23,11 @@ use crate::direct::in_flight::Directs;
 use crate::file::synced::Synced;
 use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
-use crate::quota::Holding;
 use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
-use extant_journal::{Handle, MetaBlock, Worth};
+use extant_journal::{MetaBlock, Worth};
 use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::{
@@ -33,12 +35,13 @@ use extant_ondisk::inode::{
 };
 use extant_ondisk::layout::InodePlace;
 use extant_ondisk::superblock::VolumeState;
-use extant_ondisk::time::Timestamp;
-use hashbrown::HashMap;
 use std::cell::OnceCell;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+
+pub(crate) use body::{Body, Counted};
+pub(crate) use table::InodeTable;
 
 /// One inode in use.
 pub(crate) struct Inode {
@@ -145,179 +148,6 @@ impl Inode {
     /// Whether it has data that is not on the device yet.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached.get().is_some_and(|cached| cached.pages.is_dirty())
-    }
-}
-
-/// What an inode holds: its fields (reached directly, as if the body were the disk's inode) and the
-/// bytes of its slot.
-#[derive(Clone, Debug)]
-pub(crate) struct Body {
-    /// The fields.
-    pub(crate) disk: DiskInode,
-    /// The slot, `inode_size` bytes. Stale where `disk` has fields; right behind them, where the
-    /// attributes are.
-    pub(crate) raw: Box<[u8]>,
-    /// Which orphan record names the inode.
-    pub(crate) orphan: OrphanPlace,
-    /// How its slot counts in the quota files.
-    pub(crate) counted: Counted,
-    /// What has to be durable for the inode to be.
-    pub(crate) synced: Synced,
-    /// It is known to have no file capabilities, which a change of its content would take away.
-    pub(crate) no_capability: bool,
-    /// Where its names went, if it is a directory.
-    pub(crate) moves: Moves,
-    /// Its folios, and what is promised for them.
-    pub(crate) cached: Option<Arc<Cached>>,
-    /// The size that the slot gets while data before `size` is not on the device; `None`: the size.
-    pub(crate) size_on_disk: Option<u64>,
-    /// Times changed since it was stored.
-    pub(crate) times_changed: bool,
-    /// A change of content leaves its times to whoever asked for it.
-    pub(crate) times_kept: bool,
-    /// Where its next held run is looked for.
-    pub(crate) held_behind: HeldBehind,
-}
-
-/// How an inode counts in the quota files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// Not yet: from the first time it is stored.
-    New,
-    /// With what its slot says.
-    Kept,
-    /// No more, once it is stored: it is being released.
-    Gone,
-    /// Not at all: it is being released before it was ever stored.
-    Never,
-}
-
-impl Deref for Body {
-    type Target = DiskInode;
-    fn deref(&self) -> &DiskInode {
-        &self.disk
-    }
-}
-
-impl DerefMut for Body {
-    fn deref_mut(&mut self) -> &mut DiskInode {
-        &mut self.disk
-    }
-}
-
-impl Body {
-    /// The body of an inode that is being made: no attributes.
-    pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
-        let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();
-        Body {
-            disk,
-            raw,
-            counted: Counted::New,
-            orphan: OrphanPlace::None,
-            synced: Synced::default(),
-            no_capability: false,
-            moves: Moves::default(),
-            cached: None,
-            size_on_disk: None,
-            times_changed: false,
-            times_kept: false,
-            held_behind: HeldBehind::default(),
-        }
-    }
-
-    /// The kind of file. An inode that was checked has one.
-    pub(crate) fn file_kind(&self) -> FileKind {
-        self.disk.kind().unwrap_or(FileKind::Regular)
-    }
-
-    /// The content changed at `now`: so say its times, unless somebody else keeps them. Of a file that only grows
-    /// nobody does: who writes to it past their own cache asks for the times here.
-    pub(crate) fn content_changed(&mut self, now: Timestamp) {
-        if !self.times_kept || self.flags.contains(InodeFlags::APPEND) {
-            (self.mtime, self.ctime) = (now, now);
-        }
-    }
-
-    /// Sets the size, as every reader sees it. The size on disk follows at once, or once all data that is dirty or
-    /// on its way is there.
-    pub(crate) fn resize(&mut self, size: u64) {
-        self.disk.size = size;
-        let Some(cached) = &self.cached else { return };
-        cached.pages.set_len(size);
-        self.size_on_disk =
-            self.size_on_disk.filter(|on_disk| *on_disk < size && cached.pages.is_dirty());
-    }
-
-    /// Whether the block at `at` is promised to dirty data, and for how many blocks, at most `limit`, the answer
-    /// is the same.
-    pub(crate) fn promised_run(&self, at: u32, limit: u32) -> (bool, u32) {
-        let Some(cached) = &self.cached else { return (false, limit) };
-        let delayed = cached.delayed.lock();
-        match delayed.run_at(at, limit) {
-            0 => (false, delayed.gap_at(at, limit)),
-            len => (true, len),
-        }
-    }
-
-    /// The bytes that may hold attributes, magic included; empty without room for any.
-    pub(crate) fn xattr_tail(&self, volume: &Volume) -> &[u8] {
-        self.raw.get(self.disk.xattr_area(&volume.inode_format)).unwrap_or_default()
-    }
-
-    /// The same bytes, for change.
-    pub(crate) fn xattr_tail_mut(&mut self, volume: &Volume) -> &mut [u8] {
-        let area = self.disk.xattr_area(&volume.inode_format);
-        self.raw.get_mut(area).unwrap_or_default()
-    }
-
-    /// The seed of everything that belongs to this inode; `None` without `metadata_csum`.
-    pub(crate) fn seed(&self, volume: &Volume, ino: Ino) -> Option<u32> {
-        volume.csum.inode_seed(ino, self.disk.generation)
-    }
-
-    /// Writes the inode into its table block under `handle`, checksum included, and what changed in
-    /// its use of space into the quota files.
-    ///
-    /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
-    /// Locks: the caller holds the inode's; takes `Leaf`, then `Quota`.
-    pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
-        self.store_in(volume, ino, handle, &volume.inode_slot(ino)?)
-    }
-
-    /// As [`Body::store`], into the slot that [`Volume::inode_slot`] gave before.
-    pub(crate) fn store_in(
-        &mut self,
-        volume: &Volume,
-        ino: Ino,
-        handle: &Handle<'_>,
-        slot: &Slot,
-    ) -> Result<()> {
-        let block = slot.0.write(handle)?;
-        // Who is on the list has its successor there, and others may change it.
-        let list = (self.orphan == OrphanPlace::List).then(|| volume.orphans.list());
-        if let Some(list) = &list {
-            self.disk.dtime = list.after(ino);
-        }
-        let size = self.disk.size;
-        self.disk.size = self.size_on_disk.unwrap_or(size);
-        let written = self.disk.write(&mut self.raw, ino, &volume.inode_format);
-        self.disk.size = size;
-        written?;
-        self.times_changed = false;
-        let held = {
-            let mut bytes = block.bytes_mut();
-            let slot = &mut bytes[slot.1.clone()];
-            let held = match &volume.quota {
-                Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
-                None => None,
-            };
-            self.synced.note(handle.step(), slot, &self.raw);
-            volume.note_stored(handle, ino, self, slot, &self.raw);
-            slot.copy_from_slice(&self.raw);
-            held
-        };
-        drop(list);
-        volume.quota_stored(handle, ino, self, held)
     }
 }
 
@@ -528,149 +358,5 @@ impl Volume {
                 return Ok(inode);
             }
         }
-    }
-}
-
-/// Alone on its cache lines: neighbours are locked by other threads.
-#[derive(Default)]
-#[repr(align(128))]
-struct Shard {
-    inodes: HashMap<u32, Arc<Inode>>,
-    /// How often inodes left this shard.
-    sweeps: u64,
-}
-
-/// The inodes in use.
-pub(crate) struct InodeTable {
-    shards: Box<[Mutex<Shard>]>,
-    /// Inodes a shard keeps before it is swept.
-    limit: usize,
-}
-
-/// 2^6: the upper bits of a hash choose.
-const SHARDS: usize = 64;
-
-impl InodeTable {
-    /// A table that keeps about `limit` inodes nobody holds.
-    pub(crate) fn new(limit: usize) -> InodeTable {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect();
-        InodeTable { shards, limit: (limit / SHARDS).max(4) }
-    }
-
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        // The first inodes of all groups would meet in one shard if the number chose it.
-        &self.shards[(ino.get().wrapping_mul(0x9E37_79B9) >> 26) as usize]
-    }
-
-    /// The inode, if it is in use.
-    pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
-        let shard = self.shard(ino).lock();
-        let inode = shard.inodes.get(&ino.get())?;
-        if !inode.recent.load(Ordering::Relaxed) {
-            inode.recent.store(true, Ordering::Relaxed);
-        }
-        Some(Arc::clone(inode))
-    }
-
-    fn sweeps(&self, ino: Ino) -> u64 {
-        self.shard(ino).lock().sweeps
-    }
-
-    /// Puts in an inode that was just read from disk. Whoever was faster wins. `None`: inodes left
-    /// the shard since `sweeps` was taken, so what was read may be older than what is on disk now.
-    fn insert_read(&self, ino: Ino, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(ino).lock();
-        if let Some(inode) = shard.inodes.get(&ino.get()) {
-            return Some(Arc::clone(inode));
-        }
-        if shard.sweeps != sweeps {
-            return None;
-        }
-        let inode = Arc::new(Inode::as_read(ino, body));
-        shard.inodes.insert(ino.get(), Arc::clone(&inode));
-        self.sweep(&mut shard);
-        Some(inode)
-    }
-
-    /// Puts in an inode that was just made, in place of whatever bore its number before.
-    pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
-        let inode = Arc::new(Inode::new(ino, body));
-        self.put(ino, &inode);
-        inode
-    }
-
-    /// Puts in an inode that is being made, in place of whatever bore its number before. Its maker
-    /// has it locked: who finds it by a stale number waits.
-    pub(crate) fn put(&self, ino: Ino, inode: &Arc<Inode>) {
-        let mut shard = self.shard(ino).lock();
-        shard.inodes.insert(ino.get(), Arc::clone(inode));
-        self.sweep(&mut shard);
-    }
-
-    /// Takes an inode out that was freed: whoever asks next reads it anew.
-    pub(crate) fn forget(&self, ino: Ino) {
-        let mut shard = self.shard(ino).lock();
-        shard.inodes.remove(&ino.get());
-        shard.sweeps += 1;
-    }
-
-    /// Lets inodes go that nobody holds: first those nobody asked for lately, then all.
-    fn sweep(&self, shard: &mut Shard) {
-        if shard.inodes.len() <= self.limit {
-            return;
-        }
-        shard.sweeps += 1;
-        let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1 || inode.is_dirty();
-        shard.inodes.retain(|_, inode| held(inode) || inode.recent.swap(false, Ordering::Relaxed));
-        if shard.inodes.len() > self.limit {
-            shard.inodes.retain(|_, inode| held(inode));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn body() -> Body {
-        Body {
-            disk: DiskInode::default(),
-            raw: Box::default(),
-            counted: Counted::Kept,
-            synced: Synced::default(),
-            no_capability: false,
-            moves: Moves::default(),
-            orphan: OrphanPlace::None,
-            cached: None,
-            size_on_disk: None,
-            times_changed: false,
-            times_kept: false,
-            held_behind: HeldBehind::default(),
-        }
-    }
-
-    #[test]
-    fn the_table_stays_bounded_and_keeps_what_is_held() {
-        let table = InodeTable::new(SHARDS * 8);
-        let held = table.insert_new(Ino::ROOT, body());
-        for n in 1..5000 {
-            let ino = Ino::new(Ino::ROOT.get() + n * SHARDS as u32).unwrap();
-            table.insert_new(ino, body());
-        }
-        assert!(table.shards.iter().all(|shard| shard.lock().inodes.len() <= 10));
-        assert!(Arc::ptr_eq(&held, &table.find(Ino::ROOT).unwrap()));
-    }
-
-    #[test]
-    fn a_body_read_before_a_sweep_is_not_believed() {
-        let table = InodeTable::new(64);
-        let ino = Ino::new(12).unwrap();
-        let sweeps = table.sweeps(ino);
-        table.forget(ino);
-        assert!(table.insert_read(ino, body(), sweeps).is_none());
-        let sweeps = table.sweeps(ino);
-        let first = table.insert_read(ino, body(), sweeps).unwrap();
-        let second = table.insert_read(ino, body(), sweeps).unwrap();
-        assert!(Arc::ptr_eq(&first, &second));
     }
 }
