@@ -1,0 +1,355 @@
+//! Changes of the index: entries that are added, nodes and leaves that split.
+
+use super::{
+    BLOCK_MASK, ENTRY_LEN, Index, NODE_ENTRIES, ROOT_ENTRIES, ROOT_INFO, RawCountLimit,
+    RawIndexEntry, RawRootInfo, RootInfo, TAIL_LEN, limit_node, limit_root,
+};
+use crate::dirent::{DirBlockMut, DirFormat, DirPacker, EntryKind};
+use crate::hash::NameHash;
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use extant_base::{Ino, LogicalBlock, Result, Site, What};
+use extant_crc32c::{append_zeros, combine, crc32c, splice_delta};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+/// A checksum that a short cut begins from.
+#[derive(Clone, Copy)]
+struct StoredSum {
+    sum: u32,
+    /// It was right, as far as a debug build looked.
+    is_right: bool,
+}
+
+/// A root or inner node to change. The checksum follows every edit: right stays right.
+#[derive(Debug)]
+pub struct IndexMut<'a> {
+    block: &'a mut [u8],
+    base: usize,
+    limit: usize,
+    count: usize,
+    checksums: bool,
+    seed: u32,
+}
+
+impl<'a> IndexMut<'a> {
+    /// A root to edit. Checks and errors are those of [`Index::root`].
+    pub fn root(
+        block: &'a mut [u8],
+        format: &DirFormat,
+        levels_max: u8,
+        inode_seed: u32,
+        at: Site,
+    ) -> Result<IndexMut<'a>> {
+        let (_, Index { base, limit, count, checksums, .. }) =
+            Index::root(block, format, levels_max, at)?;
+        Ok(IndexMut { block, base, limit, count, checksums, seed: inode_seed })
+    }
+
+    /// A node to edit. Checks and errors are those of [`Index::node`].
+    pub fn node(
+        block: &'a mut [u8],
+        format: &DirFormat,
+        inode_seed: u32,
+        at: Site,
+    ) -> Result<IndexMut<'a>> {
+        let Index { base, limit, count, checksums, .. } = Index::node(block, format, at)?;
+        Ok(IndexMut { block, base, limit, count, checksums, seed: inode_seed })
+    }
+
+    /// Makes `block` a root with one entry that leads to `child`; all it held is gone.
+    pub fn init_root(
+        block: &'a mut [u8],
+        format: &DirFormat,
+        inode_seed: u32,
+        (own, parent): (Ino, Ino),
+        info: RootInfo,
+        child: LogicalBlock,
+    ) -> IndexMut<'a> {
+        // Without a tail ".." reaches the block's end, as an index root wants it.
+        DirBlockMut::new(block, format.without_tail(), 0, Site::NOWHERE).init_first(own, parent);
+        let raw = RawRootInfo {
+            reserved_zero: U32::ZERO,
+            hash_version: info.hash_version.code(),
+            info_length: 8,
+            indirect_levels: info.levels,
+            unused_flags: 0,
+        };
+        block[ROOT_INFO..ROOT_ENTRIES].copy_from_slice(raw.as_bytes());
+        let limit = limit_root(block.len(), format.checksums);
+        IndexMut::start(block, ROOT_ENTRIES, limit, format, inode_seed, child)
+    }
+
+    /// Makes `block` an inner node with one entry that leads to `child`; all it held is gone.
+    pub fn init_node(
+        block: &'a mut [u8],
+        format: &DirFormat,
+        inode_seed: u32,
+        child: LogicalBlock,
+    ) -> IndexMut<'a> {
+        DirBlockMut::new(block, format.without_tail(), 0, Site::NOWHERE).init_empty();
+        let limit = limit_node(block.len(), format.checksums, format.hash_words);
+        IndexMut::start(block, NODE_ENTRIES, limit, format, inode_seed, child)
+    }
+
+    fn start(
+        block: &'a mut [u8],
+        base: usize,
+        limit: usize,
+        format: &DirFormat,
+        seed: u32,
+        child: LogicalBlock,
+    ) -> IndexMut<'a> {
+        let checksums = format.checksums;
+        let mut index = IndexMut { block, base, limit, count: 1, checksums, seed };
+        index.put_block(0, child);
+        index.finish();
+        index
+    }
+
+    /// The same block, to read.
+    pub fn view(&self) -> Index<'_> {
+        Index {
+            block: self.block,
+            base: self.base,
+            limit: self.limit,
+            count: self.count,
+            checksums: self.checksums,
+            at: Site::NOWHERE,
+        }
+    }
+
+    /// Puts an entry behind entry `after`; `false`, and no change, when the block is full.
+    ///
+    /// `key` may carry the collision bit. Panics if `after` is not in use.
+    pub fn insert_after(&mut self, after: usize, key: u32, block: LogicalBlock) -> bool {
+        assert!(after < self.count, "there is no entry {after} of {}", self.count);
+        if self.count == self.limit {
+            return false;
+        }
+        let short_cut = self.stored_sum();
+        let from = self.base + (after + 1) * ENTRY_LEN;
+        let end = self.base + self.count * ENTRY_LEN;
+        let moved = crc32c(0, &self.block[from..end]);
+        self.block.copy_within(from..end, from + ENTRY_LEN);
+        self.block[from..from + 4].copy_from_slice(&key.to_le_bytes());
+        self.put_block(after + 1, block);
+        self.count += 1;
+        let Some(before) = short_cut else {
+            self.finish();
+            return true;
+        };
+        // A sum ends in 8 zeros behind the entries: they stand for the entry that came.
+        let old = append_zeros(moved, ENTRY_LEN as u64);
+        let entry = crc32c(0, &self.block[from..from + ENTRY_LEN]);
+        let new = combine(entry, moved, (end - from) as u64);
+        let counted = self.put_count();
+        let sum = append_zeros(before.sum ^ old ^ new ^ counted, TAIL_LEN as u64);
+        self.put_sum(before, sum);
+        true
+    }
+
+    /// Puts entries behind the last, keys ascending, for a block that is built whole.
+    ///
+    /// Panics when they do not fit: whoever builds an index has counted.
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = (u32, LogicalBlock)>) {
+        for (key, block) in entries {
+            assert!(self.count < self.limit, "an index block holds {} entries", self.limit);
+            let at = self.base + self.count * ENTRY_LEN;
+            self.block[at..at + 4].copy_from_slice(&key.to_le_bytes());
+            self.put_block(self.count, block);
+            self.count += 1;
+        }
+        self.finish();
+    }
+
+    /// Makes entry `i` lead to another block.
+    pub fn set_block(&mut self, i: usize, block: LogicalBlock) {
+        assert!(i < self.count, "there is no entry {i} of {}", self.count);
+        assert!(block.0 <= BLOCK_MASK, "an index names 28-bit blocks");
+        let at = self.base + i * ENTRY_LEN + offset_of!(RawIndexEntry, block);
+        self.patch(at, block.0);
+    }
+
+    /// Moves the upper half of the entries into `new`, which becomes an inner node, and gives the
+    /// key under which the parent lists it (behind this block). Needs at least 2 entries.
+    ///
+    /// Both are summed anew, the cheapest way there is: a sum ends with the entries, so each reads
+    /// half a block, and the halves have no right sum of their own to begin from.
+    pub fn split_into(&mut self, new: &mut [u8], format: &DirFormat) -> u32 {
+        assert!(self.count >= 2, "one entry cannot be split");
+        let keep = self.count - self.count / 2;
+        let first = self.view().entry(keep).expect("keep < count, because count >= 2");
+        let mut node = IndexMut::init_node(new, format, self.seed, first.block);
+        let moved = self.base + (keep + 1) * ENTRY_LEN..self.base + self.count * ENTRY_LEN;
+        node.count = self.count - keep;
+        let to = node.base + ENTRY_LEN;
+        node.block[to..to + moved.len()].copy_from_slice(&self.block[moved]);
+        node.finish();
+        self.truncate(keep);
+        first.key
+    }
+
+    /// Moves all entries of this root into `new`, which becomes an inner node in logical block
+    /// `new_block`; the root keeps one entry that leads there and counts one level more.
+    ///
+    /// Both are summed anew: the node is new, and of the root 40 bytes are left to read.
+    pub fn push_down(&mut self, new: &mut [u8], format: &DirFormat, new_block: LogicalBlock) {
+        assert!(self.base == ROOT_ENTRIES, "only a root grows a level");
+        let first = self.view().entry(0).expect("count >= 1");
+        let mut node = IndexMut::init_node(new, format, self.seed, first.block);
+        let moved = self.base + ENTRY_LEN..self.base + self.count * ENTRY_LEN;
+        node.count = self.count;
+        let to = node.base + ENTRY_LEN;
+        node.block[to..to + moved.len()].copy_from_slice(&self.block[moved]);
+        node.finish();
+        self.put_block(0, new_block);
+        self.block[ROOT_INFO + offset_of!(RawRootInfo, indirect_levels)] += 1;
+        self.truncate(1);
+    }
+
+    /// Makes ".." of a root name another parent.
+    pub fn set_parent(&mut self, parent: Ino) {
+        assert!(self.base == ROOT_ENTRIES, "only a root names the parent");
+        self.patch(12, parent.get());
+    }
+
+    fn truncate(&mut self, count: usize) {
+        let end = self.base + self.count * ENTRY_LEN;
+        self.block[self.base + count * ENTRY_LEN..end].fill(0);
+        self.count = count;
+        self.finish();
+    }
+
+    fn put_block(&mut self, i: usize, block: LogicalBlock) {
+        assert!(block.0 <= BLOCK_MASK, "an index names 28-bit blocks");
+        let at = self.base + i * ENTRY_LEN + offset_of!(RawIndexEntry, block);
+        self.block[at..at + 4].copy_from_slice(&block.0.to_le_bytes());
+    }
+
+    fn finish(&mut self) {
+        self.put_count();
+        self.set_checksum();
+    }
+
+    /// Stores limit and count; by how much that changes a sum up to the end of the entries.
+    fn put_count(&mut self) -> u32 {
+        let fits = "limit and count fit 16 bits: a block holds at most 8188 entries";
+        let raw = RawCountLimit {
+            limit: U16::new(u16::try_from(self.limit).expect(fits)),
+            count: U16::new(u16::try_from(self.count).expect(fits)),
+        };
+        let trailing = self.count * ENTRY_LEN - size_of::<RawCountLimit>();
+        let stored = &mut self.block[self.base..self.base + size_of::<RawCountLimit>()];
+        let delta = splice_delta(trailing as u64, stored, raw.as_bytes());
+        stored.copy_from_slice(raw.as_bytes());
+        delta
+    }
+
+    /// Changes 4 bytes before the end of the entries; the checksum follows.
+    fn patch(&mut self, at: usize, word: u32) {
+        let short_cut = self.stored_sum();
+        let trailing = self.base + self.count * ENTRY_LEN + TAIL_LEN - (at + 4);
+        let new = word.to_le_bytes();
+        let delta = splice_delta(trailing as u64, &self.block[at..at + 4], &new);
+        self.block[at..at + 4].copy_from_slice(&new);
+        match short_cut {
+            Some(before) => self.put_sum(before, before.sum ^ delta),
+            None => self.set_checksum(),
+        }
+    }
+
+    /// The stored checksum, where a short cut may begin from it: the word before it is zero.
+    fn stored_sum(&self) -> Option<StoredSum> {
+        let at = self.base + self.limit * ENTRY_LEN;
+        let (reserved, sum) = self.block.get(at..at + TAIL_LEN)?.split_first_chunk::<4>()?;
+        let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+        let is_right = cfg!(debug_assertions) && self.view().verify_checksum(self.seed).is_ok();
+        (self.checksums && *reserved == [0; 4]).then_some(StoredSum { sum, is_right })
+    }
+
+    /// Stores `sum`, which followed from `before` by a short cut.
+    fn put_sum(&mut self, before: StoredSum, sum: u32) {
+        let at = self.base + self.limit * ENTRY_LEN + 4;
+        self.block[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        debug_assert!(
+            !before.is_right || self.view().verify_checksum(self.seed).is_ok(),
+            "a short-cut checksum equals the full one"
+        );
+    }
+
+    /// Writes the checksum over whatever the block holds now.
+    pub fn set_checksum(&mut self) {
+        if self.checksums {
+            let at = self.base + self.limit * ENTRY_LEN;
+            self.block[at..at + 4].fill(0);
+            let sum = self.view().sum(self.seed);
+            self.block[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
+/// Splits a full leaf by hash: the upper part goes to `new`, both are packed, and the key under
+/// which the index lists `new` comes back (with the collision bit when a hash stands in both).
+///
+/// `hash` is asked once for each name. The parts come as near to half the bytes as the order
+/// allows; both get at least one name, so that a split always makes progress. Nearly every byte of
+/// both changes, for the names are packed in the order of their hashes: both are summed whole.
+///
+/// Errors: `Corrupt` when the leaf is malformed or holds "." or ".."; `NoSpace` when it holds fewer than two names.
+/// On an error nothing was changed.
+pub fn split_leaf(
+    old: DirBlockMut<'_>,
+    new: DirBlockMut<'_>,
+    mut hash: impl FnMut(&[u8]) -> Result<NameHash>,
+) -> Result<u32> {
+    struct Name {
+        hash: NameHash,
+        ino: Ino,
+        kind: EntryKind,
+        stored_hash: Option<(u32, u32)>,
+        name: Vec<u8>,
+    }
+    let (format, at) = (old.format(), old.site());
+    let mut names = Vec::new();
+    for entry in old.view().entries() {
+        let entry = entry?;
+        if let Some(ino) = entry.ino {
+            if entry.is_dot_or_dotdot() {
+                return Err(at.offset(entry.offset).corrupt(What::DirentDot));
+            }
+            let name = entry.name.to_vec();
+            let (kind, stored_hash) = (entry.kind, entry.stored_hash);
+            names.push(Name { hash: hash(&name)?, ino, kind, stored_hash, name });
+        }
+    }
+    if names.len() < 2 {
+        return Err(extant_base::Error::NoSpace);
+    }
+    names.sort_by_key(|name| name.hash.hash);
+    let half = format.entries_end(old.view().len()) / 2;
+    let (mut moved, mut cut) = (0, names.len());
+    while cut > 1 {
+        let size = format.need(&names[cut - 1].name);
+        if moved + size / 2 > half {
+            break;
+        }
+        moved += size;
+        cut -= 1;
+    }
+    // Few names that never reach half a block: split by count.
+    if cut <= 1 || cut == names.len() {
+        cut = names.len() / 2;
+    }
+    let key = names[cut].hash.hash;
+    let key = key | u32::from(names[cut - 1].hash.hash == key);
+    for (block, part) in [(old, &names[..cut]), (new, &names[cut..])] {
+        let mut packer = DirPacker::new(block);
+        for name in part {
+            let fits = packer.push(&name.name, name.ino, name.kind, name.stored_hash);
+            assert!(fits, "a part of a block's entries, packed, fits a block of the same size");
+        }
+        packer.finish();
+    }
+    Ok(key)
+}
