@@ -94,7 +94,7 @@ fn quiet(root: &Path, modules: &mut String, out: &Path) {
         let len = text[start..].find(to).unwrap_or_else(|| panic!("{to:?} is not found"));
         text[start..start + len + to.len()].to_owned()
     };
-    let loud = read("crates/fs/src/inode.rs");
+    let loud = read("crates/fs/src/inode/mod.rs");
     let loud = part(&loud, "pub(crate) fn be_loud(&self) {", "\n    }\n");
     let may = read("crates/fs/src/cached/write.rs");
     let may = part(&may, "let may = ||", ";\n");
