@@ -111,6 +111,10 @@ impl FreeExtents {
             self.add_run(first, span.start);
         }
         self.free -= span.len;
+        if self.free == 0 {
+            // An empty tree keeps a node.
+            *self = FreeExtents::default();
+        }
     }
 
     /// Takes out whatever part of `span` is free.

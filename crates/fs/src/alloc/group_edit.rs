@@ -207,7 +207,7 @@ impl<'a> GroupEdit<'a> {
                 free.take_any(span);
             }
             self.volume.loaded_trees.note(self.nr, free.runs());
-            self.state.free = Some(free);
+            self.state.free = Some(Box::new(free));
         }
         Ok(self.state.free.as_mut().expect("just built"))
     }

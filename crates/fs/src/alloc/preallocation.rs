@@ -68,62 +68,91 @@ pub(crate) struct Growth {
 
 /// The held clusters of one group. Guarded by the group's lock.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct Held(
+    // Apart, as most groups hold nothing.
+    Option<Box<Holds>>,
+);
+
+#[derive(Debug, Default)]
+struct Holds {
     spans: Vec<(Owner, Span)>,
     /// Clusters that data is being written to, see `held_runs`.
     runs: Vec<Span>,
 }
 
+impl Holds {
+    fn remove(&mut self, owner: Owner) -> Option<Span> {
+        let n = self.spans.iter().position(|(who, _)| *who == owner)?;
+        Some(self.spans.swap_remove(n).1)
+    }
+}
+
 impl Held {
     /// What `owner` holds here.
     pub(super) fn of(&self, owner: Owner) -> Option<Span> {
-        self.spans.iter().find(|(who, _)| *who == owner).map(|&(_, span)| span)
+        let spans = &self.0.as_ref()?.spans;
+        spans.iter().find(|(who, _)| *who == owner).map(|&(_, span)| span)
     }
 
     /// Whether `owner` may hold something here.
     pub(super) fn has_room_for(&self, owner: Owner) -> bool {
-        self.spans.len() < HOLDS_A_GROUP || self.of(owner).is_some()
+        let held = self.0.as_ref().map_or(0, |holds| holds.spans.len());
+        held < HOLDS_A_GROUP || self.of(owner).is_some()
     }
 
     /// Makes `owner` hold `span` instead of what comes back; an empty one is no hold.
     pub(super) fn put(&mut self, owner: Owner, span: Span) -> Option<Span> {
-        let old = self.remove(owner);
-        if span.len > 0 {
-            self.spans.push((owner, span));
+        if span.len == 0 {
+            return self.remove(owner);
         }
+        let holds = self.0.get_or_insert_default();
+        let old = holds.remove(owner);
+        holds.spans.push((owner, span));
         old
     }
 
     /// Lets `owner`'s hold go.
     pub(super) fn remove(&mut self, owner: Owner) -> Option<Span> {
-        let n = self.spans.iter().position(|(who, _)| *who == owner)?;
-        Some(self.spans.swap_remove(n).1)
+        let old = self.0.as_mut()?.remove(owner);
+        self.shrink();
+        old
     }
 
     /// Holds `span` for data that is on its way.
     pub(super) fn hold_run(&mut self, span: Span) {
-        self.runs.push(span);
+        self.0.get_or_insert_default().runs.push(span);
     }
 
     /// Holds `span`, a part of one such run, no more; whether it was held.
     pub(super) fn cut(&mut self, span: Span) -> bool {
+        let Some(Holds { runs, .. }) = self.0.as_deref_mut() else { return false };
         let holds = |run: &Span| run.start <= span.start && span.end() <= run.end();
-        let Some(n) = self.runs.iter().position(holds) else { return false };
-        let run = self.runs.swap_remove(n);
+        let Some(n) = runs.iter().position(holds) else { return false };
+        let run = runs.swap_remove(n);
         let (before, behind) = (run.start..span.start, span.end()..run.end());
         let rest = [before, behind].into_iter().filter(|rest| !rest.is_empty());
-        self.runs.extend(rest.map(|rest| Span { start: rest.start, len: rest.end - rest.start }));
+        runs.extend(rest.map(|rest| Span { start: rest.start, len: rest.end - rest.start }));
+        self.shrink();
         true
     }
 
     /// All that is held.
     pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
-        self.spans.iter().map(|&(_, span)| span).chain(self.runs.iter().copied())
+        self.0.iter().flat_map(|holds| {
+            holds.spans.iter().map(|&(_, span)| span).chain(holds.runs.iter().copied())
+        })
     }
 
     /// Forgets all holds, where the bitmap was changed beneath them, but for what data is on its way to.
     pub(super) fn clear(&mut self) {
-        self.spans.clear();
+        if let Some(holds) = &mut self.0 {
+            holds.spans.clear();
+        }
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        self.0 = self.0.take().filter(|holds| !holds.spans.is_empty() || !holds.runs.is_empty());
     }
 }
 

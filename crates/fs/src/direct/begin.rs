@@ -146,6 +146,12 @@ impl Volume {
                 return Ok(Begun::Buffered(len));
             }
             self.drop_capability(inode.ino, &mut body)?;
+            let block = self.block_size().bytes() as u64;
+            if pos > body.size && pos / block == body.size / block {
+                // What lies between the end and the range is no content: the cache has zeros for it.
+                let rest = pos.next_multiple_of(block) - pos;
+                return Ok(Begun::Buffered(len.min(rest as usize)));
+            }
             let end = pos + len as u64;
             let grows = end > body.size || body.size_on_disk.is_some();
             let range = self.in_whole_blocks(pos..end);

@@ -2,7 +2,8 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::{ALL, GARBAGE, VOLUMES, by};
-use extant::{FallocateMode, File};
+use extant::{BlockDevice, FallocateMode, File};
+use extant_base::ByteOffset;
 
 /// What a range is before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,6 +129,40 @@ fn every_kind_of_range_takes_a_direct_write_at_every_alignment() {
                 judge(&*device);
             }
         }
+    }
+}
+
+#[test]
+fn what_lies_behind_the_end_in_its_block_is_never_shown() {
+    for block in [1024, 4096, 65_536_u64] {
+        let (device, fs) = crate::volume(block as usize, None);
+        let end = 2 * block + 7;
+        // In the block of the end, right behind that block, further on.
+        for at in [2 * block + 512, 3 * block - 512, 3 * block, 3 * block + 512, 5 * block] {
+            for how in ALL {
+                let file = new_file(&fs, "f");
+                file.write_all_at(0, &pattern(end as usize, 1)).unwrap();
+                file.sync_all().unwrap();
+                let extents = file.extents().unwrap();
+                let last = extents.last().unwrap();
+                let place = last.block.0 * block + (end - last.offset);
+                // As a cut leaves it between data and size, and a mapping of the last page.
+                device.write_at(ByteOffset(place), &vec![GARBAGE; (block - 7) as usize]).unwrap();
+                file.write_direct_at(at, &[9; 512], &by(how)).unwrap();
+                let mut want = pattern(end as usize, 1);
+                want.resize(at as usize, 0);
+                want.resize(at as usize + 512, 9);
+                let mut back = vec![0; want.len()];
+                file.read_direct_at(0, &mut back, &by(how)).unwrap();
+                assert!(back == want, "direct: blocks of {block}, at {at}, {how:?}");
+                file.read_at(0, &mut back).unwrap();
+                assert!(back == want, "buffered: blocks of {block}, at {at}, {how:?}");
+                drop(file);
+                fs.remove_file("/f").unwrap();
+            }
+        }
+        fs.close().unwrap();
+        judge(&*device);
     }
 }
 
