@@ -9,7 +9,7 @@
 
 use extant::{DirectOptions, Error, FallocateMode, File, Filesystem, NewFile, RenameFlags};
 use extant_testkit::rng::Rng;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::power::Power;
@@ -39,7 +39,12 @@ struct Own {
     bytes: Vec<u8>,
     synced: Option<Synced>,
     names: BTreeSet<String>,
+    /// What was done to it last, for whoever looks into a failure.
+    history: VecDeque<String>,
 }
+
+/// Calls of a file that a failure tells.
+const HISTORY: usize = 24;
 
 /// See the module's picture.
 pub struct Keeper {
@@ -91,7 +96,13 @@ impl Keeper {
             let synced =
                 Synced { bytes: bytes.clone(), named: true, touched: vec![], low: len, high: len };
             let names = BTreeSet::from([name.clone()]);
-            let own = Own { ino: node.ino().get(), bytes, synced: Some(synced), names };
+            let own = Own {
+                ino: node.ino().get(),
+                bytes,
+                synced: Some(synced),
+                names,
+                history: VecDeque::new(),
+            };
             keeper.names.insert(name.clone());
             keeper.files.insert(name, own);
         }
@@ -168,7 +179,13 @@ impl Keeper {
     fn create(&mut self, fs: &Filesystem, name: &str) -> extant::Result<()> {
         let node = fs.create_file(self.path(name), &NewFile::default())?;
         let names = BTreeSet::from([name.to_owned()]);
-        let own = Own { ino: node.ino().get(), bytes: Vec::new(), synced: None, names };
+        let own = Own {
+            ino: node.ino().get(),
+            bytes: Vec::new(),
+            synced: None,
+            names,
+            history: VecDeque::new(),
+        };
         self.names.insert(name.to_owned());
         self.files.insert(name.to_owned(), own);
         Ok(())
@@ -189,6 +206,7 @@ impl Keeper {
         let most = (BYTES - at).min([1, 100, 4096, 40_000][rng.below(4)]);
         let range = at..at + 1 + rng.below(most as usize) as u64;
         let (at, n) = (range.start, range.end - range.start);
+        own.note(format!("{kind}: {at}+{n} of {len}, {value:#x}"));
         match kind {
             0..18 => {
                 own.touch(range.clone(), range.end.max(len));
@@ -259,6 +277,7 @@ impl Keeper {
         let own = self.files.get_mut(name).expect("it is there");
         let len = bytes.len() as u64;
         own.touch(len..len, len);
+        own.note(format!("no room, {len} bytes then"));
         own.bytes = bytes;
         Ok(())
     }
@@ -268,10 +287,13 @@ impl Keeper {
         let bytes = fs.read(self.path(name))?;
         if let Some(at) = difference(&bytes, &own.bytes) {
             panic!(
-                "{}: byte {at} is not as written; {} bytes of {}",
+                "{}: byte {at} is {:x?}, not {:x?} as written; {} bytes of {}; kinds of calls: {:?}",
                 self.path(name),
+                bytes.get(at),
+                own.bytes.get(at),
                 bytes.len(),
-                own.bytes.len()
+                own.bytes.len(),
+                own.history
             );
         }
         Ok(())
@@ -293,6 +315,7 @@ impl Keeper {
         whole: bool,
     ) -> extant::Result<()> {
         let Some(own) = self.files.get_mut(name) else { return Ok(()) };
+        own.note(format!("sync, {whole}"));
         let file = fs.open_file(format!("{}/{name}", self.dir))?;
         if whole {
             file.sync_all()?
@@ -467,6 +490,13 @@ impl Keeper {
 }
 
 impl Own {
+    fn note(&mut self, call: String) {
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(call);
+    }
+
     /// The range is about to change, and the file to have this length.
     fn touch(&mut self, range: Range<u64>, len: u64) {
         let old = self.bytes.len() as u64;
