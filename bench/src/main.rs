@@ -45,7 +45,7 @@ use crate::report::{Host, Report};
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// End within 60 seconds; good for a check, not for figures
+    /// End within 60 seconds (all: minutes); good for a check, not for figures
     #[arg(long, global = true)]
     quick: bool,
     /// Write the figures to FILE as JSON, one object a bench, a line each

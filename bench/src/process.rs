@@ -52,20 +52,22 @@ pub(crate) fn run(
     Ok(Cost { wall_s, peak_mib: peak_kib as f64 / 1024.0 })
 }
 
+/// The largest resident memory that a process (a number, or `self`) has had, in KiB.
+pub(crate) fn peak_kib(process: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Waits for the child; its exit status (-1 for a signal) and peak memory in KiB.
 ///
 /// The memory is read while the process runs, from what the kernel keeps of its peak, so that the
 /// program needs no unsafe call of its own.
 fn wait(child: &mut std::process::Child) -> Result<(i32, u64)> {
-    let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     let mut nap = std::time::Duration::from_millis(1);
     loop {
-        if let Ok(text) = std::fs::read_to_string(&status) {
-            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            peak = peak.max(kib.unwrap_or(0));
-        }
+        peak = peak.max(peak_kib(&child.id().to_string()).unwrap_or(0));
         if let Some(status) = child.try_wait()? {
             return Ok((status.code().unwrap_or(-1), peak));
         }

@@ -20,7 +20,7 @@ impl Scratch {
     /// Makes the directory in `parent`.
     pub(crate) fn new(parent: &Path, bench: &str) -> Result<Scratch> {
         let dir = parent.join(format!("extant-{bench}-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         Ok(Scratch(fs::canonicalize(dir)?))
     }
 

@@ -20,7 +20,7 @@ mod subject;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
@@ -48,9 +48,9 @@ pub(crate) struct Plan {
     /// Seconds for each figure of sysbench
     #[arg(long, default_value_t = 15)]
     sysbench_seconds: u64,
-    /// Only this store: memory or disk
-    #[arg(long, value_name = "STORE")]
-    store: Option<String>,
+    /// Only this store
+    #[arg(long, value_name = "STORE", value_enum)]
+    store: Option<Store>,
     /// Only these subjects, by name; may be repeated
     #[arg(long, value_name = "SUBJECT")]
     only: Vec<String>,
@@ -67,7 +67,7 @@ impl Plan {
             let few = ["sqlite_wal", "oltp_write_only", fio::Job::SYNCED.name()];
             case = few.map(String::from).to_vec();
         }
-        let store = self.store.or_else(|| Some(Store::Memory.name().into()));
+        let store = self.store.or(Some(Store::Memory));
         let (millis, sysbench_seconds) = (self.millis.min(200), self.sysbench_seconds.min(1));
         Plan { rounds: 1, millis, sysbench_seconds, store, case, ..self }
     }
@@ -90,12 +90,8 @@ impl Plan {
         self.case.is_empty() || self.case.iter().any(|wanted| wanted == case)
     }
 
-    fn stores(&self) -> Result<Vec<Store>> {
-        let Some(name) = &self.store else { return Ok(Store::ALL.to_vec()) };
-        match Store::ALL.into_iter().find(|store| store.name() == name) {
-            Some(store) => Ok(vec![store]),
-            None => bail!("--store takes memory or disk, not {name}"),
-        }
+    fn stores(&self) -> Vec<Store> {
+        self.store.map_or_else(|| Store::ALL.to_vec(), |store| vec![store])
     }
 
     fn subjects(&self) -> Result<Vec<Kind>> {
@@ -188,7 +184,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let programs = Programs::find(plan, &memory, &mut report);
     let mut left_out: Vec<(Kind, Store)> = Vec::new();
     for _ in 0..plan.rounds {
-        for store in plan.stores()? {
+        for store in plan.stores() {
             let scratch = if store == Store::Memory { &memory } else { &disk };
             for kind in plan.subjects()? {
                 if !kind.can_be_in(store) || left_out.contains(&(kind, store)) {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use extant::Environment;
 use extant::mkfs::{MkfsOptions, format};
 
@@ -16,9 +17,11 @@ use crate::serve::{Idle, Serve, Served, Syncs};
 pub(super) const VOLUME_BYTES: u64 = 1536 << 20;
 
 /// Where the image lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Store {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    /// In --memory
     Memory,
+    /// In --scratch
     Disk,
 }
 

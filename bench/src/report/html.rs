@@ -20,12 +20,14 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
     let text = |name: &str| host.map_or(String::new(), |host| plain(&host[name]));
     let _ = writeln!(
         out,
-        "<h1>extant, measured</h1>\n<p class=sub>{} · {} cores · {} MiB · {} {} · made by <code>{}</code></p>",
+        "<h1>extant, measured</h1>\n<p class=sub>{} · {} cores · {} MiB · {} {} · extant {} · {} · made by <code>{}</code></p>",
         escape(&text("cpu")),
         text("cores"),
         text("memory_mib"),
         escape(&text("os")),
         escape(&text("kernel")),
+        escape(&text("version")),
+        escape(&text("date")),
         escape(command),
     );
     if host.is_some_and(|host| host["optimized"] == false) {
@@ -71,7 +73,8 @@ struct Row<'a> {
     metric: &'a str,
     params: &'a Value,
     value: f64,
-    spread: f64,
+    /// Of one round nothing is known.
+    spread: Option<f64>,
 }
 
 fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
@@ -83,7 +86,7 @@ fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
             metric: row["metric"].as_str()?,
             params: &row["params"],
             value: row["value"].as_f64().filter(|value| *value > 0.0)?,
-            spread: row["spread_percent"].as_f64().unwrap_or(0.0),
+            spread: row["spread_percent"].as_f64(),
         })
     })
     .collect()
@@ -98,15 +101,9 @@ fn less_is_better(metric: &str) -> bool {
         || metric.contains("per_fsync")
 }
 
-/// The way of extant that stands for it where it has several.
-const OWN: [&str; 6] = [
-    "extant",
-    "extant-flusher",
-    "extant-byte-log",
-    "extant-zero-copy",
-    "extant-fast-commit",
-    "extant-uring",
-];
+/// The ways of extant that stand for it where it has several and none goes by its bare name.
+const OWN: [&str; 5] =
+    ["extant-flusher", "extant-byte-log", "extant-zero-copy", "extant-fast-commit", "extant-uring"];
 
 /// Figures that say how fast, of those that a bench has.
 fn tells_speed(metric: &str) -> bool {
@@ -125,9 +122,16 @@ fn tells_speed(metric: &str) -> bool {
 /// Adds a span for each rival of a bench.
 fn ratios(bench: &Value, spans: &mut Spans) {
     let rows = rows(bench, "rows");
-    let Some(own) = OWN.into_iter().find(|own| rows.iter().any(|row| row.subject == *own)) else {
-        return;
-    };
+    let has = |subject: &str| rows.iter().any(|row| row.subject == subject);
+    if has("extant") {
+        return ratios_of(bench, &rows, "extant", spans);
+    }
+    for own in OWN.into_iter().filter(|own| has(own)) {
+        ratios_of(bench, &rows, own, spans);
+    }
+}
+
+fn ratios_of(bench: &Value, rows: &[Row<'_>], own: &str, spans: &mut Spans) {
     let mut rivals: Vec<&str> = Vec::new();
     for row in rows.iter().filter(|row| !row.subject.starts_with("extant")) {
         if !rivals.contains(&row.subject) {
@@ -187,7 +191,7 @@ fn section(bench: &Value, out: &mut String) {
             let label = params(row.params);
             let series =
                 subjects.iter().position(|(subject, _)| *subject == row.subject).unwrap_or(0);
-            let dot = (series, row.value, row.spread);
+            let dot = (series, row.value, row.spread.unwrap_or(0.0));
             match lines.iter_mut().find(|line| line.label == label) {
                 Some(line) => line.dots.push(dot),
                 None => lines.push(Line { label, dots: vec![dot] }),
@@ -203,23 +207,26 @@ fn section(bench: &Value, out: &mut String) {
         );
     }
     out.push_str("</div>\n<details><summary>How it was measured, and all figures</summary>\n");
-    let _ = writeln!(
-        out,
-        "<p>Medians of {} interleaved rounds; whiskers are the interquartile range.</p>",
-        bench["rounds"]
-    );
+    let rounds = match bench["rounds"].as_u64() {
+        Some(1) => "One round: how far figures spread is not known.".into(),
+        rounds => format!(
+            "Medians of {} interleaved rounds; whiskers are the interquartile range.",
+            rounds.unwrap_or(0)
+        ),
+    };
+    let _ = writeln!(out, "<p>{rounds}</p>");
     list(&bench["conditions"], "conditions", out);
     out.push_str("<table><tr><th>case<th>params<th>metric<th>subject<th>value<th>± %</tr>\n");
     for row in &rows {
         let _ = writeln!(
             out,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.0}</tr>",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
             escape(row.case),
             escape(&params(row.params)),
             escape(row.metric),
             escape(row.subject),
             digits(row.value),
-            row.spread,
+            row.spread.map_or("–".into(), |spread| format!("{spread:.0}")),
         );
     }
     out.push_str("</table></details></section>\n");

@@ -19,6 +19,7 @@ pub(crate) use html::{page, plot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::process::Command;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -69,9 +70,10 @@ impl Series {
         self.quantile(0.5)
     }
 
-    /// Half the interquartile range, in percent of the median.
-    fn spread_percent(&self) -> f64 {
-        50.0 * (self.quantile(0.75) - self.quantile(0.25)) / self.median()
+    /// Half the interquartile range, in percent of the median; `None` of a single sample.
+    fn spread_percent(&self) -> Option<f64> {
+        let range = self.quantile(0.75) - self.quantile(0.25);
+        (self.samples.len() > 1).then(|| 50.0 * range / self.median())
     }
 }
 
@@ -169,8 +171,13 @@ impl Report {
     pub(crate) fn table(&self, host: &Host) -> String {
         let rounds = self.rounds();
         let mut out = format!("{} on {}\n", self.bench, host.line());
-        let _ =
-            writeln!(out, "median of {rounds} interleaved rounds, ± half the interquartile range");
+        let _ = match rounds {
+            1 => writeln!(out, "one round: how far figures spread is not known"),
+            _ => writeln!(
+                out,
+                "median of {rounds} interleaved rounds, ± half the interquartile range"
+            ),
+        };
         for condition in &self.conditions {
             let _ = writeln!(out, "{condition}");
         }
@@ -225,7 +232,8 @@ impl Report {
                     .iter()
                     .find(|series| series.key.subject == *subject && series.key.same_line(line));
                 row.push(found.map_or("-".to_string(), |series| {
-                    format!("{} ±{:.0}%", digits(series.median()), series.spread_percent())
+                    let spread = series.spread_percent().map(|spread| format!(" ±{spread:.0}%"));
+                    digits(series.median()) + &spread.unwrap_or_default()
                 }));
             }
             for subject in &others {
@@ -291,6 +299,10 @@ pub(crate) fn digits(value: f64) -> String {
 /// The machine that a run took place on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Host {
+    /// The day of the run, in UTC.
+    date: String,
+    /// Of this program, and so of extant.
+    version: &'static str,
     cpu: String,
     cores: usize,
     memory_mib: u64,
@@ -313,7 +325,10 @@ impl Host {
         let memory = field(&read("/proc/meminfo"), "MemTotal");
         let memory_kib: u64 =
             memory.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or_default();
+        let date = crate::rig::run(Command::new("date").args(["-u", "+%F"]));
         Host {
+            date: date.unwrap_or_default().trim().to_string(),
+            version: env!("CARGO_PKG_VERSION"),
             cpu: field(&read("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: memory_kib / 1024,
@@ -326,9 +341,11 @@ impl Host {
 
     /// In one line.
     fn line(&self) -> String {
-        let Host { cpu, cores, memory_mib, arch, os, kernel, optimized } = self;
+        let Host { date, version, cpu, cores, memory_mib, arch, os, kernel, optimized } = self;
         let build = if *optimized { "" } else { "; NOT A RELEASE BUILD: the figures mean nothing" };
-        format!("{cpu}, {cores} cores, {memory_mib} MiB, {os} {kernel} {arch}{build}")
+        format!(
+            "{cpu}, {cores} cores, {memory_mib} MiB, {os} {kernel} {arch}; extant {version}, {date}{build}"
+        )
     }
 }
 

@@ -84,7 +84,7 @@ impl BlockDevice for Joined {
 }
 
 /// Groups of a volume of so many TiB.
-fn groups(tib: u64) -> u64 {
+pub(super) fn groups(tib: u64) -> u64 {
     tib << 13
 }
 

@@ -41,7 +41,10 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
         }
         Ok(())
     })?;
-    meter.finding(&format!("{made} small files; {} blocks free at the end", fs.space().free));
+    meter.finding(&format!(
+        "{made} small files; {} blocks stay free: kept back for maps and names that files in use still need",
+        fs.space().free
+    ));
     let n = made.min(20_000);
     let some = (0..n).map(|n| scatter(n as usize, made as usize) as u64);
     meter.step("rewrite small files", (n, "file"), || {

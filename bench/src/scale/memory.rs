@@ -50,7 +50,6 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     })?;
     drop(file);
     fs.close()?;
-    meter.verdict(METADATA as u64 + BYTES, BESIDES);
     meter.step("check", (files, "file"), || check(&device))?;
-    Ok(())
+    meter.verdict(METADATA as u64 + BYTES, BESIDES)
 }

@@ -8,8 +8,10 @@ use std::cell::Cell;
 use std::fs;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
+
+use crate::process::peak_kib;
 
 /// Times steps of a part.
 #[derive(Default)]
@@ -31,8 +33,9 @@ impl Meter {
         let start = Instant::now();
         let done = work()?;
         let seconds = start.elapsed().as_secs_f64();
-        let peak = peak_mib();
-        self.peak.set(self.peak.get().max(peak.unwrap_or(f64::NAN)));
+        let peak =
+            peak_kib("self").context("cannot read the largest resident memory")? as f64 / 1024.0;
+        self.peak.set(self.peak.get().max(peak));
         println!(
             "{}",
             json!({"step": step, "count": count, "per": per, "seconds": seconds, "peak_mib": peak})
@@ -41,23 +44,18 @@ impl Meter {
     }
 
     /// Holds the largest peak against what the caches may have, and `besides`.
-    pub(crate) fn verdict(&self, caches: u64, besides: u64) {
+    ///
+    /// Errors: when it was more.
+    pub(crate) fn verdict(&self, caches: u64, besides: u64) -> Result<()> {
         let (peak, caches, besides) = (self.peak.get(), caches >> 20, besides >> 20);
-        let verdict = if peak <= (caches + besides) as f64 { "within" } else { "ABOVE" };
-        self.finding(&format!(
-            "peak {peak:.0} MiB, {verdict} the caches' {caches} MiB and {besides} MiB besides"
-        ));
+        let text = format!("the caches' {caches} MiB and {besides} MiB besides");
+        ensure!(peak <= (caches + besides) as f64, "peak {peak:.0} MiB, above {text}");
+        self.finding(&format!("peak {peak:.0} MiB, within {text}"));
+        Ok(())
     }
 
     /// States what follows.
     pub(crate) fn finding(&self, text: &str) {
         println!("{}", json!({ "finding": text }));
     }
-}
-
-/// Largest resident memory since the peak was forgotten.
-fn peak_mib() -> Option<f64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }

@@ -146,8 +146,12 @@ impl One {
             // Has limits of its own.
             Part::Memory => return memory::run(dir, size, meter),
         }?;
-        meter.verdict(CACHE_BYTES as u64 + PAGE_CACHE_BYTES, BESIDES);
-        Ok(())
+        let groups = match self.part {
+            Part::Device | Part::Filled => device::groups(size),
+            _ => 0,
+        };
+        let besides = BESIDES + groups * BESIDES_OF_A_GROUP;
+        meter.verdict(CACHE_BYTES as u64 + PAGE_CACHE_BYTES, besides)
     }
 }
 
@@ -208,8 +212,10 @@ fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Resul
     Ok(())
 }
 
-/// What a process may have besides its caches: itself, and what it knows of half a million groups.
+/// What a process may have besides its caches: itself, free extents in memory, stacks.
 const BESIDES: u64 = 64 << 20;
+/// And for each group of the volume: what the engine knows of it, and then what a check does.
+const BESIDES_OF_A_GROUP: u64 = 256;
 /// Memory for metadata in most parts.
 const CACHE_BYTES: usize = 64 << 20;
 /// Memory for files' bytes in most parts.
