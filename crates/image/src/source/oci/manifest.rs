@@ -51,6 +51,7 @@ struct Platform {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
+    pub(crate) config: Option<Descriptor>,
     pub(crate) layers: Vec<Descriptor>,
 }
 
@@ -210,6 +211,10 @@ pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, Sourc
     };
     let (bytes, path) = blob(store, chosen)?;
     let manifest: Manifest = parse(&bytes, store, &path)?;
+    if let Some(config) = &manifest.config {
+        // Nothing of it is used, but an image is whole or refused.
+        blob(store, config)?;
+    }
     Ok(manifest)
 }
 
