@@ -20,6 +20,8 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// To be said on standard error, without the program's name.
     Said(String),
+    /// The same, of a command line that is wrong whatever the volume and the files hold.
+    Usage(String),
     /// What went wrong was said where it happened.
     Told,
     /// Whoever read the output has seen enough.
@@ -30,6 +32,11 @@ impl Failure {
     /// A failure in words.
     pub(crate) fn new(text: impl Display) -> Failure {
         Failure::Said(without_number(&text.to_string()))
+    }
+
+    /// A command line that is wrong, in words.
+    pub(crate) fn usage(text: impl Display) -> Failure {
+        Failure::Usage(text.to_string())
     }
 
     /// The volume could not be opened or used.
@@ -63,6 +70,10 @@ impl Failure {
             Failure::Said(text) => {
                 tell(text);
                 ExitCode::from(1)
+            }
+            Failure::Usage(text) => {
+                tell(text);
+                ExitCode::from(2)
             }
             Failure::Told => ExitCode::from(1),
             Failure::Pipe => ExitCode::SUCCESS,

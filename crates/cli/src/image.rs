@@ -59,7 +59,7 @@ impl Image {
         }
         image.path = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
         for option in options.split('&') {
-            let wrong = |why: String| Failure::new(format!("{}: {why}", image.name.display()));
+            let wrong = |why: String| Failure::usage(format!("{}: {why}", image.name.display()));
             if let Some(value) = option.strip_prefix("offset=") {
                 image.offset = amount::bytes(value).map_err(wrong)?;
             } else if let Some(value) = option.strip_prefix("backup=") {
@@ -152,7 +152,7 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
 /// Errors: an empty path, which a variable that is not set may leave behind.
 pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     if path.is_empty() {
-        return Err(Failure::new("an empty path names nothing: the volume's root is /"));
+        return Err(Failure::usage("an empty path names nothing: the volume's root is /"));
     }
     let mut out = Vec::new();
     for part in path.as_bytes().split(|&byte| byte == b'/') {

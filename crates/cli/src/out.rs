@@ -7,11 +7,13 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
-/// Standard output. A reader who has left ends the program without a word.
+/// Standard output. A reader who has left ends the program without a word, unless its exit status says more.
 pub(crate) struct Out {
     to: BufWriter<StdoutLock<'static>>,
     terminal: bool,
     colour: bool,
+    /// What is printed tells of what was done or found; the exit status is for those who do not read it.
+    is_report: bool,
 }
 
 impl Out {
@@ -19,17 +21,32 @@ impl Out {
         let stdout = io::stdout().lock();
         let terminal = stdout.is_terminal();
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Out { to: BufWriter::with_capacity(64 << 10, stdout), terminal, colour }
+        Out { to: BufWriter::with_capacity(64 << 10, stdout), terminal, colour, is_report: false }
+    }
+
+    /// For a verb whose work is done, or whose exit status is a judgement: a reader who has left changes nothing of
+    /// that.
+    pub(crate) fn of_report() -> Out {
+        Out { is_report: true, ..Out::new() }
+    }
+
+    fn taken(&self, wrote: io::Result<()>) -> Result<(), Failure> {
+        match wrote {
+            Err(error) if self.is_report && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            wrote => wrote.map_err(Failure::of_output),
+        }
     }
 
     /// Writes text as it is.
     pub(crate) fn text(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
-        self.to.write_fmt(text).map_err(Failure::of_output)
+        let wrote = self.to.write_fmt(text);
+        self.taken(wrote)
     }
 
     /// Writes bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.to.write_all(bytes).map_err(Failure::of_output)
+        let wrote = self.to.write_all(bytes);
+        self.taken(wrote)
     }
 
     /// Writes a name: escaped and coloured on a terminal, its bytes elsewhere.
@@ -52,12 +69,14 @@ impl Out {
     /// Writes one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let wrote = serde_json::to_writer(&mut self.to, value).map_err(io::Error::from);
-        wrote.and_then(|()| self.to.write_all(b"\n")).map_err(Failure::of_output)
+        let wrote = wrote.and_then(|()| self.to.write_all(b"\n"));
+        self.taken(wrote)
     }
 
     /// Sees that everything was taken.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        self.to.flush().map_err(Failure::of_output)
+        let wrote = self.to.flush();
+        self.taken(wrote)
     }
 }
 

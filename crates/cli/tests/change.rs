@@ -323,7 +323,7 @@ fn settings_change() {
     assert_eq!(succeed(at, &["cat", "a.img", "/etc/hostname"]), "host\n");
     let why = fail(at, 1, &["tune", "-O", "^extent", "a.img"]);
     assert!(why.contains("it stays"), "{why}");
-    let why = fail(at, 1, &["tune", "a.img"]);
+    let why = fail(at, 2, &["tune", "a.img"]);
     assert!(why.starts_with("there is nothing to change"), "{why}");
     succeed(at, &["tune", "-q", "-j", "-c", "30", "-i", "2w", "-u", "root", "-g", "7", "a.img"]);
     let why = fail(at, 1, &["tune", "-J", "size=2", "a.img"]);

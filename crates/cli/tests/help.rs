@@ -88,3 +88,33 @@ fn wrong_usage_exits_with_2() {
         assert!(err.contains("--help") || err.contains("Usage:"), "{args:?}: {err}");
     }
 }
+
+#[test]
+fn a_wrong_command_line_that_is_found_late_exits_with_2_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrong: [(&[&str], &str); 14] = [
+        (&["mkfs", "a.img", "--size", "1M", "--layout", "raid1"], "needs a second device"),
+        (&["mkfs", "a.img", "--size", "1M", "--layout", "single", "b.img"], "one device"),
+        (
+            &["mkfs", "a.img", "--size", "1M", "--layout", "raid0", "b.img", "--stripe", "5000"],
+            "power of two",
+        ),
+        (&["mkfs", "a.img", "--size", "1M", "-L", "seventeen letters"], "at most 16 bytes"),
+        (&["mkfs", "a.img", "--size", "1M", "-O", "nonsense"], "-O nonsense"),
+        (&["mkfs", "a.img?offset=x", "--size", "1M"], "not a size"),
+        (&["mkfs", "--compat", "linux"], "name of the image"),
+        (&["tune", "a.img", "-L", "seventeen letters"], "at most 16 bytes"),
+        (&["build", ".", "-o", "a.img", "--size", "1M", "--free", "1M"], "--free"),
+        (&["build", ".", "-o", "a.img", "--compat", "nobody"], "nobody"),
+        (&["report", "a.img", "-o", "-", "--json"], "give -o a file"),
+        (&["check", "a.img?backup=x"], "number of a block group"),
+        (&["put", "a.img", "", "/"], "empty path"),
+        (&["mv", "a.img", "--exchange", "/a", "/b", "/c"], "two names"),
+    ];
+    for (args, why) in wrong {
+        let (code, out, err) = common::run(dir.path(), args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        assert!(err.contains(why), "{args:?}: {err}");
+    }
+    assert!(!dir.path().join("a.img").exists());
+}

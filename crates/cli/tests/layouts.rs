@@ -361,10 +361,10 @@ fn what_makes_no_layout_is_named() {
         let line = fail(at, 1, verb);
         assert_eq!(line, "./a.img: is a.img, which is named already: name each member once");
     }
-    let line = fail(at, 1, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1"]);
+    let line = fail(at, 2, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1"]);
     assert!(line.contains("needs a second device") && !at.join("x.img").exists(), "{line}");
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid0", "y.img", "--stripe", "5000"];
-    let line = fail(at, 1, &args);
+    let line = fail(at, 2, &args);
     assert!(line.contains("power of two") && !at.join("x.img").exists(), "{line}");
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "a.img"];
     let line = fail(at, 1, &args);

@@ -223,6 +223,37 @@ fn a_reader_who_leaves_ends_it_quietly() {
 }
 
 #[test]
+fn a_judgement_stands_when_its_reader_leaves() {
+    let dir = built();
+    let path = dir.path();
+    let mut bytes = fs::read(path.join("a.img")).unwrap();
+    let name = bytes.windows(6).position(|window| window == b"script").unwrap();
+    bytes[name] ^= 1;
+    fs::write(path.join("bad.img"), &bytes).unwrap();
+    fs::write(path.join("none.img"), pattern(1 << 20)).unwrap();
+    for (args, status) in [
+        (&["check", "a.img"][..], 0),
+        (&["check", "bad.img"], 4),
+        (&["check", "--json", "bad.img"], 4),
+        (&["check", "--json", "none.img"], 8),
+        (&["report", "bad.img"], 1),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
+            .current_dir(path)
+            .args(args)
+            .stdout(writer)
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {err}");
+        assert!(!err.contains("standard output"), "{args:?}: {err}");
+    }
+}
+
+#[test]
 fn reading_never_writes() {
     let dir = built();
     let image = dir.path().join("a.img");

@@ -129,7 +129,7 @@ fn a_page_is_written_over_a_page_only() {
     succeed(dir.path(), &["report", "a.img", "-o", "a.html"]);
     succeed(dir.path(), &["report", "a.img", "-o", "a.html"]);
     fail(dir.path(), 1, &["report", "a.img", "-o", "."]);
-    fail(dir.path(), 1, &["report", "a.img", "-o", "-", "--json"]);
+    fail(dir.path(), 2, &["report", "a.img", "-o", "-", "--json"]);
     fail(dir.path(), 1, &["report", "none.img"]);
 }
 

@@ -100,7 +100,7 @@ impl Args {
         }
         change.finish()?;
         if self.json {
-            let mut out = Out::new();
+            let mut out = Out::of_report();
             out.json(&Answer { image: encoded(self.image.as_bytes()), entries, data_bytes })?;
             out.finish()?;
         }

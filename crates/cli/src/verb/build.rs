@@ -241,7 +241,7 @@ impl Args {
             (Size::Auto, free) => ImageSize::Auto { free: free.unwrap_or(0) },
             (Size::Bytes(bytes), None) => ImageSize::Bytes(bytes),
             (Size::Bytes(_), Some(_)) => {
-                return Err(Failure::new(
+                return Err(Failure::usage(
                     "--free goes with --size auto only: leave one of them out",
                 ));
             }
@@ -272,7 +272,7 @@ impl Args {
     fn source_options(&self, output: &Path) -> Result<SourceOptions, Failure> {
         let mut excludes = Excludes::new();
         for pattern in &self.exclude {
-            excludes.add(pattern.as_bytes()).map_err(Failure::new)?;
+            excludes.add(pattern.as_bytes()).map_err(Failure::usage)?;
         }
         for file in &self.exclude_from {
             excludes.add_file(file).map_err(Failure::new)?;
@@ -340,7 +340,7 @@ impl Args {
         if self.quiet {
             return Ok(());
         }
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         let uuid = shown::uuid(&built.uuid);
         if self.json {
             out.json(&Answer {

@@ -115,7 +115,7 @@ impl Args {
             Err(Failure::Said(text)) => {
                 tell(&text);
                 if self.json {
-                    let mut out = Out::new();
+                    let mut out = Out::of_report();
                     out.json(&self.last_line("trouble", 0, Some(text), None))?;
                     out.finish()?;
                 }
@@ -146,7 +146,7 @@ impl Args {
     }
 
     fn answer(&self, report: &Report) -> Result<u8, Failure> {
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         for finding in &report.findings {
             match self.json {
                 true => out.json(&line(finding))?,

@@ -82,7 +82,7 @@ fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Fail
         None => (text, None),
     };
     if user.is_empty() && group.is_none_or(str::is_empty) {
-        return Err(Failure::new(format_args!("'{text}' names neither a user nor a group")));
+        return Err(Failure::usage(format_args!("'{text}' names neither a user nor a group")));
     }
     let uid = match user {
         "" => None,
@@ -100,10 +100,10 @@ fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Fail
 fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32, Failure> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         let id = id(name).ok_or_else(|| {
-            Failure::new(format_args!("'{name}' is no owner: numbers go up to {ID_MAX}"))
+            Failure::usage(format_args!("'{name}' is no owner: numbers go up to {ID_MAX}"))
         })?;
         if table == "/etc/passwd" && field == 3 {
-            return Err(Failure::new(format_args!("'{name}:' needs a name: write {name}:GROUP")));
+            return Err(Failure::usage(format_args!("'{name}:' needs a name: write {name}:GROUP")));
         }
         return Ok(id);
     }

@@ -102,7 +102,7 @@ impl Args {
             },
         };
         let info = Info::of(&image, &superblock, journal);
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         match self.json {
             true => out.json(&info)?,
             false => info.print(&superblock, &mut out)?,

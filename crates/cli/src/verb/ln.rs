@@ -44,7 +44,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
         if self.symbolic && self.target.is_empty() {
-            return Err(Failure::new("a symbolic link cannot hold an empty text"));
+            return Err(Failure::usage("a symbolic link cannot hold an empty text"));
         }
         let mut link = inner_path(&self.link)?;
         let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());

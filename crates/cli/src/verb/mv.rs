@@ -40,13 +40,13 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let change = Change::begin(&self.image, Steps { in_steps: false })?;
         let Some((dest, sources)) = self.paths.split_last() else {
-            return Err(Failure::new("no name was given"));
+            return Err(Failure::usage("no name was given"));
         };
         if self.exchange && sources.len() > 1 {
-            return Err(Failure::new("--exchange takes two names"));
+            return Err(Failure::usage("--exchange takes two names"));
         }
+        let change = Change::begin(&self.image, Steps { in_steps: false })?;
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
         let behind = change.look_behind(&dest)?;

@@ -67,11 +67,11 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let Some((dest, sources)) = self.paths.split_last() else {
-            return Err(Failure::new("no file was given"));
+            return Err(Failure::usage("no file was given"));
         };
         if sources.iter().any(|source| source.is_empty()) {
             // As a variable that is not set leaves behind.
-            return Err(Failure::new("an empty path names no file to copy"));
+            return Err(Failure::usage("an empty path names no file to copy"));
         }
         let change = Change::begin(&self.image, self.steps)?;
         let into_directory = dest.as_bytes().ends_with(b"/");

@@ -126,7 +126,7 @@ impl Args {
         }
         let (stats, bytes) = (mirror.stats(), extant::BlockDevice::len(&*mirror));
         drop(mirror);
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         if self.json {
             out.json(&Answer {
                 image: encoded(image.name.as_os_str().as_bytes()),

@@ -58,7 +58,7 @@ impl Args {
             tell(format_args!("{}: {}", Shown::path(&image.name), explained(problem)));
         }
         if !self.quiet {
-            let mut out = Out::new();
+            let mut out = Out::of_report();
             match self.json {
                 true => out.json(&answer(&image, &report))?,
                 false => {

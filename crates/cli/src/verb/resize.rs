@@ -117,7 +117,7 @@ impl Args {
         let blocks = minimum(&fs).map_err(|error| Failure::of_image(&image.name, &error))?;
         let size = fs.superblock().block_size;
         let minimum_bytes = blocks << size.log2();
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         match self.json {
             true => out.json(&Least {
                 image: encoded(image.name.as_os_str().as_bytes()),
@@ -135,7 +135,7 @@ impl Args {
             return Ok(());
         }
         let bytes = |blocks: u64| blocks * done.block_bytes as u64;
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         if self.json {
             out.json(&Answer {
                 image: encoded(image.name.as_os_str().as_bytes()),

@@ -112,7 +112,7 @@ impl Args {
         indexes: &[u16],
         errors: u64,
     ) -> Result<(), Failure> {
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         if self.json {
             out.json(&Answer {
                 image: encoded(image.name.as_os_str().as_bytes()),

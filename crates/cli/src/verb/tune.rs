@@ -1,6 +1,6 @@
 //! `extant tune`: changes a volume's settings.
 
-use super::mkfs::format_options::{journal, percent};
+use super::mkfs::format_options::{journal, label, percent};
 use super::mkfs::{of_option, uuid};
 use crate::failure::{Failure, plain};
 use crate::image::Image;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Label, at most 16 bytes
-    #[arg(short = 'L', long, value_name = "LABEL")]
+    #[arg(short = 'L', long, value_name = "LABEL", value_parser = label)]
     label: Option<String>,
     /// UUID: one, or `random`, `time`, `clear`
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
@@ -107,7 +107,7 @@ impl Args {
         let old = image.open()?.superblock().clone();
         let wish = self.wish(&old)?;
         if wish == Tune::default() && !self.clear_mmp {
-            return Err(Failure::new("there is nothing to change: `extant tune --help`"));
+            return Err(Failure::usage("there is nothing to change: `extant tune --help`"));
         }
         if self.clear_mmp {
             clear_mmp(&image.options(), &image.path).map_err(of_image)?;
@@ -166,7 +166,7 @@ impl Args {
             now.volume_name.iter().copied().take_while(|byte| *byte != 0).collect();
         let features: Vec<String> = now.features.iter().map(|bit| bit.name.to_owned()).collect();
         let uuid = shown::uuid(&now.uuid);
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         match self.json {
             true => out.json(&Answer {
                 image: encoded(image.name.as_os_str().as_bytes()),
@@ -249,7 +249,7 @@ fn mount_options(text: &str) -> Result<(DefaultMountOpts, DefaultMountOpts), Fai
             "nodelalloc" => DefaultMountOpts::NODELALLOC,
             _ => {
                 let name = Shown(name.as_bytes());
-                return Err(Failure::new(format_args!("-o: there is no mount option '{name}'")));
+                return Err(Failure::usage(format_args!("-o: there is no mount option '{name}'")));
             }
         };
         match word.starts_with('^') {

@@ -63,7 +63,7 @@ impl Args {
             let node = change.at(&path, |fs| fs.node_nofollow(as_path(&path)))?;
             let (name, len, done) = match (&self.name, &self.value, &self.remove) {
                 (Some(name), Some(value), _) => {
-                    let value = decoded(value.as_bytes()).map_err(Failure::new)?;
+                    let value = decoded(value.as_bytes()).map_err(Failure::usage)?;
                     (name, value.len(), node.set_xattr(name, &value, XattrMode::Any))
                 }
                 (_, _, Some(name)) => (name, 0, node.remove_xattr(name)),

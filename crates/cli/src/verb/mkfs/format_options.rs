@@ -30,7 +30,7 @@ pub(crate) struct FormatOptions {
     #[arg(short = 'I', long, value_name = "BYTES", value_parser = inode_size)]
     inode_size: Option<u16>,
     /// Label, at most 16 bytes
-    #[arg(short = 'L', long, value_name = "LABEL")]
+    #[arg(short = 'L', long, value_name = "LABEL", value_parser = label)]
     label: Option<String>,
     /// UUID: one, or `random`, `time`, `clear`
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
@@ -59,7 +59,7 @@ impl FormatOptions {
     /// unless the user says one.
     pub(crate) fn options(&self, reserved: Option<f64>) -> Result<MkfsOptions, Failure> {
         let set = match (&self.of_type, &self.compat) {
-            (None, Some(name)) => Some(Compat::by_name(name).map_err(Failure::new)?),
+            (None, Some(name)) => Some(Compat::by_name(name).map_err(Failure::usage)?),
             _ => None,
         };
         let mut options = match (&self.of_type, &set) {
@@ -76,7 +76,7 @@ impl FormatOptions {
         }
         // The name of the set is a claim that -O must not make untrue.
         if let Some(set) = &set {
-            set.check(&options.wished()).map_err(Failure::new)?;
+            set.check(&options.wished()).map_err(Failure::usage)?;
         }
         if let Some(size) = self.block_size {
             options = options.block_size(size);
@@ -123,6 +123,14 @@ pub(crate) fn id(text: &str) -> Option<u32> {
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID, two numbers as in 0:0"))
+}
+
+/// Reads a label.
+pub(crate) fn label(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=16 => Ok(text.to_owned()),
+        len => Err(format!("a label has at most 16 bytes, and this has {len}")),
+    }
 }
 
 fn block_size(text: &str) -> Result<BlockSize, String> {

@@ -119,7 +119,7 @@ impl Args {
             return compat_list();
         }
         let Some(image) = &self.image else {
-            return Err(Failure::new("mkfs needs the name of the image to make"));
+            return Err(Failure::usage("mkfs needs the name of the image to make"));
         };
         let image = Image::parse(image)?;
         let environment = environment()?;
@@ -145,7 +145,7 @@ impl Args {
                 self.target(&image, self.size, Some(&options), &stop)?
             }
             None | Some(LayoutKind::Single) => {
-                return Err(Failure::new("one device is all that the layout 'single' takes"));
+                return Err(Failure::usage("one device is all that the layout 'single' takes"));
             }
             Some(kind) => self.members(&image, kind, &environment, &stop)?,
         };
@@ -167,7 +167,7 @@ impl Args {
         if self.quiet {
             return Ok(());
         }
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         let uuid = shown::uuid(&made.uuid);
         let bytes = made.blocks * made.block_bytes as u64;
         match self.json {
@@ -228,7 +228,7 @@ impl Args {
                 };
                 let len = image.offset.checked_add(size);
                 let len =
-                    len.ok_or_else(|| Failure::new("--size is more than 64 bits can count"))?;
+                    len.ok_or_else(|| Failure::usage("--size is more than 64 bits can count"))?;
                 stop.be_careful();
                 let device = FileOptions::new().create_new(path, len).map_err(engine)?;
                 stop.remove_when_ended(path);
@@ -284,7 +284,7 @@ impl Args {
             _ => Wanted::Mirrored { alike },
         };
         if !stripe_bytes.is_power_of_two() || stripe_bytes < 4096 {
-            return Err(Failure::new("--stripe takes a power of two from 4K on"));
+            return Err(Failure::usage("--stripe takes a power of two from 4K on"));
         }
         let mut images = vec![image.clone()];
         for other in &self.others {
@@ -294,7 +294,7 @@ impl Args {
         }
         let count = images.len();
         if count < 2 {
-            return Err(Failure::new("--layout needs a second device: IMG --layout raid1 IMG2"));
+            return Err(Failure::usage("--layout needs a second device: IMG --layout raid1 IMG2"));
         }
         let size = self.size.map(|size| wanted(true).member_bytes(count, size));
         let (mut parts, mut zeroed, mut new_files) = (Vec::new(), true, Vec::new());
@@ -390,5 +390,5 @@ pub(crate) fn compat_list() -> Result<u8, Failure> {
 
 /// An error of an option, with its name.
 pub(crate) fn of_option(option: &str, error: &extant::Error) -> Failure {
-    Failure::new(format!("{option}: {}", explained(error)))
+    Failure::usage(format!("{option}: {}", explained(error)))
 }

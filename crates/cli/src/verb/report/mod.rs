@@ -71,7 +71,7 @@ impl Args {
         let image = Image::parse(&self.image)?;
         let to_stdout = self.output.as_deref().is_some_and(|path| path == Path::new("-"));
         if to_stdout && self.json {
-            return Err(Failure::new("standard output takes the page or JSON: give -o a file"));
+            return Err(Failure::usage("standard output takes the page or JSON: give -o a file"));
         }
         if let Some(path) = self.output.as_deref().filter(|_| !to_stdout) {
             may_be_written(path)?;
@@ -84,7 +84,7 @@ impl Args {
         let facts = Facts::of(&image, &options, &bar);
         bar.0.finish_and_clear();
         let facts = facts?;
-        let mut out = Out::new();
+        let mut out = Out::of_report();
         match self.output.as_deref() {
             Some(_) if to_stdout => out.text(format_args!("{}", page::page(&facts)))?,
             Some(path) => fs::write(path, page::page(&facts))
