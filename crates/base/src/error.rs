@@ -297,7 +297,8 @@ impl Error {
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
             #[cfg(feature = "std")]
             Error::Member(member) => match member.problem {
-                crate::MemberProblem::CannotOpen { errno } => errno,
+                crate::MemberProblem::CannotOpen { errno }
+                | crate::MemberProblem::Failed { errno } => errno,
                 _ => 22, // EINVAL
             },
             Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small

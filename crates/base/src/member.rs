@@ -22,6 +22,8 @@ pub enum MemberProblem {
     },
     /// It has no member record.
     NoRecord,
+    /// It has no bytes at all.
+    Empty,
     /// Its member record is damaged, or says what cannot be.
     Damaged,
     /// It belongs to another volume.
@@ -38,6 +40,8 @@ pub enum MemberProblem {
     },
     /// The volume was changed without it.
     Stale,
+    /// The same of a member of raid0, which nothing holds a second time.
+    StaleStripes,
     /// It was changed by itself, past the layout.
     ChangedOutside,
     /// It is being rebuilt and does not hold everything yet.
@@ -52,7 +56,10 @@ pub enum MemberProblem {
         count: u16,
     },
     /// A transfer to it failed, and the volume goes on without it.
-    Failed,
+    Failed {
+        /// What the system said, as a number.
+        errno: i32,
+    },
     /// It has changes that those lack which it is to be copied from.
     Newer {
         /// Its generation.
@@ -78,6 +85,7 @@ impl fmt::Display for MemberError {
                 write!(f, "{member}: cannot be opened: {why}")
             }
             MemberProblem::NoRecord => write!(f, "{member}: is no member of a layout"),
+            MemberProblem::Empty => write!(f, "{member}: is empty"),
             MemberProblem::Damaged => write!(f, "{member}: its member record is damaged"),
             MemberProblem::Foreign => write!(f, "{member}: is a member of another volume"),
             MemberProblem::Duplicate { index } => {
@@ -86,7 +94,7 @@ impl fmt::Display for MemberError {
             MemberProblem::TooShort { needed } => {
                 write!(f, "{member}: is too short, {needed} bytes are needed")
             }
-            MemberProblem::Stale => {
+            MemberProblem::Stale | MemberProblem::StaleStripes => {
                 write!(f, "{member}: is out of date, the volume was changed without it")
             }
             MemberProblem::ChangedOutside => {
@@ -101,8 +109,9 @@ impl fmt::Display for MemberError {
             MemberProblem::Missing { index, count } => {
                 write!(f, "{member}: is one of {count} members, and member {index} is missing")
             }
-            MemberProblem::Failed => {
-                write!(f, "{member}: failed, the volume goes on without this member")
+            MemberProblem::Failed { errno } => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                write!(f, "{member}: failed, the volume goes on without this member: {why}")
             }
             MemberProblem::Newer { generation, source } => write!(
                 f,

@@ -8,7 +8,7 @@
 use crate::moment;
 use crate::shown::Shown;
 use extant::{Error, What};
-use extant_base::{FeatureSet, MemberProblem};
+use extant_base::{FeatureSet, MemberError, MemberProblem};
 use extant_ondisk::features::Incompat;
 use std::fmt::Display;
 use std::io;
@@ -165,7 +165,20 @@ pub(crate) fn explained(error: &Error) -> String {
 
 /// What is to be said of an image.
 pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
-    let (image, error) = (Shown::path(image).to_string(), explained(error));
+    said(image, explained(error))
+}
+
+/// What is to be said of a member that an image is used without.
+pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
+    let next = match member.problem {
+        MemberProblem::CannotOpen { .. } => "the volume goes on without this member",
+        problem => next_step(problem),
+    };
+    said(image, without_number(&format!("{member}: {next}")))
+}
+
+fn said(image: &Path, error: String) -> String {
+    let image = Shown::path(image).to_string();
     // A member that was named by itself names itself.
     match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
         true => error,
@@ -183,6 +196,14 @@ fn next_step(problem: MemberProblem) -> &'static str {
             "name one that can be; of a mirror, IMG?degraded goes on without it"
         }
         MemberProblem::NoRecord | MemberProblem::Foreign => "name the right one",
+        MemberProblem::Empty => {
+            "name the right one; of a mirror, `extant rebuild OTHER --member IT` fills it"
+        }
+        // Nothing says what it holds.
+        MemberProblem::Damaged => {
+            "of a mirror, `extant rebuild --force OTHER --member IT` makes it whole; of raid0 only a copy of it helps"
+        }
+        MemberProblem::StaleStripes => "put its newest copy back: raid0 holds nothing twice",
         MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
         MemberProblem::TooShort { .. } => "it was cut off, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {

@@ -10,15 +10,17 @@
 //! ```
 
 use crate::amount;
-use crate::failure::{Failure, said_of_image, tell};
+use crate::failure::{Failure, said_of_absence, tell};
 use crate::shown::Shown;
 use extant::{Filesystem, OpenOptions};
+use extant_base::MemberError;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// An image by name.
 #[derive(Clone, Debug)]
@@ -34,8 +36,14 @@ pub(crate) struct Image {
     pub(crate) journal: Option<PathBuf>,
     /// The other devices that the volume lies on.
     pub(crate) members: Vec<PathBuf>,
-    degraded: bool,
+    /// Whether the volume may be changed without some of them.
+    pub(crate) degraded: bool,
+    /// What was said of members: once is enough, however often the volume is opened.
+    told: Arc<Mutex<HashSet<MemberError>>>,
 }
+
+/// What may stand behind the name.
+const OPTIONS: [&str; 5] = ["offset=", "backup=", "journal=", "member=", "degraded"];
 
 impl Image {
     /// Reads what the user wrote. A file whose name holds `?offset=` is named as it is.
@@ -49,15 +57,19 @@ impl Image {
             journal: None,
             members: Vec::new(),
             degraded: false,
+            told: Arc::default(),
         };
         let bytes = text.as_bytes();
         let Some(at) = bytes.iter().rposition(|&byte| byte == b'?') else { return Ok(image) };
         let Ok(options) = std::str::from_utf8(&bytes[at + 1..]) else { return Ok(image) };
-        let known = ["offset=", "backup=", "journal=", "member=", "degraded"];
-        if !known.iter().any(|name| options.starts_with(name)) || image.path.exists() {
+        let path = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
+        let is_meant = OPTIONS.iter().any(|name| options.starts_with(name))
+            || nearest(options).is_some()
+            || path.exists();
+        if !is_meant || image.path.exists() {
             return Ok(image);
         }
-        image.path = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
+        image.path = path;
         for option in options.split('&') {
             let wrong = |why: String| Failure::usage(format!("{}: {why}", image.name.display()));
             if let Some(value) = option.strip_prefix("offset=") {
@@ -73,9 +85,11 @@ impl Image {
             } else if option == "degraded" {
                 image.degraded = true;
             } else {
+                let hint = nearest(option).map(|name| format!("; is {name} meant?"));
                 return Err(wrong(format!(
                     "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE, \
-                     member=DEVICE, degraded"
+                     member=DEVICE, degraded{}",
+                    hint.unwrap_or_default()
                 )));
             }
         }
@@ -113,13 +127,28 @@ impl Image {
         for member in &self.members {
             options.member(member);
         }
-        let name = self.name.clone();
+        let image = self.clone();
         options.on_error(Arc::new(move |error| {
-            if let extant::Error::Member(_) = error {
-                tell(format_args!("{}", said_of_image(&name, error)));
+            if let extant::Error::Member(member) = error {
+                image.tell_of(member);
             }
         }));
         options
+    }
+
+    /// Says that the volume is used without this member, if that was not said already.
+    pub(crate) fn tell_of(&self, member: &MemberError) {
+        if self.told.lock().is_ok_and(|mut told| told.insert(member.clone())) {
+            tell(said_of_absence(&self.name, member));
+        }
+    }
+
+    /// Of these members, those that are not told of yet, as far as numbers say.
+    pub(crate) fn untold<'m>(&self, members: &'m [u16]) -> &'m [u16] {
+        match self.told.lock().is_ok_and(|told| told.len() >= members.len()) {
+            true => &[],
+            false => members,
+        }
     }
 
     /// Opens the volume to read, recovered in memory where it needs that.
@@ -136,6 +165,28 @@ impl Image {
     pub(crate) fn failure(&self, path: &[u8], error: &extant::Error) -> Failure {
         Failure::of_path(&self.name, path, error)
     }
+}
+
+/// The option that `text` was to be, if it is one but for a letter or two.
+fn nearest(text: &str) -> Option<&'static str> {
+    let end = text.find('=').map_or(text.len(), |at| at + 1);
+    let known =
+        OPTIONS.into_iter().map(|name| (distance(name.as_bytes(), text[..end].as_bytes()), name));
+    known.filter(|(letters, _)| *letters <= 2).min().map(|(_, name)| name)
+}
+
+/// Letters to be put in, taken out or changed to make `b` of `a`.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }
 
 /// Whether both names lead to one file, or one block device.
@@ -193,6 +244,21 @@ mod tests {
         assert_eq!((plain.path, plain.offset), (PathBuf::from("what?now"), 0));
         assert!(Image::parse("no-such?offset=x".as_ref()).is_err());
         assert!(Image::parse("no-such?offset=1&size=2".as_ref()).is_err());
+    }
+
+    #[test]
+    fn an_option_that_is_not_known_is_told_with_the_nearest() {
+        for (text, hint) in [
+            ("no-such?membr=b", "; is member= meant?"),
+            ("no-such?degarded", "; is degraded meant?"),
+            ("no-such?offset=1M&jurnal=x", "; is journal= meant?"),
+            ("/?unlike=1", "member=DEVICE, degraded"),
+        ] {
+            match Image::parse(text.as_ref()) {
+                Err(Failure::Usage(said)) => assert!(said.ends_with(hint), "{said}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -173,6 +173,9 @@ fn a_member_whose_record_is_damaged_is_left_out_when_that_is_asked_for() {
         file.write_all_at(wrong, 512 + if wrong.len() == 4 { 100 } else { 0 }).unwrap();
         let line = fail(at, 1, &["put", BOTH, "g", "/g"]);
         assert!(line.contains(": a.img: "), "{line}");
+        if wrong.len() == 4 {
+            assert!(line.contains("`extant rebuild --force OTHER --member IT`"), "{line}");
+        }
         let both = "a.img?member=b.img&degraded";
         let (code, _, err) = run(at, &["put", both, "g", "/g"]);
         assert!(code == 0 && err.contains("a.img: "), "{err}");
@@ -235,8 +238,8 @@ fn a_rebuild_the_wrong_way_round_is_refused() {
     holds(at, "a.img", "/g", 2);
     succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
     // A member that is in use already, by another name.
-    let line = fail(at, 1, &["rebuild", BOTH, "--member", "./b.img"]);
-    assert!(line.contains("./b.img: is member 1, which a.img has"), "{line}");
+    let text = succeed(at, &["rebuild", BOTH, "--member", "./b.img"]);
+    assert!(text.starts_with("./b.img: member 1, is whole already"), "{text}");
     assert!(same_but_records(at));
     holds(at, "b.img", "/g", 2);
     assert_clean(&at.join("a.img"));
@@ -278,13 +281,13 @@ fn scrub_mends_what_a_checksum_decides() {
     assert!(!same_but_records(at), "nothing was to be changed");
 
     let json = succeed(at, &["scrub", "--json", BOTH]);
-    let want =
-        "\"members\":2,\"differing_blocks\":2,\"mended_blocks\":2,\"unresolved\":[],\"errors\":0}";
+    let want = "\"members\":2,\"missing_members\":[],\"differing_blocks\":2,\"mended_blocks\":2,\"unresolved\":[],\"errors\":0}";
     assert!(json.contains(want), "{json}");
     assert!(same_but_records(at));
     holds(at, "a.img", "/f", 1);
     holds(at, "b.img", "/f", 1);
-    assert!(succeed(at, &["check", "--data", "b.img"]).contains("blocks of data verified"));
+    let text = succeed(at, &["check", "--data", "b.img?degraded"]);
+    assert!(text.contains("blocks of data verified"), "{text}");
 }
 
 #[test]
@@ -328,6 +331,9 @@ fn stripes_are_whole_or_nothing() {
     fs::write(at.join("b.img"), old).unwrap();
     let line = fail(at, 1, &["cat", THREE, "/f"]);
     assert!(line.contains("b.img: is out of date"), "{line}");
+    assert!(line.contains("raid0 holds nothing twice") && !line.contains("rebuild"), "{line}");
+    let line = fail(at, 1, &["cat", "a.img?member=b.img&member=none.img&degraded", "/f"]);
+    assert!(line.contains("none.img: cannot be opened"), "{line}");
 }
 
 #[test]
@@ -366,9 +372,152 @@ fn what_makes_no_layout_is_named() {
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid0", "y.img", "--stripe", "5000"];
     let line = fail(at, 2, &args);
     assert!(line.contains("power of two") && !at.join("x.img").exists(), "{line}");
+    let line = fail(at, 1, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "./x.img"]);
+    assert!(line.starts_with("./x.img: is x.img, which is named already"), "{line}");
+    let line = fail(at, 2, &["ls", "a.img?membr=b.img"]);
+    assert!(
+        line.contains("'membr=b.img' is none of") && line.ends_with("is member= meant?"),
+        "{line}"
+    );
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "a.img"];
     let line = fail(at, 1, &args);
     assert!(line.contains("a.img: holds") && !at.join("x.img").exists(), "{line}");
     let (code, _, err) = run(at, &["mkfs", "x.img", "--size", "16M", "y.img"]);
     assert!(code == 2 && err.contains("--layout"), "{err}");
+}
+
+#[test]
+fn check_and_scrub_name_the_members_that_are_not_in_use() {
+    let dir = mirrored();
+    let at = dir.path();
+    let told = |args: &[&str], status: i32| {
+        let (code, out, err) = run(at, args);
+        assert_eq!(code, status, "{args:?}: {err}");
+        (out, err)
+    };
+    let json = "\"missing_members\":[1]";
+    // Not named: told, with what to do.
+    for verb in [&["check", "a.img"][..], &["scrub", "--read-only", "a.img"]] {
+        let (out, err) = told(verb, 0);
+        assert!(err.starts_with("extant: a.img: is one of 2 members, and member 1 is"), "{err}");
+        assert!(err.lines().count() == 1 && !out.contains("not in use"), "{out}{err}");
+    }
+    assert!(told(&["check", "--json", "a.img"], 0).0.contains(json));
+    assert!(succeed(at, &["check", "--json", BOTH]).contains("\"missing_members\":[]"));
+    // Left out as asked: part of the answer.
+    for verb in ["check", "scrub"] {
+        let out = succeed(at, &[verb, "a.img?degraded"]);
+        assert!(out.contains("a.img?degraded: member 1 is not in use and was not"), "{out}");
+        assert!(succeed(at, &[verb, "--json", "a.img?degraded"]).contains(json));
+    }
+    // Named, and of no use: told once, however often the volume is opened.
+    succeed(at, &["put", "a.img?degraded", "g", "/g"]);
+    let degraded = "a.img?member=b.img&degraded";
+    for verb in [
+        &["check", BOTH][..],
+        &["scrub", "--read-only", BOTH],
+        &["scrub", degraded],
+        &["info", BOTH],
+        &["report", BOTH],
+    ] {
+        let (out, err) = told(verb, 0);
+        assert!(err.contains("b.img: is out of date") && err.lines().count() == 1, "{err}");
+        assert!(!out.contains("not in use"), "{out}");
+    }
+    assert!(told(&["scrub", "--json", degraded], 0).0.contains(json));
+}
+
+#[test]
+fn a_member_that_cannot_be_opened_is_left_out_when_that_is_asked_for() {
+    let dir = mirrored();
+    let at = dir.path();
+    fs::remove_file(at.join("b.img")).unwrap();
+    let (code, _, err) = run(at, &["put", "a.img?member=b.img&degraded", "g", "/g"]);
+    let said = "extant: a.img?member=b.img&degraded: b.img: cannot be opened: No such file or directory: the \
+                volume goes on without this member\n";
+    assert_eq!((code, err.as_str()), (0, said));
+    holds(at, "a.img", "/g", 2);
+    // Its place is not given away for a name that is misspelt.
+    let line = fail(at, 1, &["rebuild", BOTH, "--member", "c.img"]);
+    assert!(line.contains("b.img: cannot be opened") && !at.join("c.img").exists(), "{line}");
+    succeed(at, &["rebuild", "-q", BOTH, "--member", "b.img"]);
+    assert!(same_but_records(at));
+}
+
+#[test]
+fn the_member_that_is_wrong_is_named() {
+    let dir = made(&["a.img", "--layout", "raid1", "b.img", "c.img"], THREE);
+    let at = dir.path();
+    let other = mirrored();
+    fs::copy(other.path().join("b.img"), at.join("x.img")).unwrap();
+    for image in ["a.img?member=b.img&member=x.img", "x.img?member=a.img&member=b.img"] {
+        let line = fail(at, 1, &["ls", image]);
+        assert!(line.contains("x.img: is a member of another volume"), "{line}");
+    }
+    fs::write(at.join("x.img"), "").unwrap();
+    let line = fail(at, 1, &["ls", "a.img?member=b.img&member=x.img"]);
+    assert!(line.contains("x.img: is empty: "), "{line}");
+    fs::remove_file(at.join("c.img")).unwrap();
+    succeed(at, &["rebuild", "-q", "a.img?member=b.img", "--member", "x.img"]);
+    holds(at, "x.img?degraded", "/f", 1);
+    assert_clean(&at.join("x.img"));
+}
+
+#[test]
+fn a_member_that_is_whole_is_not_copied_again() {
+    let dir = mirrored();
+    let at = dir.path();
+    let before = (fs::read(at.join("a.img")).unwrap(), fs::read(at.join("b.img")).unwrap());
+    let text = succeed(at, &["rebuild", "a.img", "--member", "b.img"]);
+    assert_eq!(
+        text,
+        "b.img: member 1, is whole already: nothing was copied (--force copies all)\n"
+    );
+    let json = succeed(at, &["rebuild", "--json", "a.img", "--member", "b.img"]);
+    assert!(json.contains("\"index\":1") && json.contains("\"copied_bytes\":0}"), "{json}");
+    assert!(before == (fs::read(at.join("a.img")).unwrap(), fs::read(at.join("b.img")).unwrap()));
+    flip_content(at, "b.img", 1, 300_000);
+    let json = succeed(at, &["rebuild", "--force", "--json", "a.img", "--member", "b.img"]);
+    assert!(json.contains("\"copied_bytes\":16777216}"), "{json}");
+    assert!(same_but_records(at));
+    holds(at, "b.img?degraded", "/f", 1);
+}
+
+#[test]
+fn a_new_member_is_sparse_where_the_other_is() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = mirrored();
+    let at = dir.path();
+    fs::remove_file(at.join("b.img")).unwrap();
+    succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
+    let blocks = |name: &str| fs::metadata(at.join(name)).unwrap().blocks();
+    let (a, b) = (blocks("a.img"), blocks("b.img"));
+    assert!(b <= a + (1 << 20) / 512, "{a} and {b} blocks of 512 bytes");
+    assert!(same_but_records(at));
+    // What is there of something else does not shine through.
+    fs::write(at.join("b.img"), pattern(16 << 20)).unwrap();
+    succeed(at, &["rebuild", "-q", "--force", "a.img", "--member", "b.img"]);
+    assert!(same_but_records(at));
+    assert_clean(&at.join("b.img"));
+}
+
+#[test]
+fn a_rebuild_that_fails_says_why() {
+    let dir = mirrored();
+    let at = dir.path();
+    fs::File::create(at.join("b.img")).unwrap().set_len(16 << 20).unwrap();
+    // A limit on the size of files stands for a disk that is full.
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$0\" rebuild a.img --member b.img";
+    let output = std::process::Command::new("sh")
+        .current_dir(at)
+        .args(["-c", limited])
+        .arg(assert_cmd::cargo::cargo_bin("extant"))
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let said = "extant: b.img: failed while it was written: File too large: ";
+    assert!(err.starts_with(said) && err.lines().count() == 1, "{err}");
+    succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
+    assert!(same_but_records(at));
 }

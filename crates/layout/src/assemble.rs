@@ -80,13 +80,24 @@ pub fn assemble(parts: Vec<Part>, opening: Opening) -> Result<Assembled> {
         match part.record() {
             Ok(Some(record)) => known.push((part, record)),
             Ok(None) if alone => return Ok(Assembled::Single(part.device)),
-            // A record that was written over is as good as none.
-            Ok(None) if opening.degraded => left_out.push((part, MemberProblem::NoRecord)),
-            Ok(None) => return Err(part.refuse(MemberProblem::NoRecord)),
+            Ok(None) => {
+                let problem = match part.device.len() {
+                    0 => MemberProblem::Empty,
+                    _ => MemberProblem::NoRecord,
+                };
+                // A record that was written over is as good as none.
+                match opening.degraded {
+                    true => left_out.push((part, problem)),
+                    false => return Err(part.refuse(problem)),
+                }
+            }
             Err(Error::Corrupt { .. }) if !alone => left_out.push((part, MemberProblem::Damaged)),
             Err(Error::Corrupt { .. }) => return Err(part.refuse(MemberProblem::Damaged)),
             // A device that cannot be read at all is as good as none.
-            Err(Error::Device { .. }) if !alone => left_out.push((part, MemberProblem::Failed)),
+            Err(error @ Error::Device { .. }) if !alone => {
+                let errno = error.errno();
+                left_out.push((part, MemberProblem::Failed { errno }));
+            }
             Err(error) => return Err(error),
         }
     }
@@ -94,17 +105,20 @@ pub fn assemble(parts: Vec<Part>, opening: Opening) -> Result<Assembled> {
         let (part, problem) = left_out.first().ok_or(Error::Invalid("no device was named"))?;
         return Err(part.refuse(*problem));
     };
-    let first = first.clone();
-    for (part, record) in &known {
-        let same = (record.uuid, record.kind, record.count, record.volume_bytes)
-            == (first.uuid, first.kind, first.count, first.volume_bytes);
-        if !same {
-            return Err(part.refuse(MemberProblem::Foreign));
-        }
-        if known
-            .iter()
-            .any(|(other, known)| known.index == record.index && !std::ptr::eq(other, part))
-        {
+    let volume = |record: &Member| (record.uuid, record.kind, record.count, record.volume_bytes);
+    let of_one = |member: &(Part, Member)| {
+        let same = |other: &&(Part, Member)| volume(&other.1) == volume(&member.1);
+        known.iter().filter(same).count()
+    };
+    // The volume that most of them belong to is meant; among equals the one that was named first.
+    let most = known.iter().map(of_one).max().unwrap_or(0);
+    let meant = known.iter().find(|member| of_one(member) == most);
+    let first = meant.map_or(first, |(_, record)| record).clone();
+    if let Some((part, _)) = known.iter().find(|(_, record)| volume(record) != volume(&first)) {
+        return Err(part.refuse(MemberProblem::Foreign));
+    }
+    for (n, (part, record)) in known.iter().enumerate() {
+        if known[..n].iter().any(|(_, other)| other.index == record.index) {
             return Err(part.refuse(MemberProblem::Duplicate { index: record.index }));
         }
         let needed = record.needed_bytes();
@@ -125,7 +139,11 @@ fn stripes(
     opening: Opening,
 ) -> Result<Assembled> {
     if let Some((part, problem)) = left_out.first() {
-        return Err(part.refuse(*problem));
+        return Err(part.refuse(match *problem {
+            // Stripes do not go on without it.
+            MemberProblem::Failed { errno } => MemberProblem::CannotOpen { errno },
+            problem => problem,
+        }));
     }
     let count = known[0].1.count;
     for index in 0..count {
@@ -138,7 +156,7 @@ fn stripes(
     for (part, record) in &known {
         let between = !settled && record.generation.checked_add(1) == Some(newest);
         if record.generation != newest && !between {
-            return Err(part.refuse(MemberProblem::Stale));
+            return Err(part.refuse(MemberProblem::StaleStripes));
         }
     }
     Ok(Assembled::Striped(Arc::new(Stripes::new(known, opening.write, opening.together))))
@@ -232,7 +250,9 @@ fn mirror(
             Ok(None) => taken.push(member),
             Ok(Some(problem @ MemberProblem::Stale)) => left_out.push((member.0, problem)),
             Ok(Some(problem)) => return Err(member.0.refuse(problem)),
-            Err(Error::Device { .. }) => left_out.push((member.0, MemberProblem::Failed)),
+            Err(error @ Error::Device { .. }) => {
+                left_out.push((member.0, MemberProblem::Failed { errno: error.errno() }));
+            }
             Err(error) => return Err(error),
         }
     }

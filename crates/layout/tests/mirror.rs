@@ -110,7 +110,7 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
             }
             let failed = mirror.stats().failed_members == 1;
             drop(mirror);
-            let wanted = [("m1".to_owned(), MemberProblem::Failed)];
+            let wanted = [("m1".to_owned(), MemberProblem::Failed { errno: 5 })];
             assert_eq!(*told.lock(), wanted[..usize::from(failed)], "{op} {nth}");
             let copies: Vec<_> =
                 faulty.iter().map(|device| Arc::new(device.inner().clone())).collect();

@@ -69,7 +69,7 @@ fn all_members_have_to_be_there_and_of_one_generation() {
     open(&devices).unwrap().write_at(ByteOffset(0), b"x").unwrap();
     assert!(open(&devices).is_ok());
     devices[1] = backup;
-    assert_eq!(problem(&devices), MemberProblem::Stale);
+    assert_eq!(problem(&devices), MemberProblem::StaleStripes);
     let read = assemble(parts(&devices[..1]), Opening::read());
     assert!(matches!(read.map(|_| ()), Err(Error::Member(_))));
 }

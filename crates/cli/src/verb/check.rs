@@ -7,6 +7,7 @@ use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
+use extant::layout::Assembled;
 use extant::{Error, FileOptions, Site};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -102,16 +103,19 @@ struct Counts {
     blocks_used: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     data_blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_members: Option<Vec<u16>>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let report = match Image::parse(&self.image) {
-            Ok(image) => self.check(&image).map_err(|error| Failure::of_image(&image.name, &error)),
-            Err(failure) => Err(failure),
-        };
+        let report = Image::parse(&self.image).and_then(|image| {
+            let report = self.check(&image);
+            let report = report.map_err(|error| Failure::of_image(&image.name, &error))?;
+            Ok((image, report))
+        });
         match report {
-            Ok(report) => self.answer(&report),
+            Ok((image, (report, missing))) => self.answer(&image, &report, missing),
             Err(Failure::Said(text)) => {
                 tell(&text);
                 if self.json {
@@ -125,8 +129,10 @@ impl Args {
         }
     }
 
-    fn check(&self, image: &Image) -> Result<Report, Error> {
-        let device = image.options().assemble(&image.path)?.device();
+    /// What was found, and the members of a mirror that were not there.
+    fn check(&self, image: &Image) -> Result<(Report, Option<Vec<u16>>), Error> {
+        let assembled = image.options().assemble(&image.path)?;
+        let device = assembled.device();
         let mut options = Options {
             findings_limit: self.max_findings,
             recover: !self.no_replay,
@@ -142,10 +148,19 @@ impl Args {
         let bar = Bar(bar::percent(self.quiet));
         let report = check_device(device, &options, &bar);
         bar.0.finish_and_clear();
-        report
+        let missing = match assembled {
+            Assembled::Mirrored(mirror) => Some(mirror.unused()),
+            _ => None,
+        };
+        Ok((report?, missing))
     }
 
-    fn answer(&self, report: &Report) -> Result<u8, Failure> {
+    fn answer(
+        &self,
+        image: &Image,
+        report: &Report,
+        missing: Option<Vec<u16>>,
+    ) -> Result<u8, Failure> {
         let mut out = Out::of_report();
         for finding in &report.findings {
             match self.json {
@@ -162,10 +177,15 @@ impl Args {
         if self.json {
             let message = (!report.ran).then(|| "the volume could not be checked".to_owned());
             let findings = report.findings.len() as u64;
-            let counts = Some(counts(report));
+            let counts = Some(Counts { missing_members: missing, ..counts(report) });
             out.json(&self.last_line(status, findings, message, counts))?;
         } else if !self.quiet {
             let name = Shown(self.image.as_bytes()).to_string();
+            for index in image.untold(missing.as_deref().unwrap_or_default()) {
+                out.text(format_args!(
+                    "{name}: member {index} is not in use and was not checked\n"
+                ))?;
+            }
             if report.recovered {
                 out.text(format_args!(
                     "{name}: the journal was replayed in memory only: `extant replay` does it for \
@@ -266,6 +286,7 @@ fn counts(report: &Report) -> Counts {
         blocks: stats.blocks,
         blocks_used: stats.blocks_used,
         data_blocks: stats.data_blocks,
+        missing_members: None,
     }
 }
 

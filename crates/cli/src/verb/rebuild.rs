@@ -1,21 +1,23 @@
 //! `extant rebuild`: gives a mirror a member that it lost.
 
 use super::mkfs::signature;
-use crate::failure::Failure;
+use crate::failure::{Failure, plain};
 use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar};
-use extant::FileOptions;
 use extant::layout::{Assembled, Mirror, Part, PlaceState};
-use extant_base::{ByteOffset, Error, MemberProblem};
+use extant::{FileOptions, OpenOptions};
+use extant_base::{ByteOffset, Error, MemberError, MemberProblem};
 use extant_blockdev::Slice;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Make a device a whole member of a mirrored volume: a new one or a stale one.
 ///
@@ -58,56 +60,27 @@ struct Answer {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let image = Image::parse(&self.image)?;
+        let mut image = Image::parse(&self.image)?;
         if is_same_file(&image.path, &self.member) {
             return Err(Failure::new(format_args!(
                 "{}: is IMG itself: name a member that is whole as IMG, the one to be written over as NEW",
                 Shown::path(&self.member)
             )));
         }
-        let own = member_in(&image.path, image.offset);
-        let new = member_in(&self.member, image.offset);
-        let same = own.zip(new.clone()).is_some_and(|(own, new)| own.uuid == new.uuid);
-        let mut options = image.options();
-        options.write(true).degraded(true);
-        if same && new.is_some_and(|new| new.rebuilding) {
-            options.member(&self.member);
-        }
+        // Where it is named as a member of IMG, too, it is the new one all the same.
+        image.members.retain(|m| *m != self.member && !is_same_file(m, &self.member));
+        let cause = Arc::new(AtomicI32::new(5));
+        let (mirror, index) = match self.taken(&image, &cause) {
+            Some(found) => found,
+            None => self.added(&image, &cause)?,
+        };
         let failed = |error| Failure::of_image(&image.name, &error);
-        let Assembled::Mirrored(mirror) = options.assemble(&image.path).map_err(failed)? else {
-            return Err(Failure::new(format_args!(
-                "{}: is no mirror: only those can be rebuilt",
-                Shown::path(&image.name)
-            )));
+        let is_whole = |mirror: &Mirror| {
+            mirror.places().iter().any(|place| {
+                place.index == index && place.active && !place.rebuilding && place.behind_bytes == 0
+            })
         };
-        let name = self.member.to_string_lossy();
-        let taken = mirror.places().into_iter().find(|place| place.active && place.name == name);
-        let is_here = |place: &PlaceState| is_same_file(Path::new(&place.name), &self.member);
-        let by_another_name =
-            mirror.places().into_iter().find(|place| place.active && is_here(place));
-        let index = match taken.or(by_another_name) {
-            Some(place) if place.name != name => {
-                return Err(Failure::new(format_args!(
-                    "{}: is member {}, which {} has, by another name",
-                    Shown::path(&self.member),
-                    place.index,
-                    Shown::path(&image.path)
-                )));
-            }
-            Some(place) => place.index,
-            None => {
-                let is_new = !self.member.exists();
-                let part = self.part(&image, &mirror, same)?;
-                let added = if self.force { mirror.add_over(part) } else { mirror.add(part) };
-                added.map_err(|error| {
-                    if is_new {
-                        // The error that counts is the first one.
-                        let _ = std::fs::remove_file(&self.member);
-                    }
-                    self.refused(&image, &error)
-                })?
-            }
-        };
+        let was_whole = is_whole(&mirror);
         let bar = bar::percent(self.quiet);
         bar.set_message("rebuilding");
         let done = mirror.resync(&mut |done, all| {
@@ -117,12 +90,13 @@ impl Args {
         });
         bar.finish_and_clear();
         done.map_err(failed)?;
-        let whole = mirror.places().iter().any(|place| {
-            place.index == index && place.active && !place.rebuilding && place.behind_bytes == 0
-        });
-        if !whole {
+        if !is_whole(&mirror) {
             let name = Shown::path(&self.member);
-            return Err(Failure::new(format_args!("{name}: failed while it was written")));
+            let why = std::io::Error::from_raw_os_error(cause.load(Ordering::Relaxed));
+            return Err(Failure::new(format_args!(
+                "{name}: failed while it was written: {}: mend that, then rebuild it again",
+                plain(&why)
+            )));
         }
         let (stats, bytes) = (mirror.stats(), extant::BlockDevice::len(&*mirror));
         drop(mirror);
@@ -135,12 +109,92 @@ impl Args {
                 bytes,
                 copied_bytes: stats.copied_bytes,
             })?;
+        } else if was_whole && !self.quiet {
+            let name = Shown::path(&self.member);
+            out.text(format_args!(
+                "{name}: member {index}, is whole already: nothing was copied (--force copies all)\n"
+            ))?;
         } else if !self.quiet {
             let (name, bytes) = (Shown::path(&self.member), amount::shown(stats.copied_bytes));
             out.text(format_args!("{name}: member {index}, whole, {bytes} copied\n"))?;
         }
         out.finish()?;
         Ok(0)
+    }
+
+    /// How the volume is opened: with members missing, of which one is made. `cause` gets the errno of what fails on
+    /// the new one.
+    fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_told: bool) -> OpenOptions {
+        let mut options = image.options();
+        options.write(true).degraded(true);
+        let (name, image) = (self.member.to_string_lossy().into_owned(), image.clone());
+        let cause = Arc::clone(cause);
+        options.on_error(Arc::new(move |error| match error {
+            Error::Member(member) if member.member == name => {
+                cause.store(error.errno(), Ordering::Relaxed);
+            }
+            Error::Member(member) if is_told => image.tell_of(member),
+            _ => {}
+        }));
+        options
+    }
+
+    /// The volume with the new member, if that is one which any opening would take: whole, or rebuilt in part.
+    fn taken(&self, image: &Image, cause: &Arc<AtomicI32>) -> Option<(Arc<Mirror>, u16)> {
+        let own = member_in(&image.path, image.offset)?;
+        let new = member_in(&self.member, image.offset)?;
+        if own.uuid != new.uuid || self.force && !new.rebuilding {
+            return None;
+        }
+        let mut options = self.options(image, cause, false);
+        options.member(&self.member);
+        let Ok(Assembled::Mirrored(mirror)) = options.assemble(&image.path) else { return None };
+        let places = mirror.places();
+        let index = |path: &Path| {
+            let is_it = |place: &&PlaceState| place.active && place.name == path.to_string_lossy();
+            places.iter().find(is_it).map(|place| place.index)
+        };
+        // One that is newer than IMG is in use without it.
+        index(&image.path)?;
+        let index = index(&self.member)?;
+        // After a crash the new one may be what others would follow.
+        (new.rebuilding || mirror.behind_bytes() == 0).then_some((mirror, index))
+    }
+
+    /// The volume with the new member in the place of one that it lost.
+    fn added(&self, image: &Image, cause: &Arc<AtomicI32>) -> Result<(Arc<Mirror>, u16), Failure> {
+        let failed = |error| Failure::of_image(&image.name, &error);
+        for member in image.members.iter().filter(|_| !image.degraded) {
+            // Its place is not to be taken for a name that was misspelt.
+            if let Err(error) = File::open(member) {
+                let problem =
+                    MemberProblem::CannotOpen { errno: error.raw_os_error().unwrap_or(5) };
+                let member = member.to_string_lossy().into_owned();
+                return Err(failed(Error::Member(Box::new(MemberError { member, problem }))));
+            }
+        }
+        let options = self.options(image, cause, true);
+        let Assembled::Mirrored(mirror) = options.assemble(&image.path).map_err(failed)? else {
+            return Err(Failure::new(format_args!(
+                "{}: is no mirror: only those can be rebuilt",
+                Shown::path(&image.name)
+            )));
+        };
+        let new = member_in(&self.member, image.offset);
+        let is_ours = new.is_some_and(|new| new.uuid == mirror.uuid());
+        let is_new = !self.member.exists();
+        let part = self.part(image, &mirror, is_ours)?;
+        let added = if self.force { mirror.add_over(part) } else { mirror.add(part) };
+        match added {
+            Ok(index) => Ok((mirror, index)),
+            Err(error) => {
+                if is_new {
+                    // The error that counts is the first one.
+                    let _ = std::fs::remove_file(&self.member);
+                }
+                Err(self.refused(image, &error))
+            }
+        }
     }
 
     /// The volume does not take the new member: why, and what to do.
@@ -171,7 +225,10 @@ impl Args {
         let path: &Path = &self.member;
         let failed = |error| Failure::of_image(path, &error);
         let len = extant::BlockDevice::len(mirror).saturating_add(image.offset);
-        let device = if path.exists() {
+        let is_empty = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+        let device = if is_empty {
+            FileOptions::new().create(path, len).map_err(failed)?
+        } else if path.exists() {
             let found = match self.force || is_ours {
                 true => None,
                 false => signature::find(path, image.offset)

@@ -50,6 +50,8 @@ struct Answer {
     image: String,
     bytes: u64,
     members: usize,
+    /// Members that are not in use.
+    missing_members: Vec<u16>,
     /// Blocks in which members differed.
     differing_blocks: usize,
     mended_blocks: usize,
@@ -77,9 +79,10 @@ impl Args {
         let report = self.scrub(&mirror).map_err(failed)?;
         let indexes = mirror.places().into_iter().filter(|place| place.active);
         let indexes: Vec<u16> = indexes.map(|place| place.index).collect();
+        let missing = mirror.unused();
         drop(mirror);
         let errors = report.errors.iter().copied().max().unwrap_or(0);
-        self.print(&image, &report, &indexes, errors)?;
+        self.print(&image, &report, (&indexes, missing), errors)?;
         Ok(if !report.unresolved.is_empty() || errors > 0 { 4 } else { 0 })
     }
 
@@ -109,7 +112,7 @@ impl Args {
         &self,
         image: &Image,
         report: &Report,
-        indexes: &[u16],
+        (indexes, missing): (&[u16], Vec<u16>),
         errors: u64,
     ) -> Result<(), Failure> {
         let mut out = Out::of_report();
@@ -118,6 +121,7 @@ impl Args {
                 image: encoded(image.name.as_os_str().as_bytes()),
                 bytes: report.bytes,
                 members: report.members,
+                missing_members: missing,
                 differing_blocks: report.differing_blocks,
                 mended_blocks: report.mended_blocks,
                 unresolved: report.unresolved.iter().map(|block| block.at).collect(),
@@ -126,6 +130,9 @@ impl Args {
             return out.finish();
         }
         let name = Shown::path(&image.name);
+        for index in image.untold(&missing) {
+            out.text(format_args!("{name}: member {index} is not in use and was not compared\n"))?;
+        }
         for Difference { at, is_known } in &report.unresolved {
             let which = match is_known {
                 true => "it is known which is right",

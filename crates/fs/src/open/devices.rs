@@ -6,12 +6,14 @@ use crate::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
 use extant_layout::{Assembled, Mirror, Opening, Part};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 impl OpenOptions {
     /// The device that the volume lies on, its members put together, as long as it may be used.
+    /// [`OpenOptions::on_error`] hears of members that are missing or left out, and of those that fail later.
     ///
     /// Errors: `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
     /// missing.
@@ -28,22 +30,10 @@ impl OpenOptions {
         name: &[u8],
     ) -> Result<VolumePart> {
         let assembled = self.assembled(device, &String::from_utf8_lossy(name))?;
-        let mut mirror = None;
-        if let Assembled::Mirrored(assembled) = &assembled {
-            let hook = self.on_error.clone();
-            let tell = move |error: MemberError| {
-                if let Some(ErrorHook(tell)) = &hook {
-                    tell(&Error::Member(Box::new(error)));
-                }
-            };
-            assembled.left_out().iter().cloned().for_each(&tell);
-            assembled.on_failed(tell.clone());
-            if let Some(index) = assembled.missing().filter(|_| !self.degraded) {
-                let problem = MemberProblem::Missing { index, count: assembled.count() };
-                tell(MemberError { member: String::from_utf8_lossy(name).into_owned(), problem });
-            }
-            mirror = self.write.then(|| Arc::clone(assembled));
-        }
+        let mirror = match &assembled {
+            Assembled::Mirrored(mirror) if self.write => Some(Arc::clone(mirror)),
+            _ => None,
+        };
         Ok((assembled.device(), mirror))
     }
 
@@ -52,16 +42,56 @@ impl OpenOptions {
         if self.members.is_empty() && !self.write && !matches!(parts[0].record(), Ok(Some(_))) {
             return Ok(Assembled::Single(parts.remove(0).device));
         }
+        let mut absent = Vec::new();
         for path in &self.members {
             let member = path.to_string_lossy();
-            let file = self.open_file(path).map_err(|error| {
-                let problem = MemberProblem::CannotOpen { errno: error.errno() };
-                Error::Member(Box::new(MemberError { member: member.to_string(), problem }))
-            });
-            parts.push(Part::new(self.slice(file?)?, member));
+            match self.open_file(path) {
+                Ok(file) => parts.push(Part::new(self.slice(file)?, member)),
+                Err(error) => {
+                    let problem = MemberProblem::CannotOpen { errno: error.errno() };
+                    let absence = MemberError { member: member.into_owned(), problem };
+                    // Who uses it may be changing it.
+                    if !self.degraded || matches!(error, Error::Busy) {
+                        return Err(Error::Member(Box::new(absence)));
+                    }
+                    absent.push(absence);
+                }
+            }
         }
         let opening = Opening { write: self.write, degraded: self.degraded, together: true };
-        extant_layout::assemble(parts, opening)
+        let assembled = extant_layout::assemble(parts, opening);
+        match (assembled, absent.first()) {
+            (Ok(Assembled::Mirrored(mirror)), _) => {
+                self.tell_of(&mirror, absent, name);
+                Ok(Assembled::Mirrored(mirror))
+            }
+            // Only a mirror goes on without one.
+            (Ok(_), Some(absence)) => Err(Error::Member(Box::new(absence.clone()))),
+            (Err(Error::Member(error)), Some(absence))
+                if matches!(error.problem, MemberProblem::Missing { .. }) =>
+            {
+                Err(Error::Member(Box::new(absence.clone())))
+            }
+            (assembled, _) => assembled,
+        }
+    }
+
+    /// Tells of members that are not in use: `absent` could not be opened, others were left out, or were not named
+    /// with `name`.
+    fn tell_of(&self, mirror: &Mirror, absent: Vec<MemberError>, name: &str) {
+        let hook = self.on_error.clone();
+        let tell = move |error: MemberError| {
+            if let Some(ErrorHook(tell)) = &hook {
+                tell(&Error::Member(Box::new(error)));
+            }
+        };
+        absent.into_iter().for_each(&tell);
+        mirror.left_out().iter().cloned().for_each(&tell);
+        if let Some(index) = mirror.missing().filter(|_| !self.degraded) {
+            let problem = MemberProblem::Missing { index, count: mirror.count() };
+            tell(MemberError { member: name.to_owned(), problem });
+        }
+        mirror.on_failed(tell);
     }
 
     /// The part of the device that the volume may take.
@@ -72,7 +102,7 @@ impl OpenOptions {
         })
     }
 
-    /// Holds the volume against other hosts, if it is opened to write and asks for that. `device`
+    /// Holds the volume in the file `name` against other hosts, if it is opened to write and asks for that. `device`
     /// then takes writes for as long as that is so.
     pub(super) fn hold(
         &self,
@@ -82,7 +112,7 @@ impl OpenOptions {
         if !self.write || self.backup.is_some() {
             return Ok(None);
         }
-        let hold = Hold::take(device, name, &self.environment)?;
+        let hold = Hold::take(device, file_name(name), &self.environment)?;
         if let Some(hold) = &hold {
             *device = hold.guard(Arc::clone(device));
         }
@@ -126,7 +156,12 @@ impl OpenOptions {
 /// Where a volume lies, and the mirror that this is or is a part of, if it may be written.
 type VolumePart = (Arc<dyn BlockDevice>, Option<Arc<Mirror>>);
 
-/// What a file is called on this machine.
+/// A path as its bytes.
 pub(super) fn name_of(path: &Path) -> &[u8] {
-    path.file_name().unwrap_or_default().as_bytes()
+    path.as_os_str().as_bytes()
+}
+
+/// The last part of a path.
+fn file_name(path: &[u8]) -> &[u8] {
+    Path::new(OsStr::from_bytes(path)).file_name().unwrap_or_default().as_bytes()
 }

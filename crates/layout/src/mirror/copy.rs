@@ -16,6 +16,7 @@ use super::{Mirror, MirrorStats, PlaceState, Slot};
 use crate::assemble::is_changed_outside;
 use crate::part::Part;
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
+use extant_blockdev::BlockDevice;
 use extant_ondisk::member::{Intent, Member};
 use std::cmp::Ordering;
 use std::io;
@@ -24,6 +25,8 @@ use std::sync::{Arc, Weak};
 
 /// Bytes that writers may have to wait for.
 const PIECE: u64 = 1 << 20;
+/// Bytes of zeros that are worth to be left out: less is written with what is around.
+const HOLE: usize = 64 << 10;
 /// Bytes between two notes of how far a new member is.
 const NOTE_EVERY: u64 = 64 << 20;
 
@@ -300,21 +303,25 @@ impl Mirror {
         let mut failed = Vec::new();
         let mut copied = 0;
         for (n, slot, new) in targets.iter() {
-            let same = !new
-                && slot.device.read_at(ByteOffset(piece.start), &mut held).is_ok()
-                && held == bytes;
-            if same {
+            let is_read =
+                |held: &mut [u8]| slot.device.read_at(ByteOffset(piece.start), held).is_ok();
+            if !new && is_read(&mut held) && held == bytes {
                 continue;
             }
             copied += bytes.len() as u64;
-            if write_around(&*slot.device, piece.start, &bytes).is_err() {
-                failed.push(*n);
+            // A new member may be a sparse file: what reads as zeros there already stays a hole.
+            let put = match *new && bytes.chunks(HOLE).any(is_zero) && is_read(&mut held) {
+                true => write_but_holes(&*slot.device, piece.start, &bytes, &held),
+                false => write_around(&*slot.device, piece.start, &bytes),
+            };
+            if let Err(error) = put {
+                failed.push((*n, error.errno()));
             }
         }
         self.state.lock().stats.copied_bytes += copied;
         if !failed.is_empty() {
             self.lose(&failed)?;
-            targets.retain(|(n, _, _)| !failed.contains(n));
+            targets.retain(|(n, _, _)| !failed.iter().any(|(failed, _)| failed == n));
         }
         Ok(())
     }
@@ -358,8 +365,8 @@ impl Mirror {
             return Ok(());
         }
         for (n, slot, first_behind) in news {
-            if slot.device.flush().is_err() {
-                self.lose(&[n])?;
+            if let Err(error) = slot.device.flush() {
+                self.lose(&[(n, error.errno())])?;
                 continue;
             }
             let records = self.records.lock();
@@ -375,5 +382,30 @@ impl Mirror {
             self.record(&records)?;
         }
         Ok(())
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Writes `bytes` at `start`, but for the record and what is zeros in both `bytes` and `held`, which is there already.
+fn write_but_holes(device: &dyn BlockDevice, start: u64, bytes: &[u8], held: &[u8]) -> Result<()> {
+    let is_hole = |at: usize| {
+        let end = bytes.len().min(at + HOLE);
+        is_zero(&bytes[at..end]) && is_zero(&held[at..end])
+    };
+    let mut from = 0;
+    for at in (0..bytes.len()).step_by(HOLE) {
+        if is_hole(at) {
+            if from < at {
+                write_around(device, start + from as u64, &bytes[from..at])?;
+            }
+            from = bytes.len().min(at + HOLE);
+        }
+    }
+    match from < bytes.len() {
+        true => write_around(device, start + from as u64, &bytes[from..]),
+        false => Ok(()),
     }
 }

@@ -127,12 +127,12 @@ impl Mirror {
         let _ = self.heard.set(Box::new(heard));
     }
 
-    /// Tells of these places, which failed just now.
-    fn tell_failed(&self, failed: &[usize]) {
+    /// Tells of these places, which failed just now, each with its errno.
+    fn tell_failed(&self, failed: &[(usize, i32)]) {
         let Some(heard) = self.heard.get() else { return };
-        for place in failed {
+        for (place, errno) in failed {
             let member = self.state.lock().places[*place].slot.name.clone();
-            heard(MemberError { member, problem: MemberProblem::Failed });
+            heard(MemberError { member, problem: MemberProblem::Failed { errno: *errno } });
         }
     }
 
@@ -149,6 +149,13 @@ impl Mirror {
     /// The layout's identity.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
+    }
+
+    /// Members of the layout, named or not, that are not in use.
+    pub fn unused(&self) -> Vec<u16> {
+        let state = self.state.lock();
+        let is_used = |index: u16| state.places.iter().any(|p| p.active && p.slot.index == index);
+        (0..self.count).filter(|index| !is_used(*index)).collect()
     }
 
     /// A member that the volume counts on, and that was neither named nor left out.

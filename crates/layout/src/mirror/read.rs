@@ -181,7 +181,7 @@ impl Mirror {
                 match write_around(&*slot.device, start, &mended) {
                     Ok(()) => self.state.lock().stats.repaired += 1,
                     // It neither reads nor writes: the volume goes on without it, if it can.
-                    Err(_) => drop(self.lose(&[*n])),
+                    Err(error) => drop(self.lose(&[(*n, error.errno())])),
                 }
             }
         });

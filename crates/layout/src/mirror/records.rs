@@ -45,14 +45,14 @@ impl Mirror {
         Ok(())
     }
 
-    /// Goes on without the members in `failed`.
+    /// Goes on without the members in `failed`, each with the errno of what failed.
     ///
     /// Errors: none is left that holds everything.
-    pub(crate) fn lose(&self, failed: &[usize]) -> Result<()> {
+    pub(crate) fn lose(&self, failed: &[(usize, i32)]) -> Result<()> {
         let records = self.records.lock();
-        let news: Vec<usize> = {
+        let news: Vec<(usize, i32)> = {
             let mut state = self.state.lock();
-            let news = failed.iter().copied().filter(|n| state.places[*n].active).collect();
+            let news = failed.iter().copied().filter(|(n, _)| state.places[*n].active).collect();
             if Vec::is_empty(&news) {
                 return Ok(());
             }
@@ -90,7 +90,7 @@ impl Mirror {
             let mut first = None;
             for ((n, _), done) in targets.iter().zip(done) {
                 if let Err(error) = done {
-                    failed.push(*n);
+                    failed.push((*n, error.errno()));
                     first.get_or_insert(error);
                 }
             }
@@ -187,8 +187,9 @@ impl Mirror {
 }
 
 /// Marks members as lost.
-fn lose(state: &mut State, failed: &[usize]) -> Result<()> {
-    if !state.can_lose(failed) {
+fn lose(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
+    let failed: Vec<usize> = failed.iter().map(|(n, _)| *n).collect();
+    if !state.can_lose(&failed) {
         return Err(Error::Device {
             op: IoOp::Write,
             at: ByteOffset(0),
@@ -197,7 +198,7 @@ fn lose(state: &mut State, failed: &[usize]) -> Result<()> {
         });
     }
     for n in failed {
-        if std::mem::replace(&mut state.places[*n].active, false) {
+        if std::mem::replace(&mut state.places[n].active, false) {
             state.stats.failed_members += 1;
         }
     }

@@ -122,7 +122,7 @@ impl Mirror {
         let mut first = None;
         for ((n, _), done) in targets.iter().zip(done) {
             if let Err(error) = done {
-                failed.push(*n);
+                failed.push((*n, error.errno()));
                 first.get_or_insert(error);
             }
         }

@@ -11,7 +11,7 @@ pub(crate) mod signature;
 pub(crate) mod uuid;
 
 use crate::failure::{Failure, explained};
-use crate::image::Image;
+use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
@@ -29,7 +29,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Make an empty volume in a file or on a block device.
@@ -290,6 +290,12 @@ impl Args {
         for other in &self.others {
             let mut other = Image::parse(other)?;
             other.offset = other.offset.max(image.offset);
+            if let Some(same) = images.iter().find(|same| is_same_place(&same.path, &other.path)) {
+                let (other, same) = (Shown::path(&other.path), Shown::path(&same.path));
+                return Err(Failure::new(format_args!(
+                    "{other}: is {same}, which is named already: a layout lies on different devices"
+                )));
+            }
             images.push(other);
         }
         let count = images.len();
@@ -323,6 +329,16 @@ impl Args {
             }
         }
     }
+}
+
+/// Whether both names lead to one file, which may be yet to be made.
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = fs::canonicalize(dir.unwrap_or(Path::new("."))).ok()?;
+        Some(dir.join(path.file_name()?))
+    };
+    is_same_file(a, b) || place(a).is_some_and(|a| place(b) == Some(a))
 }
 
 struct Target {

@@ -6,10 +6,10 @@ use super::log::Log;
 use super::options::Options;
 use super::source::Source;
 use super::statistics;
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, said_of_absence, tell};
 use crate::image::Image;
 use crate::shown::Shown;
-use extant::{ByteLogMode, Filesystem, OpenOptions};
+use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
 use extant_fuse::{
     IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
 };
@@ -61,14 +61,19 @@ fn open(
     if let Some(bytes) = options.cache_bytes {
         opening.page_cache_bytes(bytes);
     }
-    let (log, hooked) = (Arc::clone(log), name.to_owned());
+    let (log, hooked) = (Arc::clone(log), image.name.clone());
     opening
         .write(!read_only)
         .read_only_if_needed(true)
         .use_reserve(false)
         .dont_cache(options.dont_cache == Some(true))
         .enforce_quota(options.quota == Some(true))
-        .on_error(Arc::new(move |error| log.note(&format!("{hooked}: {}", explained(error)))));
+        .on_error(Arc::new(move |error| {
+            log.note(&match error {
+                Error::Member(member) => said_of_absence(&hooked, member),
+                error => format!("{}: {}", Shown::path(&hooked), explained(error)),
+            });
+        }));
     if let Some(commit) = options.commit {
         opening.commit_interval(commit);
     }
