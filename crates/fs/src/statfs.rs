@@ -39,14 +39,15 @@ impl Volume {
         let ratio_log2 = self.layout.log_cluster_ratio();
         let blocks = self.layout.blocks_count().saturating_sub(self.overhead_blocks());
         let counted = |n: i64| u64::try_from(n).unwrap_or(0);
-        let promised = self.reserved.clusters();
-        let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
-        let free = free.min(blocks);
         // Linux keeps a small pool back to finish what is under way.
         let pool = match self.has_incompat(Incompat::EXTENTS) {
-            true => (self.layout.clusters_count() / 50).min(4096) << ratio_log2,
+            true => (self.layout.clusters_count() / 50).min(4096),
             false => 0,
         };
+        let promised = self.reserved.beyond(self.pool());
+        let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
+        let free = free.min(blocks);
+        let pool = pool << ratio_log2;
         let kept = self.at_open.reserved_blocks.saturating_add(pool);
         let free_inodes = counted(self.free_inodes.load(Ordering::Relaxed));
         Space {

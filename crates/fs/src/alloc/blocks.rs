@@ -17,7 +17,6 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// How to look for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +54,6 @@ pub(crate) struct BlockRun {
 /// Groups whose freed clusters are taken back by one allocation, at most.
 const ABSORB_AT_ONCE: usize = 32;
 
-/// How often promised space is looked for again.
-const PATIENCE: u32 = 50;
-
 impl Volume {
     /// Allocates blocks and marks them used.
     ///
@@ -74,22 +70,29 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         let mut found = self.find_clusters(handle, &request, want)?;
-        // What was promised is there, but may be on its way: held for a file a moment ago, or freed and not handed out
-        // again yet by another thread.
-        let patience = if request.claim == Claim::Data { 1 } else { PATIENCE };
-        for _ in 0..patience {
-            if found.is_some() {
-                break;
-            }
+        if found.is_none() {
             let absorbed = self.absorb_durable(usize::MAX) > 0;
             if self.discard_all_preallocations() || absorbed {
                 found = self.climb(handle, &request, want, None)?;
-            } else if patience > 1 && self.free_clusters.load(Ordering::Relaxed) > 0 {
-                std::thread::yield_now();
-                found = self.climb(handle, &request, want, None)?;
             }
         }
-        let (nr, span) = found.ok_or(Error::NoSpace)?;
+        // The counters say that there is something. Other threads may have it between lists: the groups themselves know.
+        // Something can come free behind the search's back while what it has not seen yet is taken, but not for ever: no
+        // transaction becomes durable that began after the handle's.
+        let (nr, span) = loop {
+            let releases = self.pending_groups.releases();
+            match found {
+                Some(found) => break found,
+                None => found = self.search_all(handle, &request, want)?,
+            }
+            if found.is_none() && self.pending_groups.releases() == releases {
+                return Err(Error::NoSpace);
+            }
+        };
+        if let Claim::Held { .. } = request.claim {
+            // While it is promised otherwise, too.
+            self.promise_held(span.len.into());
+        }
         let run = self.run_of(nr, span);
         if request.search == Search::Next {
             self.bulk.advance(BlockNr(run.start.0 + u64::from(run.len)));
@@ -216,6 +219,22 @@ impl Volume {
         let run = self.allocate(handle, wish)?;
         body.disk.sectors += self.sectors(u64::from(run.len));
         Ok(run.start)
+    }
+
+    /// As [`Volume::allocate_metadata`], for what maps the file: out of its share where that is dirty data's.
+    pub(crate) fn allocate_for_map(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        goal: BlockNr,
+    ) -> Result<BlockNr> {
+        if !body.has_share() {
+            return self.allocate_metadata(ino, body, handle, goal, Claim::Metadata);
+        }
+        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Promised)?;
+        body.spend_share();
+        Ok(block)
     }
 
     /// Gives a metadata block of `ino` back.

@@ -172,6 +172,7 @@ impl<'a> GroupEdit<'a> {
         }
         if let Some(old) = held.put(hold.owner, behind) {
             free.release(old);
+            self.volume.pending_groups.count_release();
         }
         behind.len > 0
     }
@@ -224,15 +225,25 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn release(&mut self, span: Span, handle: &Handle<'_>) {
         match self.volume.frees_wait_for(handle) {
             Some(tid) => {
+                self.volume.pending_groups.count_waiting(span.len);
                 if self.state.pending.push(tid, span) {
                     self.volume.pending_groups.note(tid, self.nr);
                 }
             }
-            None => {
-                if let Some(free) = self.state.free.as_mut() {
-                    free.release(span);
-                }
-            }
+            None => release(self.volume, &mut self.state, span),
+        }
+    }
+
+    /// Gives back what the group keeps for files that grow, and what waits for nothing any more.
+    pub(super) fn let_go_kept(&mut self) {
+        let volume = self.volume;
+        while let Some(span) =
+            next_durable(volume, &mut self.state, |tid| volume.journal.is_durable(tid))
+        {
+            release(volume, &mut self.state, span);
+        }
+        while let Some(span) = self.state.held.pop() {
+            release(volume, &mut self.state, span);
         }
     }
 
@@ -244,7 +255,7 @@ impl<'a> GroupEdit<'a> {
     /// Counts clusters that were handed out.
     pub(crate) fn count_used(&mut self, clusters: u32) {
         self.desc.free_clusters = self.desc.free_clusters.saturating_sub(clusters);
-        self.volume.free_clusters.fetch_sub(i64::from(clusters), Ordering::Relaxed);
+        self.volume.free_clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
     }
 
     /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
@@ -252,7 +263,7 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn count_free(&mut self, clusters: u32) {
         let all = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
         self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
-        self.volume.free_clusters.fetch_add(i64::from(clusters), Ordering::Relaxed);
+        self.volume.free_clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
     }
 
     /// Whether every bit of `span` has the value `used`.
@@ -402,7 +413,7 @@ fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc:
 
 /// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
 pub(super) fn release_pending(volume: &Volume, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
-    give_back(volume, nr, |state| state.pending.pop_durable(&is_durable));
+    give_back(volume, nr, |state| next_durable(volume, state, &is_durable));
 }
 
 /// Gives back what `owner` holds in `nr`. Locks: takes `Group`.
@@ -428,11 +439,28 @@ fn give_back(volume: &Volume, nr: GroupNr, mut next: impl FnMut(&mut GroupState)
     let counted =
         descriptor.map_or(0, |(block, place)| GroupDesc::parse(&block.read()[place]).free_clusters);
     while let Some(span) = next(&mut state) {
-        if let Some(free) = state.free.as_mut() {
-            free.release(span);
-        }
+        release(volume, &mut state, span);
     }
     enter(volume, nr, &state, counted);
+}
+
+/// The next span of a locked group that waits for nothing any more, out of the list.
+fn next_durable(
+    volume: &Volume,
+    state: &mut GroupState,
+    is_durable: impl Fn(Tid) -> bool,
+) -> Option<Span> {
+    let span = state.pending.pop_durable(is_durable)?;
+    volume.pending_groups.count_durable(span.len);
+    Some(span)
+}
+
+/// Gives `span` to the free extents of a locked group.
+fn release(volume: &Volume, state: &mut GroupState, span: Span) {
+    if let Some(free) = state.free.as_mut() {
+        free.release(span);
+    }
+    volume.pending_groups.count_release();
 }
 
 impl Volume {

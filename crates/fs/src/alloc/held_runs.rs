@@ -10,7 +10,7 @@
 //! A file's next run is looked for behind its last one, and that where much is free: what is written one after the other
 //! lies together, wherever in the file it belongs, and a long range that is written over is whole again.
 //!
-//! What is held counts as promised, and was promised before: see `cached/rewrites.rs`. Unlike what is held for files
+//! What is held counts as promised, and was promised before where it goes through the cache: see `cached/rewrites.rs`. Unlike what is held for files
 //! that grow it is not let go for others when space runs out.
 
 use crate::alloc::blocks::{BlockRun, Request, Search};
@@ -41,17 +41,19 @@ impl Volume {
         handle: &Handle<'_>,
         old: BlockNr,
         want: u32,
+        promised: bool,
     ) -> Result<BlockRun> {
         let goal = match body.held_behind.0.load(Relaxed) {
             0 => old,
             behind => BlockNr(behind),
         };
-        let run = self.hold_run(handle, goal, want)?;
+        let run = self.hold_run(handle, goal, want, promised)?;
         body.held_behind.0.store(run.start.0 + u64::from(run.len), Relaxed);
         Ok(run)
     }
 
-    /// Holds up to `want` free blocks near `goal`, in one run. Spends 2 credits, of a group that was never used.
+    /// Holds up to `want` free blocks near `goal`, in one run; `promised` to the caller, or not. Spends 2 credits, of a
+    /// group that was never used.
     ///
     /// Errors: as [`Volume::allocate`]. Locks: takes `Group`.
     pub(crate) fn hold_run(
@@ -59,12 +61,11 @@ impl Volume {
         handle: &Handle<'_>,
         goal: BlockNr,
         want: u32,
+        promised: bool,
     ) -> Result<BlockRun> {
-        let (search, claim) = (Search::Near, Claim::Held);
+        let (search, claim) = (Search::Near, Claim::Held { promised });
         let wish = Request { goal, want, below: u64::MAX, search, claim, growth: None };
-        let run = self.allocate(handle, wish)?;
-        self.promise_held(run.len.into());
-        Ok(run)
+        self.allocate(handle, wish)
     }
 
     /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.

@@ -7,6 +7,7 @@
 //!          shorter   the longest runs there are, half as long with each step
 //!   Next   the first free clusters behind the goal, whatever their number: a bulk load fills the
 //!          volume from front to back and leaves no gap
+//!   all    every group, asked itself: what it keeps for files that grow, too
 //! ```
 //!
 //! Each step asks the group index, so groups without room are never visited. Groups that promised
@@ -100,6 +101,8 @@ struct Climb {
     hold: Option<Hold>,
     /// What is found is held and not used.
     only_hold: bool,
+    /// What the group keeps for files that grow is let go first.
+    is_last: bool,
 }
 
 impl Volume {
@@ -113,8 +116,8 @@ impl Volume {
     ) -> Result<Option<(GroupNr, Span)>> {
         let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
-        let only_hold = request.claim == Claim::Held;
-        let mut climb = Climb { first, end, visits: VISITS, hold, only_hold };
+        let only_hold = matches!(request.claim, Claim::Held { .. });
+        let mut climb = Climb { first, end, visits: VISITS, hold, only_hold, is_last: false };
         if request.search == Search::Next {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
@@ -140,6 +143,35 @@ impl Volume {
             let found = self.climb_level(handle, &mut climb, level, pick)?;
             if found.is_some() {
                 return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes up to `want` clusters where a group has any, whatever index and lists say. `None`: none had, each when it was
+    /// asked.
+    pub(super) fn search_all(
+        &self,
+        handle: &Handle<'_>,
+        request: &Request,
+        want: u32,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        let end = self.groups_below(request.below);
+        let only_hold = matches!(request.claim, Claim::Held { .. });
+        let first = GroupNr(0);
+        let climb = Climb { first, end, visits: 0, hold: None, only_hold, is_last: true };
+        for nr in (0..end).map(GroupNr) {
+            let is_empty = {
+                let state = self.group(nr).state.lock();
+                let kept = state.held.is_kept() || state.pending.spans().next().is_some();
+                !kept && self.group_index.level(nr) == Some(0)
+            };
+            if is_empty {
+                continue;
+            }
+            let pick = Pick::Longest { least: 1, want };
+            if let Some(span) = self.allocate_in(handle, &climb, nr, pick)? {
+                return Ok(Some((nr, span)));
             }
         }
         Ok(None)
@@ -207,7 +239,8 @@ impl Volume {
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
-        if self.group(nr).is_bad(Map::Blocks) || self.group_index.level(nr) == Some(0) {
+        let is_out = !climb.is_last && self.group_index.level(nr) == Some(0);
+        if self.group(nr).is_bad(Map::Blocks) || is_out {
             return Ok(None);
         }
         match self.take_in(handle, climb, nr, pick) {
@@ -232,6 +265,9 @@ impl Volume {
             return Ok(None);
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        if climb.is_last {
+            edit.let_go_kept();
+        }
         let Some(span) = edit.pick(pick)? else {
             edit.leave(&blocks, handle)?;
             return Ok(None);

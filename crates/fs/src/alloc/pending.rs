@@ -8,18 +8,18 @@
 //!
 //! Rule D8: what was freed by a transaction is not given to anybody before that transaction is
 //! durable. Nobody is told when one becomes so: whoever allocates next asks the journal about the
-//! oldest entry. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
+//! oldest entry, which stays in the queue until what it names is handed over: who finds the queue
+//! empty has waited for everybody. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
 //! (jbd2)".
 
 use crate::alloc::free_extents::Span;
 use crate::alloc::group_edit::release_pending;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
-use extant_base::{Error, GroupNr, Result, Tid};
+use extant_base::{Apart, Error, GroupNr, Result, Tid};
 use extant_journal::Handle;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What of one group waits for a transaction. Guarded by the group's lock.
 #[derive(Debug, Default)]
@@ -72,13 +72,47 @@ pub(crate) struct PendingGroups {
     queue: Mutex<VecDeque<(Tid, GroupNr)>>,
     /// The transaction of the first entry, and a bit above it while there is one.
     oldest: AtomicU64,
+    /// Clusters that wait, of all groups.
+    clusters: Apart<AtomicI64>,
+    /// Runs that came back to the free extents, ever.
+    releases: Apart<AtomicU64>,
 }
 
 const SOME: u64 = 1 << 32;
 
 impl PendingGroups {
     pub(crate) fn new() -> PendingGroups {
-        PendingGroups { queue: Mutex::new(Rank::Leaf, VecDeque::new()), oldest: AtomicU64::new(0) }
+        PendingGroups {
+            queue: Mutex::new(Rank::Leaf, VecDeque::new()),
+            oldest: AtomicU64::new(0),
+            clusters: Apart::default(),
+            releases: Apart::default(),
+        }
+    }
+
+    /// Clusters that count as free and wait for a commit.
+    pub(crate) fn clusters(&self) -> i64 {
+        self.clusters.load(Ordering::SeqCst)
+    }
+
+    /// So many clusters begin to wait. Before they count as free.
+    pub(crate) fn count_waiting(&self, clusters: u32) {
+        self.clusters.fetch_add(clusters.into(), Ordering::SeqCst);
+    }
+
+    /// So many do not wait any more. The group is locked, and hands them out when it is let go.
+    pub(crate) fn count_durable(&self, clusters: u32) {
+        self.clusters.fetch_sub(clusters.into(), Ordering::SeqCst);
+    }
+
+    /// A number that changes whenever clusters come back to the free extents of a group, before that is let go.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
+    /// Clusters came back to the free extents of a group that is locked.
+    pub(crate) fn count_release(&self) {
+        self.releases.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Notes that something of `nr` waits for `tid`. Locks: takes `Leaf`.
@@ -93,20 +127,22 @@ impl PendingGroups {
         self.oldest.store(oldest, Ordering::Release);
     }
 
-    /// The next group whose transaction is durable, out of the queue.
-    fn pop_durable(&self, is_durable: impl Fn(Tid) -> bool) -> Option<GroupNr> {
+    /// The next entry whose transaction is durable.
+    fn next_durable(&self, is_durable: impl Fn(Tid) -> bool) -> Option<(Tid, GroupNr)> {
         let oldest = self.oldest.load(Ordering::Acquire);
         if oldest & SOME == 0 || !is_durable(Tid(oldest as u32)) {
             return None;
         }
+        self.queue.lock().front().copied().filter(|&(tid, _)| is_durable(tid))
+    }
+
+    /// What `entry` names is handed over: it leaves the queue, unless another thread saw to that.
+    fn remove(&self, entry: (Tid, GroupNr)) {
         let mut queue = self.queue.lock();
-        let &(tid, nr) = queue.front()?;
-        if !is_durable(tid) {
-            return None;
+        if queue.front() == Some(&entry) {
+            queue.pop_front();
+            self.note_oldest(&queue);
         }
-        queue.pop_front();
-        self.note_oldest(&queue);
-        Some(nr)
     }
 
     /// The newest transaction that something waits for.
@@ -127,8 +163,11 @@ impl Volume {
     pub(crate) fn absorb_durable(&self, most: usize) -> usize {
         let is_durable = |tid| self.journal.is_durable(tid);
         (0..most)
-            .map_while(|_| self.pending_groups.pop_durable(is_durable))
-            .map(|nr| release_pending(self, nr, is_durable))
+            .map_while(|_| self.pending_groups.next_durable(is_durable))
+            .map(|entry| {
+                release_pending(self, entry.1, is_durable);
+                self.pending_groups.remove(entry);
+            })
             .count()
     }
 
@@ -164,17 +203,16 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::with_space_retry`], for what was promised: the room is there, and only waits for a commit. As others
-    /// take what a commit brings and promise what the next one will, one try more is not enough; and where nothing waits,
-    /// another thread may be about to make usable what it took out of the list.
+    /// As [`Volume::with_space_retry`], for what was promised, which is at hand as a rule (see `claims`): only what was freed
+    /// back to dirty data waits for a commit. One brings all of it, and nothing unpromised is given out before; another is
+    /// for what other threads whose write-back failed freed meanwhile.
     pub(crate) fn with_promised_space<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        for _ in 0..PROMISE_TRIES {
+        for _ in 0..PROMISE_COMMITS {
             match operation() {
                 Err(Error::NoSpace) if self.reclaim_pending()? => {}
-                Err(Error::NoSpace) => std::thread::sleep(PROMISE_REST),
                 done => return done,
             }
         }
@@ -182,10 +220,8 @@ impl Volume {
     }
 }
 
-/// Commits that are made for one promise.
-const PROMISE_TRIES: u32 = 32;
-/// How long another thread is given to hand out what it holds, each time.
-const PROMISE_REST: Duration = Duration::from_millis(1);
+/// Commits that are made for one promise, at most: a volume whose counters are wrong is not committed for ever.
+const PROMISE_COMMITS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -213,14 +249,20 @@ mod tests {
     #[test]
     fn groups_come_back_oldest_first() {
         let groups = PendingGroups::new();
-        assert_eq!(groups.pop_durable(|_| true), None);
+        assert_eq!(groups.next_durable(|_| true), None);
         groups.note(Tid(u32::MAX), GroupNr(3));
         groups.note(Tid(0), GroupNr(1));
         assert_eq!(groups.newest(), Some(Tid(0)));
         let first = |tid| tid == Tid(u32::MAX);
-        assert_eq!(groups.pop_durable(first), Some(GroupNr(3)));
-        assert_eq!(groups.pop_durable(first), None);
-        assert_eq!(groups.pop_durable(|_| true), Some(GroupNr(1)));
+        let entry = groups.next_durable(first).unwrap();
+        assert_eq!(entry, (Tid(u32::MAX), GroupNr(3)));
+        assert_eq!(groups.next_durable(first), Some(entry), "until it is handed over");
+        groups.remove(entry);
+        groups.remove(entry);
+        assert_eq!(groups.next_durable(first), None);
+        let entry = groups.next_durable(|_| true).unwrap();
+        assert_eq!(entry.1, GroupNr(1));
+        groups.remove(entry);
         assert_eq!(groups.newest(), None);
     }
 }

@@ -118,6 +118,18 @@ impl Held {
         old
     }
 
+    /// Whether something is kept for files that grow.
+    pub(super) fn is_kept(&self) -> bool {
+        self.0.as_ref().is_some_and(|holds| !holds.spans.is_empty())
+    }
+
+    /// One hold of a file that grows, let go.
+    pub(super) fn pop(&mut self) -> Option<Span> {
+        let (_, span) = self.0.as_mut()?.spans.pop()?;
+        self.shrink();
+        Some(span)
+    }
+
     /// Holds `span` for data that is on its way.
     pub(super) fn hold_run(&mut self, span: Span) {
         self.0.get_or_insert_default().runs.push(span);

@@ -1,23 +1,21 @@
 //! Blocks that dirty data will need: promised when it is written, allocated when it goes to disk.
 //!
 //! ```text
-//!   write     hole ──reserve──► delayed, space promised, quota asked
+//!   write     hole ──reserve──► delayed, space promised, for the map too (`map_share`), quota asked
 //!   write-back                  delayed ──fill_hole──► allocated out of the promise
 //!   truncate                    delayed ──forget────► the promise given back
 //! ```
 
-use crate::alloc::claims::Reservation;
+use crate::alloc::claims::{For, Reservation};
 use crate::cached::Cached;
+use crate::cached::map_share::Need;
 use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
-use extant_ondisk::block_map::DIRECT;
+use extant_ondisk::extent::ExtentState;
 use rangemap::RangeSet;
 use std::ops::Range;
-
-/// Blocks of a file for which, in however many pieces they come, a promise has one block of its tree.
-const LEAF_BLOCKS: u32 = 64;
 
 /// Blocks of one file that are promised and not allocated yet.
 #[derive(Debug, Default)]
@@ -25,7 +23,7 @@ pub(crate) struct Delayed {
     blocks: RangeSet<u32>,
     /// How many, so that a file in very many pieces is not walked through by each write.
     len: u64,
-    /// Clusters for them, and, until nothing is promised, for what maps them where no pool stands behind that.
+    /// Clusters for them.
     promise: Option<Reservation>,
 }
 
@@ -38,6 +36,11 @@ impl Delayed {
     /// How many blocks of data.
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// In how many runs.
+    pub(super) fn runs(&self) -> u64 {
+        self.blocks.len() as u64
     }
 
     /// How many blocks from `at` on are promised, at most `limit`; 0 where `at` is not.
@@ -60,6 +63,13 @@ impl Delayed {
         self.blocks.gaps(&range).collect()
     }
 
+    /// The parts of `range` that are promised.
+    fn within<'a>(&'a self, range: &Range<u32>) -> impl Iterator<Item = Range<u32>> + 'a {
+        let (start, end) = (range.start, range.end);
+        let parts = self.blocks.overlapping(start..end);
+        parts.map(move |part| part.start.max(start)..part.end.min(end))
+    }
+
     /// Adds `range`, of which nothing is promised: clusters that it needs beyond those there are.
     fn add(&mut self, range: Range<u32>, ratio: u32) -> u64 {
         let more = self.clusters_only_in(&range, ratio);
@@ -71,9 +81,8 @@ impl Delayed {
     /// Takes `range` out: clusters that nothing is left in.
     fn take(&mut self, range: Range<u32>, ratio: u32) -> u64 {
         let mut less = 0;
-        let parts: Vec<_> = self.blocks.overlapping(range.clone()).cloned().collect();
+        let parts: Vec<_> = self.within(&range).collect();
         for part in parts {
-            let part = part.start.max(range.start)..part.end.min(range.end);
             self.len -= u64::from(part.end - part.start);
             self.blocks.remove(part.clone());
             less += self.clusters_only_in(&part, ratio);
@@ -98,13 +107,10 @@ impl Delayed {
     }
 
     fn join(&mut self, promise: Reservation) {
-        match &mut self.promise {
-            Some(all) => all.join(promise),
-            none => *none = Some(promise),
-        }
+        promise.join_to(&mut self.promise);
     }
 
-    /// Gives `clusters` back that were for data, and once nothing is left all there is.
+    /// Gives `clusters` back, and once nothing is left all there is.
     fn release(&mut self, clusters: u64) {
         if self.blocks.is_empty() {
             self.promise = None;
@@ -115,7 +121,7 @@ impl Delayed {
 }
 
 impl Volume {
-    /// Makes sure that every block of `blocks` is allocated or promised.
+    /// Makes sure that every block of `blocks` is allocated or promised, and what maps it.
     ///
     /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. Nothing more is promised then.
     /// Locks: the inode's is held, exclusively.
@@ -124,7 +130,8 @@ impl Volume {
         if self.covers(ino, body) {
             self.promise_rewrites(ino, body, cached, blocks.clone())?;
         }
-        let holes = self.unpromised_holes(ino, body, cached, blocks)?;
+        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        self.promise_splits(body, cached, &unwritten)?;
         for (n, hole) in holes.iter().enumerate() {
             if let Err(error) = self.promise(ino, body, cached, hole.clone()) {
                 // Nobody will write to those before it.
@@ -138,40 +145,48 @@ impl Volume {
     /// Promises space for a hole of which nothing is promised.
     fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
         let ratio = self.layout.cluster_ratio();
-        let (promised, for_map, more) = {
+        let blocks = u64::from(hole.end - hole.start);
+        let (promised, more) = {
             let delayed = cached.delayed.lock();
-            let for_map = self.map_share(body, &hole, &delayed);
-            (delayed.len(), for_map, delayed.clusters_only_in(&hole, ratio))
+            (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
-        let wanted = promised + u64::from(hole.end - hole.start);
-        self.quota_check(ino, body, self.sectors(wanted))?;
-        let promise = self.reserve_clusters(more + for_map)?;
+        self.quota_check(ino, body, self.sectors(promised + blocks))?;
+        // Where it goes on from what is promised it is no run of its own: no more than one too many is counted.
+        let need = Need { runs: 1, entries: blocks.min(more + 1) };
+        let short = self.map_shortage(body, cached, need);
+        let (data, map) = self.reserve_with_map(more, short)?;
+        self.join_share(cached, map);
         let mut delayed = cached.delayed.lock();
-        delayed.join(promise);
+        delayed.join(data);
         delayed.add(hole, ratio);
         Ok(())
     }
 
-    /// The holes of `blocks` that are not promised.
-    fn unpromised_holes(
+    /// What of `blocks` is not promised: holes, and unwritten blocks.
+    fn unpromised(
         &self,
         ino: Ino,
         body: &Body,
         cached: &Cached,
         blocks: Range<u32>,
-    ) -> Result<Vec<Range<u32>>> {
+    ) -> Result<(Vec<Range<u32>>, Vec<Range<u32>>)> {
         // A write behind what was promised, or over it, asks nobody.
         let missing = cached.delayed.lock().missing(blocks);
-        let mut holes = Vec::new();
+        let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
         for range in missing {
             for run in self.runs(ino, body, range) {
                 let run = run?;
-                if run.target == Target::Hole {
-                    holes.push(run.logical.0..run.end().0);
+                let range = run.logical.0..run.end().0;
+                match run.target {
+                    Target::Hole => holes.push(range),
+                    Target::Unwritten(_) => {
+                        unwritten.extend(cached.map_share.lock().missing(range));
+                    }
+                    Target::Written(_) => {}
                 }
             }
         }
-        Ok(holes)
+        Ok((holes, unwritten))
     }
 
     /// Blocks that stand behind dirty data were freed: they are promised again.
@@ -180,12 +195,14 @@ impl Volume {
     pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
         let ratio = self.layout.cluster_ratio();
-        for hole in self.unpromised_holes(ino, body, cached, blocks)? {
+        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        for hole in holes {
             let mut delayed = cached.delayed.lock();
-            let for_map = self.map_share(body, &hole, &delayed);
-            let clusters = delayed.add(hole, ratio) + for_map;
-            delayed.join(self.reserve_freed(clusters));
+            let clusters = delayed.add(hole, ratio);
+            delayed.join(self.reserve_freed(For::Data, clusters));
         }
+        self.note_splits(cached, &unwritten);
+        self.share_again(body, cached);
         Ok(())
     }
 
@@ -195,34 +212,25 @@ impl Volume {
         self.sectors(blocks)
     }
 
-    /// Clusters for the map of a run where no pool stands behind it. One that goes on where blocks are promised
-    /// already needs what they do not.
-    fn map_share(&self, body: &Body, hole: &Range<u32>, delayed: &Delayed) -> u64 {
-        let goes_on = hole.start > 0 && delayed.run_at(hole.start - 1, 1) > 0;
-        if body.disk.has_extents() {
-            if self.has_pool() {
-                return 0;
-            }
-            let first = if delayed.is_empty() { 5 } else { 0 };
-            let leaves = hole.end / LEAF_BLOCKS - hole.start / LEAF_BLOCKS;
-            return u64::from(leaves) + if goes_on { 0 } else { 1 + first };
+    /// The blocks of `range`, which were promised or not, are allocated: what was promised for them is given back. As
+    /// unwritten ones they are to be mapped once more.
+    pub(crate) fn filled(&self, body: &Body, range: Range<u32>, state: ExtentState) {
+        let Some(cached) = &body.cached else { return };
+        if state == ExtentState::Unwritten {
+            let parts: Vec<_> = cached.delayed.lock().within(&range).collect();
+            self.note_splits(cached, &parts);
         }
-        let per_block = extant_ondisk::block_map::pointers_per_block(self.block_size());
-        let leaf =
-            |block: u32| (block.saturating_sub(DIRECT) / per_block) + u32::from(block >= DIRECT);
-        if goes_on {
-            return match leaf(hole.end - 1) - leaf(hole.start - 1) {
-                0 => 0,
-                more => u64::from(more) + 2,
-            };
-        }
-        u64::from((hole.end - hole.start) / per_block) + 4
+        self.forget_promises(body, cached, range);
     }
 
-    /// The blocks of `range` were allocated, or are not needed any more: what was promised for them
-    /// is given back.
+    /// The blocks of `range` are not needed any more: what was promised for them is given back.
     pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
         let Some(cached) = &body.cached else { return };
+        self.forget_promises(body, cached, range.clone());
+        self.forget_splits(body, range);
+    }
+
+    fn forget_promises(&self, body: &Body, cached: &Cached, range: Range<u32>) {
         // What was a hole, or is cut off, is not written over either.
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();
@@ -230,6 +238,8 @@ impl Volume {
             let clusters = delayed.take(range, self.layout.cluster_ratio());
             delayed.release(clusters);
         }
+        drop(delayed);
+        self.trim_share(body, cached);
     }
 }
 

@@ -30,13 +30,9 @@ impl Fill for FromDevice<'_> {
                     self.volume.read_data(self.ino, self.body, block, 0, part)?;
                     backed(bytes);
                 }
-                Target::Unwritten(_) => {
+                Target::Unwritten(_) | Target::Hole => {
                     part.fill(0);
-                    backed(bytes);
-                }
-                Target::Hole => {
-                    part.fill(0);
-                    self.promised(run.logical.0..run.end().0, backed);
+                    self.promised(run.target, run.logical.0..run.end().0, backed);
                 }
             }
         }
@@ -51,11 +47,15 @@ impl Fill for FromDevice<'_> {
 }
 
 impl FromDevice<'_> {
-    fn promised(&self, blocks: Range<u32>, backed: &mut dyn FnMut(Range<u64>)) {
+    /// Bytes that nobody needs to promise anything for before they are dirty.
+    fn promised(&self, target: Target, blocks: Range<u32>, backed: &mut dyn FnMut(Range<u64>)) {
         let log2 = self.volume.block_size().log2();
         let mut at = blocks.start;
         while at < blocks.end {
-            let (promised, len) = self.body.promised_run(at, blocks.end - at);
+            let (promised, len) = match target {
+                Target::Hole => self.body.promised_run(at, blocks.end - at),
+                _ => self.body.split_run(at, blocks.end - at),
+            };
             if promised {
                 backed(u64::from(at) << log2..u64::from(at + len) << log2);
             }

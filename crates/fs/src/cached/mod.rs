@@ -12,7 +12,7 @@
 //!   settle  turn ─► write-back lock ─► inode ─► dirty? write back, again ─► folios leave
 //! ```
 //!
-//! Rules: every dirty block is allocated or promised ([`delayed`]). The size on disk never passes data that is
+//! Rules: every dirty block is allocated or promised ([`delayed`]), and so is what maps it ([`map_share`]). The size on disk never passes data that is
 //! not there (`Body::size_on_disk`). Blocks change their place only under the write-back lock, so data is
 //! written to them without the inode's. What changes map or kind of storage settles the file first and then
 //! works on the device.
@@ -20,6 +20,7 @@
 mod borrow;
 pub(crate) mod delayed;
 mod fill;
+mod map_share;
 mod read;
 pub(crate) mod rewrites;
 mod settle;
@@ -28,6 +29,7 @@ mod write;
 mod write_back;
 
 use crate::cached::delayed::Delayed;
+use crate::cached::map_share::MapShare;
 use crate::cached::rewrites::Rewrites;
 use crate::inode::{Body, Inode};
 use crate::volume::Volume;
@@ -46,6 +48,8 @@ pub(crate) struct Cached {
     pub(crate) delayed: Mutex<Delayed>,
     /// Its blocks that will need another one, and have the promise of it.
     pub(crate) rewrites: Mutex<Rewrites>,
+    /// What is promised to its map.
+    pub(crate) map_share: Mutex<MapShare>,
 }
 
 impl Cached {
@@ -54,6 +58,7 @@ impl Cached {
             pages,
             delayed: Mutex::new(Rank::Leaf, Delayed::default()),
             rewrites: Mutex::new(Rank::Leaf, Rewrites::default()),
+            map_share: Mutex::new(Rank::Leaf, MapShare::default()),
         })
     }
 }

@@ -10,8 +10,9 @@
 //! bytes that no run is held for. A block that is written in place (it was unwritten) needs no promise for that, but
 //! will for the next bytes: such blocks are noted while their data is on its way.
 
-use crate::alloc::claims::Reservation;
+use crate::alloc::claims::{For, Reservation};
 use crate::cached::Cached;
+use crate::cached::map_share::Need;
 use crate::file::pieces::Piece;
 use crate::inode::Body;
 use crate::map::Target;
@@ -25,6 +26,7 @@ use std::ops::Range;
 pub(crate) struct Rewrites {
     /// A cluster is promised for each.
     blocks: RangeSet<u32>,
+    len: u64,
     promise: Option<Reservation>,
     /// Unwritten blocks that data is on its way to.
     in_flight: RangeSet<u32>,
@@ -46,10 +48,18 @@ impl Rewrites {
         let new: u64 = self.blocks.gaps(&range).map(|gap| u64::from(gap.end - gap.start)).sum();
         promise.give_back(clusters.saturating_sub(new));
         self.blocks.insert(range);
-        match &mut self.promise {
-            Some(all) => all.join(promise),
-            none => *none = Some(promise),
-        }
+        self.len += new;
+        promise.join_to(&mut self.promise);
+    }
+
+    /// How many blocks.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// In how many runs.
+    pub(super) fn runs(&self) -> usize {
+        self.blocks.len()
     }
 
     /// Takes `range` out; what was promised for it is given back.
@@ -62,8 +72,10 @@ impl Rewrites {
             .overlapping(range.clone())
             .map(|part| part.start.max(range.start)..part.end.min(range.end))
             .collect();
+        let less = count(parts.iter());
+        self.len -= less;
         if let Some(promise) = &mut self.promise {
-            promise.give_back(count(parts.iter()));
+            promise.give_back(less);
         }
         self.blocks.remove(range);
     }
@@ -103,7 +115,9 @@ impl Volume {
         if clusters == 0 {
             return Ok(());
         }
-        let mut promise = self.reserve_clusters(clusters)?;
+        let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
+        let (mut promise, map) = self.reserve_with_map(clusters, short)?;
+        self.join_share(cached, map);
         let mut rewrites = cached.rewrites.lock();
         for range in wanted {
             let len = u64::from(range.end - range.start);
@@ -117,10 +131,26 @@ impl Volume {
         cached.rewrites.lock().lent = true;
     }
 
-    /// Blocks of `range` got what was promised for them, or do not need it any more.
-    pub(crate) fn forget_rewrites(&self, body: &Body, range: Range<u32>) {
+    /// Whether a block is promised in the place of the one at `at`, and for how many blocks, at most `limit`, the answer
+    /// is the same.
+    pub(crate) fn promised_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
+        let Some(cached) = &body.cached else { return (false, limit) };
+        let rewrites = cached.rewrites.lock();
+        match rewrites.blocks.get(&at) {
+            Some(part) => (true, (part.end - at).min(limit)),
+            None => {
+                let gap = rewrites.blocks.gaps(&(at..at.saturating_add(limit))).next();
+                (false, gap.map_or(limit, |gap| gap.end - at))
+            }
+        }
+    }
+
+    /// Blocks of `range` got what was promised for them, but in the map.
+    pub(crate) fn moved_rewrites(&self, body: &Body, range: Range<u32>) {
         if let Some(cached) = &body.cached {
+            self.note_splits(cached, std::slice::from_ref(&range));
             cached.rewrites.lock().take(range);
+            self.trim_share(body, cached);
         }
     }
 
@@ -129,6 +159,10 @@ impl Volume {
         let mut rewrites = cached.rewrites.lock();
         if !rewrites.is_empty() && !rewrites.lent && !cached.pages.is_dirty() {
             rewrites.take(0..u32::MAX);
+            drop(rewrites);
+            if cached.delayed.lock().is_empty() {
+                cached.map_share.lock().clear();
+            }
         }
     }
 
@@ -154,7 +188,7 @@ impl Volume {
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Before others can have them.
-            let promise = self.reserve_freed(clusters);
+            let promise = self.reserve_freed(For::Data, clusters);
             self.let_go_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
             cached.rewrites.lock().add(range, promise, clusters);
@@ -165,7 +199,7 @@ impl Volume {
     pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let promise = self.reserve_freed(clusters);
+            let promise = self.reserve_freed(For::Data, clusters);
             cached.rewrites.lock().add(range, promise, clusters);
         }
     }

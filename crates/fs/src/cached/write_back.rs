@@ -4,6 +4,7 @@
 //! until it lets go, so the inode is held to find and give blocks, and not while the data moves.
 
 use super::stream::{PART, Placed, Step, Stream};
+use crate::alloc::claims::For;
 use crate::cached::Cached;
 use crate::data::DataPath;
 use crate::file::content::Content;
@@ -156,6 +157,7 @@ impl Volume {
         small: bool,
     ) -> Result<Step> {
         let mut body = inode.write();
+        let _spending = cached.spend_share();
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let log2 = self.block_size().log2();
         let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
@@ -185,7 +187,6 @@ impl Volume {
         }
         stored?;
         let size = body.size;
-        drop(body);
         let range = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
         Ok(Step::Placed(Placed { range, pieces, size }))
     }
@@ -246,6 +247,7 @@ impl Volume {
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
+        let _spending = rest.cached.spend_share();
         let sums = self.covers(inode.ino, &body).then_some(sums);
         let handle = self.journal.start(self.late_credits(&body))?;
         let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
@@ -299,12 +301,14 @@ impl Volume {
 
     /// Hides blocks whose data is not on the device; what they lose of space is promised to the data again.
     fn take_back(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+        let fresh = || pieces.iter().filter(|piece| piece.fresh);
+        // Until it is promised to them, nobody else is to have what is freed.
+        let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
+        let _between = self.reserve_freed(For::Data, blocks);
         self.hide(body, handle, ino, pieces);
-        if !body.disk.has_extents() {
-            for piece in pieces.iter().filter(|piece| piece.fresh) {
-                // The error that led here is the one to tell.
-                let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
-            }
+        for piece in fresh() {
+            // The error that led here is the one to tell.
+            let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
         }
     }
 

@@ -106,7 +106,7 @@ impl Volume {
                     return Err(Error::NoSpace);
                 }
                 let want = piece.len.min(self.sums_at_once());
-                let run = self.hold_run_of(body, &handle, piece.block, want)?;
+                let run = self.hold_run_of(body, &handle, piece.block, want, true)?;
                 held.push(Piece { len: run.len, block: run.start, ..piece });
                 (piece.logical, piece.len) = (piece.logical + run.len, piece.len - run.len);
             }

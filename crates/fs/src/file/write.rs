@@ -411,11 +411,13 @@ impl Volume {
                 let mut at = run.logical.0;
                 while at < run.end().0 {
                     self.more_credits(handle, self.hold_credits())?;
-                    let got = self.hold_run_of(body, handle, old, most.min(run.end().0 - at))?;
+                    let want = most.min(run.end().0 - at);
+                    let (promised, want) = self.promised_rewrites(body, at, want);
+                    let got = self.hold_run_of(body, handle, old, want, promised)?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
                     // The promise went with the run.
-                    self.forget_rewrites(body, at..at + len);
+                    self.moved_rewrites(body, at..at + len);
                     at += len;
                 }
             }

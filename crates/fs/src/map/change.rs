@@ -117,9 +117,9 @@ impl Volume {
         let (promised, len) = body.promised_run(hole.logical.0, hole.len);
         hole.len = len;
         // What was promised is there, and the owner's quota was asked.
-        let claim = if promised { Claim::Metadata } else { Claim::Data };
+        let claim = if promised { Claim::Promised } else { Claim::Data };
         let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
-        self.forget_delayed(body, got.logical.0..got.end().0);
+        self.filled(body, got.logical.0..got.end().0, state);
         Ok(got)
     }
 
@@ -288,7 +288,11 @@ impl Volume {
         }
         body.synced.map_changed = true;
         self.note_mapped(handle, ino, body, range.clone());
-        extent::truncate::convert(self, ino, body, handle, range, state)
+        extent::truncate::convert(self, ino, body, handle, range.clone(), state)?;
+        if state == ExtentState::Written {
+            self.forget_splits(body, range);
+        }
+        Ok(())
     }
 
     /// Makes `new`, blocks that are in use and nobody's, stand where one extent maps the same logical blocks to others,
@@ -306,6 +310,7 @@ impl Volume {
         body.synced.map_changed = true;
         self.note_mapped(handle, ino, body, new.logical.0..new.logical.0 + new.len);
         let old = extent::truncate::replace(self, ino, body, handle, new)?;
+        self.forget_splits(body, new.logical.0..new.logical.0 + new.len);
         self.free_of(ino, handle, old.physical, old.len.into())
     }
 

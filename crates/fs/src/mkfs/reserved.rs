@@ -158,7 +158,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Metadata,
+        claim: Claim::Promised,
         growth: None,
     };
     let double = volume.allocate(&handle, wish)?.start;
@@ -206,7 +206,7 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Metadata,
+        claim: Claim::Promised,
         growth: None,
     };
     let double = volume.allocate(&handle, wish)?.start;
@@ -401,7 +401,7 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         want: 1,
         below: u64::MAX,
         search: Search::Near,
-        claim: Claim::Metadata,
+        claim: Claim::Promised,
         growth: None,
     };
     let nr = volume.allocate(&handle, wish)?.start;

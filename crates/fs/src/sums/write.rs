@@ -200,7 +200,7 @@ impl Volume {
             // A fast commit would tell of other blocks in the place of those that the file has.
             self.note_untold(handle, Ineligible::DataSums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
-            let got = self.hold_run_of(body, handle, old, most)?;
+            let got = self.hold_run_of(body, handle, old, most, true)?;
             promise.give_back(got.len.into());
             if let Err(error) = self.use_held(handle, got.start, got.len) {
                 self.let_go_held(got.start, got.len);
@@ -265,7 +265,7 @@ impl Volume {
             }
         };
         let under = handle.or(own.as_ref()).expect("one of both is there");
-        let done = self.hold_run_of(body, under, block, 1).and_then(|run| {
+        let done = self.hold_run_of(body, under, block, 1, false).and_then(|run| {
             let (logical, len, block) = (at.0, 1, run.start);
             let mut piece = Piece { logical, len, block, fresh: true, moved: true };
             let mut sums = NewSums::default();

@@ -9,6 +9,7 @@
 use super::{Bench, Random, features};
 use crate::alloc::blocks::{BlockRun, Request, Search};
 use crate::alloc::claims::Claim;
+use crate::alloc::preallocation::Growth;
 use crate::environment::Environment;
 use crate::filesystem::Filesystem;
 use crate::inode::Body;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn wish(goal: u64, want: u32) -> Request {
-    let (search, claim, growth) = (Search::Near, Claim::Metadata, None);
+    let (search, claim, growth) = (Search::Near, Claim::Promised, None);
     Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
 }
 
@@ -454,4 +455,168 @@ fn threads_allocate_while_others_commit() {
         committer.join().unwrap();
     });
     judge_closed(fs, &dir);
+}
+
+/// Takes what anybody may have of the volume but for about `left` clusters; all durable.
+fn take_all_but(volume: &Volume, left: u64) {
+    let take = |want: u32| {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.allocate(&handle, Request { claim: Claim::Data, ..wish(0, want) })
+    };
+    let mut last = None;
+    while let Ok(run) = take(1000) {
+        last = Some(run);
+    }
+    let mut freed = 0;
+    while freed < left {
+        let run = last.take().or_else(|| take(1).ok()).expect("a run was taken");
+        let len = u64::from(run.len).min(left - freed);
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.free(&handle, run.start, len).unwrap();
+        freed += len;
+    }
+    volume.journal.sync().unwrap();
+    volume.absorb_durable(usize::MAX);
+}
+
+#[test]
+fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
+    let (_device, fs, dir) = logged(12, small_groups(1024, ""));
+    let volume = fs.volume();
+    take_all_but(volume, 40);
+    let some = volume.reserve_clusters(30).unwrap();
+    let run = {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.allocate(&handle, wish(0, 30)).unwrap()
+    };
+    drop(some);
+    {
+        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
+        volume.free(&handle, run.start, run.len.into()).unwrap();
+    }
+    assert!(volume.reserve_clusters(20).is_err(), "10 are at hand, the others wait");
+    assert!(volume.reserve_clusters(10).is_ok());
+    let promise = volume.with_space_retry(|| volume.reserve_clusters(20)).unwrap();
+    // It is found without another commit.
+    let mut got = 0;
+    let handle = volume.journal.start(Credits::blocks(64)).unwrap();
+    while got < 20 {
+        got += volume.allocate(&handle, wish(0, 20 - got)).unwrap().len;
+    }
+    handle.stop().unwrap();
+    drop(promise);
+    drop(fs);
+    drop(dir);
+}
+
+#[test]
+fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
+    let bench = Bench::made(9, small_groups(1024, ""));
+    let volume = &bench.volume;
+    let free = volume.free_clusters.load(Ordering::Relaxed) as u64;
+    let promise = volume.reserve_clusters(free - volume.pool() - 5).unwrap();
+    let of = |claim, want| Request { claim, ..wish(0, want) };
+    let allocate = |request| bench.with(|volume, handle| volume.allocate(handle, request));
+    let map = volume.reserve_with_map(0, 3).unwrap();
+    let mut runs = Vec::new();
+    let left = volume.free_clusters.load(Ordering::Relaxed) as u64 - promise.clusters() - 3;
+    let mut got = 0;
+    while let Ok(run) = allocate(of(Claim::Metadata, 4)) {
+        got += u64::from(run.len);
+        runs.push(run);
+    }
+    assert_eq!(got, left, "all but what is promised");
+    assert!(matches!(allocate(of(Claim::Data, 1)), Err(Error::NoSpace)));
+    assert!(matches!(allocate(of(Claim::Held { promised: false }, 1)), Err(Error::NoSpace)));
+    drop(map);
+    runs.push(allocate(of(Claim::Metadata, 3)).unwrap());
+    runs.push(allocate(of(Claim::Promised, 1)).unwrap());
+    drop(promise);
+    for run in runs {
+        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+    }
+    bench.judge();
+}
+
+/// Room is promised, taken and freed again; what is promised must be found without a commit, always.
+fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
+    let (mut random, mut kept) = (Random::new(seed), 0);
+    for _ in 0..steps {
+        let want = 1 + random.below(12) as u64;
+        let promise = volume.with_space_retry(|| volume.reserve_clusters(want));
+        let mut promise = match promise {
+            Err(Error::NoSpace) => continue,
+            promise => promise?,
+        };
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        let mut runs = Vec::new();
+        while promise.clusters() > 0 {
+            let goal = random.next() % volume.layout.blocks_count();
+            let run = volume.allocate(&handle, wish(goal, promise.clusters() as u32))?;
+            promise.give_back(run.len.into());
+            runs.push(run);
+        }
+        handle.stop()?;
+        kept += 1;
+        let handle = volume.journal.start(Credits::blocks(64))?;
+        for run in runs {
+            volume.free(&handle, run.start, run.len.into())?;
+        }
+        handle.stop()?;
+    }
+    Ok(kept)
+}
+
+/// Files that grow, hold what is behind them, and go.
+fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
+    let mut random = Random::new(seed);
+    let ino = Ino::new(1000 + seed as u32).unwrap();
+    while !done.load(Ordering::Relaxed) {
+        let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
+        let goal = random.next() % volume.layout.blocks_count();
+        let want = 1 + random.below(6) as u32;
+        let request = Request { claim: Claim::Data, growth, ..wish(goal, want) };
+        let handle = volume.journal.start(Credits::blocks(32))?;
+        let got = match volume.allocate(&handle, request) {
+            Err(Error::NoSpace) => None,
+            run => Some(run?),
+        };
+        handle.stop()?;
+        if random.below(4) == 0 {
+            volume.discard_preallocation(ino);
+        }
+        if let Some(run) = got {
+            let handle = volume.journal.start(Credits::blocks(32))?;
+            volume.free(&handle, run.start, run.len.into())?;
+            handle.stop()?;
+        } else {
+            volume.reclaim_pending()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_promised_is_found_while_others_hold_free_and_commit() {
+    let (_device, fs, dir) = logged(40, small_groups(1024, ""));
+    let volume = fs.volume();
+    take_all_but(volume, 60);
+    let done = AtomicBool::new(false);
+    let kept: usize = std::thread::scope(|scope| {
+        let done = &done;
+        let growers: Vec<_> = (0..3)
+            .map(|seed| scope.spawn(move || grow_and_go(volume, 300 + seed, done).unwrap()))
+            .collect();
+        let keepers: Vec<_> = (0..3)
+            .map(|seed| scope.spawn(move || keep_promises(volume, 400 + seed, 400).unwrap()))
+            .collect();
+        let kept = keepers.into_iter().map(|keeper| keeper.join()).collect::<Vec<_>>();
+        done.store(true, Ordering::Relaxed);
+        growers.into_iter().for_each(|grower| grower.join().unwrap());
+        kept.into_iter().map(|kept| kept.unwrap()).sum()
+    });
+    assert!(kept > 300, "{kept}");
+    assert_eq!(volume.reserved.clusters(), 0);
+    drop(fs);
+    drop(dir);
 }

@@ -9,7 +9,6 @@
 //!
 //! Pointers have 32 bits, and there is no unwritten state.
 
-use crate::alloc::claims::Claim;
 use crate::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -64,7 +63,7 @@ fn point(
             Some(child) => child,
             None => {
                 let goal = BlockNr(near.physical.0 + u64::from(near.len));
-                let child = volume.allocate_metadata(ino, body, handle, goal, Claim::Metadata)?;
+                let child = volume.allocate_for_map(ino, body, handle, goal)?;
                 let block = volume.journal.cache().get_new(child)?;
                 // Zeroed and whole before anything points at it.
                 drop(block.write(handle)?.bytes_mut());

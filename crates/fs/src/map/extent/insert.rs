@@ -3,16 +3,16 @@
 //! ```text
 //!   join       [..][a a a][n n][b b]     →  [..][a a a a a a a]         same state, both sides meet
 //!   room       [..][a a][ ]              →  [..][a a][n]
-//!   split      [a][b][c][d] ← n at 2     →  [a][b][n] [ ]  and a new leaf [c][d]
-//!   append     [a][b][c][d] ← n at 4     →  [a][b][c][d]   and a new leaf [n]
+//!   split      [a][b][c][d] ← n at 1     →  [a][n][b][ ]  and a new leaf [c][d]
+//!   append     [a][b][c][d] ← n at 4     →  [a][b][c][d]   and a new leaf [n], where no leaf follows
 //!   grow       root full at every level  →  root's entries move to a new block, root points at it
 //! ```
 //!
-//! A split never leaves a node empty, and appending leaves full nodes behind. All blocks a split
+//! A split never leaves a node empty, and appending leaves full nodes behind. Other leaves are split in halves, wherever
+//! the entry goes: so leaves take many entries to fill, in whatever order they come (`cached/map_share.rs` counts on it). All blocks a split
 //! needs are allocated before the first byte changes, so running out of space leaves the tree as it
 //! was.
 
-use crate::alloc::claims::Claim;
 use crate::inode::Body;
 use crate::map::extent::node::{self, Entry, NodeMut};
 use crate::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
@@ -194,19 +194,26 @@ fn place(
         let block = blocks.pop().expect("one block was allocated for each full level");
         let sibling = Place::Block(block.clone());
         let old = with_bytes(&step.place, body, |bytes| bytes.to_vec());
-        let moved = node::entries(&old) - slot;
+        let entries = node::entries(&old);
+        let is_append = slot == entries && path.next_key().is_none();
+        // A child stays before the sibling that it was split from, so nodes above are split behind it.
+        let cut = if is_leaf && !is_append { entries / 2 } else { slot };
+        let goes_left = slot <= cut && cut < entries;
         edit(&sibling, volume, ino, body, handle, |bytes| {
             node::init(bytes, node::depth(&old));
-            if moved == 0 {
-                node::insert(bytes, 0, entry);
-            } else {
-                node::append_from(bytes, &old, slot);
+            if cut < entries {
+                node::append_from(bytes, &old, cut);
+            }
+            if !goes_left {
+                node::insert(bytes, slot - cut, entry);
             }
         })?;
-        if moved > 0 {
+        if cut < entries {
             edit(&step.place, volume, ino, body, handle, |bytes| {
-                node::truncate(bytes, slot);
-                node::insert(bytes, slot, entry);
+                node::truncate(bytes, cut);
+                if goes_left {
+                    node::insert(bytes, slot, entry);
+                }
             })?;
         }
         let key = with_bytes(&sibling, body, |bytes| node::key(bytes, 0));
@@ -227,7 +234,7 @@ fn new_node(
     near: Extent,
 ) -> Result<MetaBlock> {
     let goal = near.physical.checked_add(u64::from(near.len)).unwrap_or(near.physical);
-    let nr = volume.allocate_metadata(ino, body, handle, goal, Claim::Metadata)?;
+    let nr = volume.allocate_for_map(ino, body, handle, goal)?;
     volume.journal.cache().get_new(nr)
 }
 
