@@ -45,9 +45,12 @@ fn every_verb_has_a_page_and_no_page_is_left_over() {
 #[test]
 fn pages_that_cannot_be_written_are_told_of() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, out, err) = common::run(dir.path(), &["man", "no-such-dir"]);
+    std::fs::write(dir.path().join("taken"), "a file").unwrap();
+    let (code, out, err) = common::run(dir.path(), &["man", "taken"]);
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(err.contains("no-such-dir/extant.1: cannot write"), "{err}");
+    assert!(err.contains("taken: cannot make"), "{err}");
+    common::succeed(dir.path(), &["man", "share/man/man1"]);
+    assert!(dir.path().join("share/man/man1/extant.1").exists());
 }
 
 #[test]

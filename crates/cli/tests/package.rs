@@ -37,6 +37,8 @@ fn the_package_installs_the_command_its_manual_and_completions() {
         " ./usr/share/doc/extant/copyright\n",
         " ./usr/share/doc/extant/LICENSE-APACHE\n",
         " ./usr/share/doc/extant/changelog.gz\n",
+        " ./usr/share/doc/extant/docs/JSON.md\n",
+        " ./usr/share/doc/extant/docs/guide/README.md\n",
     ] {
         assert!(contents.contains(part), "no {part:?} in\n{contents}");
     }

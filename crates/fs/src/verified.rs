@@ -31,9 +31,6 @@ pub(crate) enum Role {
     DirNode(Ino),
     /// A block of attributes, shared by any number of inodes.
     Xattrs,
-    /// A block of the orphan file.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
-    Orphans(Ino),
     /// A block of the checksum file, by its place there.
     DataSums(u64),
     /// A block of inodes, whose sums are their own: the best copy was taken.
@@ -55,7 +52,6 @@ impl Role {
             Role::DirRoot(ino) => (5, ino.get()),
             Role::DirNode(ino) => (6, ino.get()),
             Role::Xattrs => (7, 0),
-            Role::Orphans(ino) => (8, ino.get()),
             Role::DirNames(ino) => (9, ino.get()),
             Role::DataSums(index) => return 10 << 56 | index,
             Role::Inodes => (11, 0),

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     owner: Option<(u32, u32)>,
     /// Change permissions: octal, or as chmod takes them (u+rwX,go-w); D and F before a clause mean
     /// directories and files only (D0755,F0644)
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
     /// File of owners and modes by path, a line each: PATH UID GID [MODE]; PATH may hold * ? ** and
     /// - keeps a value
@@ -374,8 +374,4 @@ fn size(text: &str) -> Result<Size, String> {
         "auto" => Ok(Size::Auto),
         _ => amount::bytes(text).map(Size::Bytes),
     }
-}
-
-fn mode(text: &str) -> Result<ModeChange, String> {
-    ModeChange::parse(text).map_err(|error| error.to_string())
 }

@@ -4,7 +4,7 @@ use crate::change::{Change, Steps};
 use crate::failure::Failure;
 use crate::image::{as_path, inner_path, join};
 use extant::SetAttributes;
-use extant_image::ModeChange;
+use extant_image::{ModeChange, SourceError};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -39,7 +39,11 @@ pub(crate) struct Args {
 
 /// Reads permissions.
 pub(super) fn mode(text: &str) -> Result<ModeChange, String> {
-    ModeChange::parse(text).map_err(|error| error.to_string())
+    ModeChange::parse(text).map_err(|error| match error {
+        // Whose value it is is said around it.
+        SourceError::Option { fault, .. } => fault,
+        error => error.to_string(),
+    })
 }
 
 impl Args {

@@ -18,13 +18,15 @@ use std::path::{Path, PathBuf};
 
 Exit status: 0 all were written, 1 not.")]
 pub(crate) struct Args {
-    /// An existing directory
+    /// The directory; it is made if it is missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 impl Args {
     pub(crate) fn run(self, command: Command) -> Result<u8, Failure> {
+        let dir = &self.dir;
+        fs::create_dir_all(dir).map_err(|error| Failure::of_file("make", dir, error))?;
         for (name, text) in pages(command) {
             let path = self.dir.join(name);
             fs::write(&path, text).map_err(|error| Failure::of_file("write", &path, error))?;

@@ -101,7 +101,6 @@ impl Ledger {
     /// Makes sure that `id` has an entry. The caller holds no handle.
     ///
     /// Errors: `NoSpace` when the file must grow and cannot; `Device`, `Aborted`.
-    #[allow(dead_code, reason = "the doors that change a volume will call it")]
     pub(super) fn prepare(&self, volume: &Volume, id: u32) -> Result<()> {
         if self.off.load(Ordering::Relaxed) || self.place(id).is_some() {
             return Ok(());

@@ -257,7 +257,8 @@ impl Dir {
 impl Walk<'_> {
     fn run(&self) -> NamesFound {
         let mut found = NamesFound::new(self.options.top);
-        while let Some(task) = self.queue.take() {
+        let mut worker = self.queue.worker();
+        while let Some(task) = worker.take() {
             let dir = match task {
                 Task::List(dir) => {
                     self.list(&dir, &mut found);

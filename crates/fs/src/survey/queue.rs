@@ -33,23 +33,49 @@ impl<T> Queue<T> {
         state.items.is_empty()
     }
 
+    /// One of the threads, which takes items until it is dropped, also by a panic.
+    pub(super) fn worker(&self) -> Worker<'_, T> {
+        Worker { queue: self, is_busy: true }
+    }
+}
+
+/// See [`Queue::worker`].
+pub(super) struct Worker<'a, T> {
+    queue: &'a Queue<T>,
+    /// Counts as one that may put something in.
+    is_busy: bool,
+}
+
+impl<T> Worker<'_, T> {
     /// The next item; `None` once all is done.
-    pub(super) fn take(&self) -> Option<T> {
-        let mut state = self.state.lock();
+    pub(super) fn take(&mut self) -> Option<T> {
+        let Queue { state, told } = self.queue;
+        let mut state = state.lock();
         if let Some(item) = state.items.pop() {
             return Some(item);
         }
         state.busy -= 1;
+        self.is_busy = false;
         loop {
             if state.busy == 0 {
-                self.told.notify_all();
+                told.notify_all();
                 return None;
             }
-            self.told.wait(&mut state);
+            told.wait(&mut state);
             if let Some(item) = state.items.pop() {
                 state.busy += 1;
+                self.is_busy = true;
                 return Some(item);
             }
+        }
+    }
+}
+
+impl<T> Drop for Worker<'_, T> {
+    fn drop(&mut self) {
+        if self.is_busy {
+            self.queue.state.lock().busy -= 1;
+            self.queue.told.notify_all();
         }
     }
 }
@@ -66,7 +92,8 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..threads {
                     scope.spawn(|| {
-                        while let Some(item) = queue.take() {
+                        let mut worker = queue.worker();
+                        while let Some(item) = worker.take() {
                             done.fetch_add(1, Ordering::Relaxed);
                             (0..item).for_each(|n| queue.put(n));
                         }
@@ -76,5 +103,20 @@ mod tests {
             // One of 10 makes one of each below, each those below it: 2^10.
             assert_eq!(done.load(Ordering::Relaxed), 1 << 10, "{threads}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_panicked() {
+        let queue = Queue::new(1, 2);
+        std::thread::scope(|scope| {
+            let fails = scope.spawn(|| {
+                let _worker = queue.worker();
+                panic!("as a test");
+            });
+            let mut worker = queue.worker();
+            assert_eq!(worker.take(), Some(1));
+            assert_eq!(worker.take(), None);
+            assert!(fails.join().is_err());
+        });
     }
 }

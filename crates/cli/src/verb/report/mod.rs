@@ -24,6 +24,7 @@ use indicatif::ProgressBar;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Cells of the map: what a page of a few hundred KiB shows, whatever the volume's size.
@@ -111,6 +112,9 @@ impl Args {
 /// A page is written over a page, and over nothing else: least of all over a volume.
 fn may_be_written(path: &Path) -> Result<(), Failure> {
     let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    if metadata.file_type().is_char_device() {
+        return Ok(());
+    }
     let mut start = Vec::new();
     if metadata.is_file() {
         let read = fs::File::open(path)
