@@ -171,7 +171,7 @@ impl Image {
 fn nearest(text: &str) -> Option<&'static str> {
     let end = text.find('=').map_or(text.len(), |at| at + 1);
     let known =
-        OPTIONS.into_iter().map(|name| (distance(name.as_bytes(), text[..end].as_bytes()), name));
+        OPTIONS.into_iter().map(|name| (distance(name.as_bytes(), &text.as_bytes()[..end]), name));
     known.filter(|(letters, _)| *letters <= 2).min().map(|(_, name)| name)
 }
 
