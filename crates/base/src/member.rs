@@ -60,6 +60,13 @@ pub enum MemberProblem {
         /// What the system said, as a number.
         errno: i32,
     },
+    /// Bytes of it could not be read or did not match their checksum, and have the copy of another member now.
+    Mended {
+        /// The first of them, in the volume.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
     /// It has changes that those lack which it is to be copied from.
     Newer {
         /// Its generation.
@@ -112,6 +119,12 @@ impl fmt::Display for MemberError {
             MemberProblem::Failed { errno } => {
                 let why = std::io::Error::from_raw_os_error(errno);
                 write!(f, "{member}: failed, the volume goes on without this member: {why}")
+            }
+            MemberProblem::Mended { at, len } => {
+                write!(
+                    f,
+                    "{member}: {len} bytes at byte {at} were bad: another member's copy is there now"
+                )
             }
             MemberProblem::Newer { generation, source } => write!(
                 f,

@@ -205,6 +205,7 @@ fn next_step(problem: MemberProblem) -> &'static str {
         }
         MemberProblem::StaleStripes => "put its newest copy back: raid0 holds nothing twice",
         MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
+        MemberProblem::Mended { .. } => "`extant scrub IMG` looks for more",
         MemberProblem::TooShort { .. } => "it was cut off, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {
             "name only the member whose content you want, as IMG?degraded, then `extant rebuild --force` the other"

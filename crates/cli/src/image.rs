@@ -129,7 +129,9 @@ impl Image {
         }
         let image = self.clone();
         options.on_error(Arc::new(move |error| {
-            if let extant::Error::Member(member) = error {
+            if let extant::Error::Member(member) = error
+                && !matches!(member.problem, extant_base::MemberProblem::Mended { .. })
+            {
                 image.tell_of(member);
             }
         }));

@@ -102,7 +102,7 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
             let mirror = open(&faulty).unwrap();
             let told = Arc::new(Mutex::new(Vec::new()));
             let hears = Arc::clone(&told);
-            mirror.on_failed(move |error| hears.lock().push((error.member, error.problem)));
+            mirror.on_problem(move |error| hears.lock().push((error.member, error.problem)));
             faulty[1].fail_from(op, nth);
             for n in 0..6u8 {
                 mirror.write_at(ByteOffset(8192 * (1 + u64::from(n))), &[n; 5000]).unwrap();
@@ -168,7 +168,10 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
     let mirror = open(&devices).unwrap();
     mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
     let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
-    for sick in &devices {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    mirror.on_problem(move |error| hears.lock().push((error.member, error.problem)));
+    for (n, sick) in devices.iter().enumerate() {
         sick.write_at(ByteOffset(8200), &[6]).unwrap();
         for _ in 0..6 {
             let mut buf = [0; 4096];
@@ -176,6 +179,8 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
             assert!(verify(&buf));
         }
         assert_eq!(bytes(sick, 8200, 1), [5]);
+        let mended = (format!("m{n}"), MemberProblem::Mended { at: 8192, len: 4096 });
+        assert_eq!(std::mem::take(&mut *told.lock()), [mended], "told once");
     }
     devices.iter().for_each(|device| device.write_at(ByteOffset(8200), &[6]).unwrap());
     let mut buf = [0; 4096];

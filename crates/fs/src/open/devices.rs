@@ -91,7 +91,7 @@ impl OpenOptions {
             let problem = MemberProblem::Missing { index, count: mirror.count() };
             tell(MemberError { member: name.to_owned(), problem });
         }
-        mirror.on_failed(tell);
+        mirror.on_problem(tell);
     }
 
     /// The part of the device that the volume may take.

@@ -121,19 +121,25 @@ impl Mirror {
         })
     }
 
-    /// Has `heard` told of each member that fails from here on, while the volume goes on without it. The first caller's
-    /// stays.
-    pub fn on_failed(&self, heard: impl Fn(MemberError) + Send + Sync + 'static) {
+    /// Has `heard` told of each member that fails from here on, while the volume goes on without it, and of each place that
+    /// a read found bad on a member and mended ([`MemberProblem::Mended`]). The first caller's stays.
+    ///
+    /// It is called from any thread, whatever the reader holds: it must not use the mirror.
+    pub fn on_problem(&self, heard: impl Fn(MemberError) + Send + Sync + 'static) {
         let _ = self.heard.set(Box::new(heard));
     }
 
     /// Tells of these places, which failed just now, each with its errno.
     fn tell_failed(&self, failed: &[(usize, i32)]) {
-        let Some(heard) = self.heard.get() else { return };
         for (place, errno) in failed {
-            let member = self.state.lock().places[*place].slot.name.clone();
-            heard(MemberError { member, problem: MemberProblem::Failed { errno: *errno } });
+            self.tell(*place, MemberProblem::Failed { errno: *errno });
         }
+    }
+
+    fn tell(&self, place: usize, problem: MemberProblem) {
+        let Some(heard) = self.heard.get() else { return };
+        let member = self.state.lock().places[place].slot.name.clone();
+        heard(MemberError { member, problem });
     }
 
     /// Members that were named and are not used, with the reason.

@@ -11,7 +11,7 @@
 use super::state::{State, is_printed, overlap};
 use super::{Mirror, PRINTED, RECORD, Slot};
 use crate::stripes::check_range;
-use extant_base::{ByteOffset, Error, IoOp, Result};
+use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::member::print_of;
 use std::io;
@@ -122,11 +122,26 @@ impl Mirror {
         Some((n, Arc::clone(&state.places[n].slot)))
     }
 
-    /// Puts what member `good` holds in place of what the `bad` ones hold.
+    /// Puts what member `good` holds in place of what the `bad` ones hold, and tells of it.
     fn mend(&self, range: &Range<u64>, bad: &[usize], good: usize, verify: Option<Verify<'_>>) {
         if !self.write || range.is_empty() {
             return;
         }
+        let (at, len) = (range.start, range.end - range.start);
+        for place in self.mended(range, bad, good, verify) {
+            self.tell(place, MemberProblem::Mended { at, len });
+        }
+    }
+
+    /// Those of the `bad` ones that hold the same now.
+    fn mended(
+        &self,
+        range: &Range<u64>,
+        bad: &[usize],
+        good: usize,
+        verify: Option<Verify<'_>>,
+    ) -> Vec<usize> {
+        let mut done = Vec::new();
         let start = range.start & !(MEND_ALIGN - 1);
         let around = start..range.end.next_multiple_of(MEND_ALIGN).min(self.len);
         let regions = self.regions(&around);
@@ -179,12 +194,16 @@ impl Mirror {
                     Err(_) => mended.copy_from_slice(&bytes),
                 }
                 match write_around(&*slot.device, start, &mended) {
-                    Ok(()) => self.state.lock().stats.repaired += 1,
+                    Ok(()) => {
+                        self.state.lock().stats.repaired += 1;
+                        done.push(*n);
+                    }
                     // It neither reads nor writes: the volume goes on without it, if it can.
                     Err(error) => drop(self.lose(&[(*n, error.errno())])),
                 }
             }
         });
+        done
     }
 
     /// Does `work` while nobody writes in `range`.
