@@ -7,11 +7,20 @@
 //!   └─────── a whole number
 //! ```
 
+use std::str::FromStr;
+
 /// Reads a size in bytes.
 ///
 /// Errors: a sentence for the user.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, 1)
+}
+
+/// Reads a whole number.
+///
+/// Errors: a sentence for the user.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "a whole number is needed here".to_owned())
 }
 
 /// Reads a size whose plain number counts `unit` bytes.

@@ -100,7 +100,7 @@ fn a_failure_leaves_no_new_file() {
     let line = fail(dir.path(), 1, &["mkfs", "a.img", "--size", "1k"]);
     assert!(line.starts_with("a.img: "), "{line}");
     let line = fail(dir.path(), 2, &["mkfs", "a.img", "--size", "1M", "-O", "nonsense"]);
-    assert_eq!(line, "-O nonsense: a feature's name is not known");
+    assert_eq!(line, "-O nonsense: no feature has this name");
     let line = fail(dir.path(), 1, &["mkfs", "a.img"]);
     assert_eq!(line, "a.img: no such file: say how large to make it, as in --size 10G");
     assert!(!dir.path().join("a.img").exists());

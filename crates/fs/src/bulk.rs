@@ -327,7 +327,8 @@ impl Loader {
                 .xattrs
                 .iter()
                 .map(|&(name, value)| {
-                    let unknown = Error::NotSupported("an attribute of no namespace ext4 knows");
+                    let unknown =
+                        Error::NotSupported("an attribute of no namespace ext4 knows, as user. is");
                     let (index, name) = NameIndex::split(name).ok_or(unknown)?;
                     Ok((index, name, value))
                 })

@@ -101,7 +101,7 @@ pub(crate) struct Args {
     inodes: Option<u32>,
     /// Seconds since 1970: the volume's times, and the latest that entries keep; default:
     /// $SOURCE_DATE_EPOCH, else the newest entry's
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = amount::number::<i64>)]
     source_date_epoch: Option<i64>,
     /// A random UUID and hash seed and the time of building: not reproducible
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! `extant check`: is a volume in order?
 
+use crate::amount;
 use crate::bar;
 use crate::failure::Failure;
 use crate::failure::tell;
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// Findings to print; the others are counted
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = amount::number::<usize>)]
     max_findings: usize,
     /// Check the volume as it stands, without replaying its journal in memory
     #[arg(long)]

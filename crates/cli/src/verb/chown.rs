@@ -107,7 +107,13 @@ fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32,
         }
         return Ok(id);
     }
-    let len = change.at(table.as_bytes(), |fs| fs.metadata(table))?.len();
+    let Some(found) = change.look_behind(table.as_bytes())? else {
+        return Err(change.refuse(
+            table.as_bytes(),
+            "names are looked up there, and it is missing: write the number",
+        ));
+    };
+    let len = found.len();
     if len > TABLE_MAX {
         return Err(change.refuse(table.as_bytes(), "is too large: write the number"));
     }

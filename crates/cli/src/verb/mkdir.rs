@@ -48,10 +48,16 @@ impl Args {
                 true => missing(&change, &path)?,
                 false => vec![&path[..]],
             };
-            change.at(&path, |fs| match self.parents {
-                true => fs.create_dir_all(as_path(&path), &new),
-                false => fs.create_dir(as_path(&path), &new).map(drop),
-            })?;
+            change
+                .at(&path, |fs| match self.parents {
+                    true => fs.create_dir_all(as_path(&path), &new),
+                    false => fs.create_dir(as_path(&path), &new).map(drop),
+                })
+                .map_err(|failure| match change.look_behind(split_last(&path).0) {
+                    Ok(None) => change
+                        .refuse(&path, "the directory that it is to be in is missing: -p makes it"),
+                    _ => failure,
+                })?;
             if self.owner.is_none() {
                 continue;
             }

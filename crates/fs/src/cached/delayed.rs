@@ -120,6 +120,9 @@ impl Delayed {
     }
 }
 
+/// Runs of blocks of a file.
+type Ranges = Vec<Range<u32>>;
+
 impl Volume {
     /// Makes sure that every block of `blocks` is allocated or promised, and what maps it.
     ///
@@ -169,7 +172,7 @@ impl Volume {
         body: &Body,
         cached: &Cached,
         blocks: Range<u32>,
-    ) -> Result<(Vec<Range<u32>>, Vec<Range<u32>>)> {
+    ) -> Result<(Ranges, Ranges)> {
         // A write behind what was promised, or over it, asks nobody.
         let missing = cached.delayed.lock().missing(blocks);
         let (mut holes, mut unwritten) = (Vec::new(), Vec::new());

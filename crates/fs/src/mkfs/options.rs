@@ -300,7 +300,7 @@ fn apply(features: &mut Features, wish: &str) -> Result<()> {
         } else if let Some(bit) = RoCompat::by_name(name) {
             features.ro_compat.set(bit, on);
         } else {
-            return Err(Error::Invalid("a feature's name is not known"));
+            return Err(Error::Invalid("no feature has this name"));
         }
         // What one feature says of another, as mke2fs settles it.
         if on {

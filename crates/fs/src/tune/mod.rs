@@ -83,7 +83,7 @@ impl Tune {
                 None => (word, true),
             };
             let bit = FeatureBit::by_name(name);
-            let bit = bit.ok_or(Error::Invalid("there is no feature of that name"))?;
+            let bit = bit.ok_or(Error::Invalid("no feature has this name"))?;
             self.features.push((bit, on));
         }
         Ok(self)

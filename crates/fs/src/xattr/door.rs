@@ -200,7 +200,7 @@ fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8])> {
     }
     match NameIndex::split(full) {
         Some((NameIndex::SYSTEM | NameIndex::RICHACL, _)) | None => {
-            Err(Error::NotSupported("an attribute of no namespace ext4 knows"))
+            Err(Error::NotSupported("an attribute of no namespace ext4 knows, as user. is"))
         }
         Some(split) => Ok(split),
     }

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::shown::{Shown, uuid};
 use extant::survey::{Bucket, Cell, Survey};
+use std::fmt::Write;
 
 /// Characters of a row of the map and of the bar of space.
 const WIDTH: usize = 64;
@@ -42,7 +43,8 @@ fn title(out: &mut Out, name: &str, rest: &str) -> Result<(), Failure> {
     out.text(format_args!("\n"))?;
     out.styled(name, "1")?;
     let gap = 10usize.saturating_sub(name.len()).max(2);
-    out.text(format_args!("{:gap$}{rest}\n", ""))
+    let rest = format!("{:gap$}{rest}", "");
+    out.text(format_args!("{}\n", rest.trim_end()))
 }
 
 fn head(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
@@ -203,12 +205,16 @@ fn filled(buckets: &[Bucket]) -> impl Iterator<Item = (usize, &Bucket)> {
 fn pieces(facts: &Facts, survey: &Survey, out: &mut Out) -> Result<(), Failure> {
     let files = &survey.files;
     let whole = files.with_blocks - files.fragmented.min(files.with_blocks);
-    let rest = format!(
-        "{} of {} in one piece, {:.2} pieces a MiB",
+    let mut rest = format!(
+        "{} of {} in one piece",
         percent_shown(whole, files.with_blocks),
         counted(files.with_blocks, "file", "files"),
-        pieces_per_mib(files.pieces, facts.bytes(files.data_blocks)),
     );
+    let bytes = facts.bytes(files.data_blocks);
+    // Of small files alone it says how small they are.
+    if bytes >= 1 << 20 {
+        let _ = write!(rest, ", {:.2} pieces a MiB", pieces_per_mib(files.pieces, bytes));
+    }
     title(out, "Files", &rest)?;
     let most = files.by_pieces.iter().map(|bucket| bucket.count).max().unwrap_or(0);
     for (n, bucket) in filled(&files.by_pieces) {

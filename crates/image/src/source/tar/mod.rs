@@ -170,6 +170,9 @@ impl Reader<'_, '_> {
     fn error(&self, stop: Stop) -> SourceError {
         let fault = match stop {
             Stop::Fault(fault) => fault,
+            Stop::Short(Short::End) if self.start == 0 && self.entry.is_empty() => {
+                "ends within its first header: this is no tar archive".to_owned()
+            }
             Stop::Short(Short::End) => {
                 format!(
                     "truncated: more is announced at byte {} than the archive holds",
