@@ -175,7 +175,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
     let mut report = Report::new("metadata");
     report.condition(format!(
-        "volumes of 4 KiB blocks with a journal, room for {} inodes; no sync inside the time; each create and each unlink counts as one",
+        "volumes of 4 KiB blocks with a journal, room for {} inodes; no sync inside the time; \
+         each create and each unlink counts as one",
         inodes(plan)
     ));
     let mut kernel_failed = !root;

@@ -151,7 +151,10 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         FILE_BYTES >> 20,
         load()
     ));
-    report.condition("writev: 10 pieces of 1 KiB or 10 KiB; pwrite: one place, or offsets=random; tmpfs: huge=always; copy: the bytes into memory and nothing else");
+    report.condition(
+        "writev: 10 pieces of 1 KiB or 10 KiB; pwrite: one place, or offsets=random; tmpfs: huge=always; \
+         copy: the bytes into memory and nothing else",
+    );
     report.condition("published: libMicro on other machines, folios of what size it does not say");
     let subjects = subjects(&scratch, &mut report)?;
     for subject in &subjects {

@@ -12,9 +12,9 @@ use super::{Plan, Samples};
 use crate::mounted::Mounted;
 use crate::rig::run as run_command;
 
-pub(super) const CONDITION: &str = "fio on a file of 256 MiB that was written before; randwrite_4k_fdatasync by pwrite through the kernel's cache, with a \
-     sync after each; d64: io_uring, direct, 64 requests on their way, a sync after each 16th; randread_4k and the \
-     1 MiB streams direct, one request at a time";
+pub(super) const CONDITION: &str = "fio on a file of 256 MiB that was written before; \
+     randwrite_4k_fdatasync by pwrite through the kernel's cache, with a sync after each; d64: io_uring, direct, \
+     64 requests on their way, a sync after each 16th; randread_4k and the 1 MiB streams direct, one request at a time";
 
 /// Bytes of the file.
 const FILE_BYTES: usize = 256 << 20;

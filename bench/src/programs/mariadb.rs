@@ -19,8 +19,8 @@ use crate::rig::{Scratch, run};
 
 pub(super) const CASES: [&str; 2] = ["oltp_write_only", "oltp_read_write"];
 
-pub(super) const CONDITION: &str = "sysbench with 4 threads on 2 tables of 20,000 rows, InnoDB with its log flushed at each commit and \
-     128 MiB of buffers, no binary log";
+pub(super) const CONDITION: &str = "sysbench with 4 threads on 2 tables of 20,000 rows, InnoDB with its log \
+     flushed at each commit and 128 MiB of buffers, no binary log";
 
 /// A data directory with the tables in it.
 pub(super) struct Template {

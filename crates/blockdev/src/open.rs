@@ -74,8 +74,8 @@ impl FileOptions {
     /// Opens a regular file or block device that exists.
     ///
     /// Errors: [`Error::Busy`] when somebody else uses it, which includes a mounted block device,
-    /// and a file mounted through a loop device, opened for writing; [`Error::Invalid`] when it is neither a file nor a block device;
-    /// [`Error::Device`] for what the system says.
+    /// and a file mounted through a loop device, opened for writing; [`Error::Invalid`] when it is neither
+    /// a file nor a block device; [`Error::Device`] for what the system says.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
         let kind = kind_of(&fs::metadata(path).map_err(open_failed)?)?;

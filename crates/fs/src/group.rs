@@ -12,7 +12,8 @@
 //!
 //! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
 //! makes only its own group unusable. Before the group is changed its places are compared with those of
-//! others: what is not on disk yet (UNINIT) would be written over what is there. Source: ext4 documentation, "Block Group Descriptors".
+//! others: what is not on disk yet (UNINIT) would be written over what is there. Source: ext4
+//! documentation, "Block Group Descriptors".
 
 use crate::alloc::free_extents::FreeExtents;
 use crate::alloc::group_edit::Map;

@@ -184,6 +184,7 @@ impl Volume {
             });
         }
         self.journal.close()?;
+        // Rule D3: the log is empty now, and that is durable.
         patch_superblock(&*self.device, |sb| sb.features.incompat.remove(Incompat::LIVE))
     }
 }

@@ -21,7 +21,7 @@ pub enum ByteLogMode {
     Off,
     /// Where it can be used; see [`Filesystem::sync_way`] for whether it is.
     On,
-    /// Yes: a volume or device that it cannot be used with fails to open.
+    /// Yes: a volume or device that it cannot be used with fails to open to write.
     Force,
 }
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Opening reads one superblock. Descriptors are read and checked when their group is first asked
-//! for, so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open.rs` runs
+//! for, so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open/` runs
 //! it before and opens the volume again.
 
 use crate::alloc::bulk::BulkCursor;

@@ -9,7 +9,7 @@
 //!                                                                        are stale: done in one step
 //! ```
 //!
-//! What recovery adds to a log's content (fast commits, orphans) touches bitmaps, descriptors and
+//! Rule D6: what recovery adds to a log's content (fast commits, orphans) touches bitmaps, descriptors and
 //! trees together. Written home piece by piece, a power cut would leave a volume that no second
 //! recovery could read; as a transaction of the log it is never seen half done.
 //!

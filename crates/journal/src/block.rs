@@ -17,7 +17,7 @@
 //! Without a log DIRTY is set with the byte lock held exclusively and cleared with it held shared, so
 //! a change falls either into the copy that is being written or makes the block dirty again. With a
 //! log DIRTY means more: the bytes are those of the newest durable commit, so they may go home.
-//! Joining a transaction takes DIRTY away; its commit gives it back.
+//! Rule J4: joining a transaction takes DIRTY away; its commit gives it back.
 
 use extant_base::BlockNr;
 use extant_base::lock::{Rank, RwLock};
@@ -173,7 +173,7 @@ impl Block {
 
     /// Makes the block part of transaction `seq`, which is running; the bytes change after it.
     ///
-    /// A copy that the committing transaction still has to take is kept aside first: what is
+    /// Rule J3: a copy that the committing transaction still has to take is kept aside first: what is
     /// logged is the content at commit time.
     #[inline]
     pub(crate) fn join(&self, content: &mut Content, seq: Seq) -> Join {

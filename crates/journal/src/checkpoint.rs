@@ -5,7 +5,7 @@
 //!        └ changed again since: they go home with the transaction that has them now
 //! ```
 //!
-//! Rule (W6): the log's place of a transaction is written again only after all its blocks are home
+//! Rule J5: the log's place of a transaction is written again only after all its blocks are home
 //! or superseded, that is durable, and the superblock says that the log begins later.
 
 use crate::block::Seq;

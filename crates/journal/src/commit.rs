@@ -12,7 +12,7 @@
 //!   settle          blocks may go home, waiters go on
 //! ```
 //!
-//! Rule: every block that a commit block closes is durable before it (W2, W3). A failure anywhere
+//! Rule J1: every block that a commit block closes is durable before it. A failure anywhere
 //! aborts: a later commit must not make this one's blocks look whole.
 
 use crate::block::{Block, Seq};

@@ -12,7 +12,7 @@
 //!   not to be told │ no room │ no full commit yet ──► a full commit, by the same thread
 //! ```
 //!
-//! Rule: it counts on top of the last full commit and is void with the next one. So it is written
+//! Rule C1: it counts on top of the last full commit and is void with the next one. So it is written
 //! only when the log's superblock says durably that the log is not empty and may have fast commits
 //! behind it.
 

@@ -11,7 +11,7 @@
 //!   the first one  all but its first sector ─► flush, likewise ─► first sector
 //! ```
 //!
-//! Rule: a HEAD of the right transaction is never there without what belongs to it, because Linux
+//! Rule C2: a HEAD of the right transaction is never there without what belongs to it, because Linux
 //! and e2fsck take that for damage. A sector is whole or absent; so the first sector, which holds
 //! HEAD, goes last. A full commit makes HEAD stale, and zeros take its place: e2fsck gives up on the
 //! whole log where it finds one of an older transaction.

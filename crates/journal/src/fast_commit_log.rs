@@ -149,7 +149,8 @@ impl Log {
         let copies = RefCell::new(Vec::<Vec<u8>>::new());
         let mut at = area.start;
         while at < area.end {
-            // Run by run: a member's blocks stay together.
+            // Run by run. A device does not say whose a copy is, and may begin with another member at the next run: what is
+            // put together here may then be of several. Numbers and sums end a walk where its parts do not fit.
             let Some((_, run)) = self.map().locate(at) else { break };
             let run = run.min(area.end - at);
             let nth = Cell::new(0);

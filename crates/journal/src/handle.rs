@@ -6,7 +6,7 @@
 //!                        └── restart(credits): what was done so far may commit alone ───┘
 //! ```
 //!
-//! A handle keeps what it changed to itself and hands it to the transaction when it stops: the
+//! Rule J10: a handle keeps what it changed to itself and hands it to the transaction when it stops: the
 //! transaction cannot close before.
 
 use crate::block::{Block, Content, Join, Seq};
@@ -290,7 +290,7 @@ impl<'j> Handle<'j> {
     /// brought home once this handle's transaction has committed. Waits for a write of it that is
     /// on its way.
     ///
-    /// Call it before the block can be allocated anew; until the transaction is durable
+    /// Rule J6: call it before the block can be allocated anew; until the transaction is durable
     /// ([`Journal::is_durable`]) nothing else may be written there.
     pub fn forget(&self, nr: BlockNr) {
         let gone = self.journal.cache().take_out(nr, self.seq());

@@ -135,8 +135,8 @@ impl Journal {
     /// data written before the call: what an fsync asks for.
     ///
     /// Data counts that was written through [`Journal::device`]; without any since the last flush,
-    /// and nothing to commit, nothing is done. With a `snapshot` a fast commit will do: for a regular file. Without it is a full one, as
-    /// [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
+    /// and nothing to commit, nothing is done. With a `snapshot` a fast commit will do: for a regular file.
+    /// Without it is a full one, as [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
     #[track_caller]
     pub fn commit_with_data(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
         assert_no_handle();

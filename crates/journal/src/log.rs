@@ -242,8 +242,8 @@ impl Log {
         self.needs_recovery() && incompat.contains(JournalIncompat::FAST_COMMIT)
     }
 
-    /// Says, durably and before the first commit block, that the log is not empty, and that there
-    /// are revoke blocks in it (W7). Nothing is written when the superblock says so already.
+    /// Rule J2: says, durably and before the first commit block, that the log is not empty, and that
+    /// there are revoke blocks in it. Nothing is written when the superblock says so already.
     pub(crate) fn announce(&mut self, start: u32, tid: Tid, revokes: bool) -> Result<()> {
         let mut next = self.superblock.clone();
         if next.start.is_none() {

@@ -6,7 +6,7 @@
 //!   finish    flush home ─► superblock: start = 0, sequence = end (FUA)        log empty
 //! ```
 //!
-//! A cut anywhere before the last step leaves the log as it was; recovery then starts over and
+//! Rule D1: a cut anywhere before the last step leaves the log as it was; recovery then starts over and
 //! ends in the same bytes.
 
 use crate::fast_commit_log::FastCommitLog;

@@ -1,4 +1,4 @@
-//! A block whose content is refused, read again from another copy: a device of several mirrors has more than one.
+//! A block whose content is refused, read again from another copy (rule L6): a device of several mirrors has more than one.
 //!
 //! ```text
 //!   cached block ──check──► right                          nothing else is done

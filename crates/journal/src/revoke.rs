@@ -6,7 +6,7 @@
 //!            dead      dead         7 ≥ 5, 6    8 > 7: replayed
 //! ```
 //!
-//! Rule: a revoke in transaction t hides copies logged in t and before. The highest t counts.
+//! Rule D2: a revoke in transaction t hides copies logged in t and before. The highest t counts.
 
 use crate::log::Log;
 use crate::scan::{Control, Scan};

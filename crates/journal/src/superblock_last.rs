@@ -6,7 +6,7 @@
 //!   3  its first sector: features, the journal      from here on it says what it says
 //! ```
 //!
-//! A step may say that the volume needs its log no more, as one that takes the journal away does. Cut
+//! Rule D11: a step may say that the volume needs its log no more, as one that takes the journal away does. Cut
 //! before 3 the volume still names the log, which holds the step.
 
 use extant_base::{BlockNr, BlockSize, ByteOffset, Result};

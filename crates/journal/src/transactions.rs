@@ -362,7 +362,7 @@ impl Transactions {
         }
     }
 
-    /// Ends all commits for good, and says so in the log's superblock if it can be written: with
+    /// Rule J9: ends all commits for good, and says so in the log's superblock if it can be written: with
     /// the errno of `error`, or EIO. Only the first call counts.
     pub(crate) fn give_up(&self, error: Option<&Error>) {
         self.cache.abort_in(self.tid_of(self.durable() + 1));

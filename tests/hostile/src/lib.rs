@@ -3,7 +3,7 @@
 //! ```text
 //!   feature-matrix volumes ──► seeds ──► corpus (hostile-corpus) ──► fuzz/: libFuzzer changes them, for hours
 //!                                └─────► mutate, by a seed ────────► tests/bounded: each target for seconds
-//!                                                     both ──► Target::run: no panic, no end, no memory without bound
+//!                                                     both ──► Target::run: no panic, an end, memory within bounds
 //! ```
 //!
 //! | room | targets |

@@ -10,9 +10,9 @@
 //! The pool (a fiftieth, at most 4096 clusters) lets a full volume finish what is under way. What maps promised data is
 //! promised, too ([`For::Map`]): the pool stands behind that first, and what goes beyond it keeps others off as data does.
 //!
-//! Rule: clusters that are free without a commit, [`Volume::clusters_at_hand`], are never fewer than those promised. Who
-//! promises or takes anything unpromised counts what is at hand; frees that wait for a commit come on top. So what was
-//! promised is found at write-back, and a writer who needs what waits has the commit made
+//! Rule F8: clusters that are free without a commit, [`Volume::clusters_at_hand`], are never fewer than those promised.
+//! Who promises or takes anything unpromised counts what is at hand; frees that wait for a commit come on top. So what
+//! was promised is found at write-back, and a writer who needs what waits has the commit made
 //! ([`Volume::with_space_retry`]). The exceptions, blocks that go back to the dirty data they were taken from
 //! ([`Volume::reserve_freed`]), are there after one commit.
 

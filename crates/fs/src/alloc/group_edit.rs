@@ -1,4 +1,4 @@
-//! Changing one group: both bitmaps, counters and checksums as one unit.
+//! Changing one group: both bitmaps, counters and checksums as one unit (rule D4).
 //!
 //! ```text
 //!   open     descriptor block, bitmap block, permission for both         may wait, may read

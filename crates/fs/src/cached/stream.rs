@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Flights begin in ascending order and are shown in that order, several under one handle where they
-//! have landed: so the size on disk follows from the left, and an earlier one that failed takes those
+//! have landed (rule F7): so the size on disk follows from the left, and an earlier one that failed takes those
 //! behind it along. Before the stream goes back to bytes on the left, or writes under a handle,
 //! everything lands: no block is on its way twice.
 

@@ -39,8 +39,8 @@ impl Passed for Runs {
     }
 }
 
-/// Checks each block of the checksum file, and with `data` all data, or what of it lies `within` these bytes; how many blocks of data were looked at, where any
-/// were to be.
+/// Checks each block of the checksum file, and with `data` all data, or what of it lies `within` these bytes; how many
+/// blocks of data were looked at, where any were to be.
 pub(super) fn run(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Option<u64> {
     if !view.has_ro_compat(RoCompat::DATA_CSUM) {
         return None;

@@ -11,7 +11,7 @@
 //!
 //! What is told is what recovery rebuilds the rest from: the fields of regular files, where their blocks
 //! are, and their names. Directory blocks, tree nodes, bitmaps, descriptors and counters follow from that.
-//! Everything else is a full commit: the hooks lie where such things are changed, at the lowest place that
+//! Rule C4: everything else is a full commit. The hooks lie where such things are changed, at the lowest place that
 //! knows what it does, and a step that changed something and said nothing counts as one of those.
 //!
 //! Rule: what one step changed is told whole or not at all. A step that says a part of it would be replayed

@@ -8,7 +8,7 @@
 //!   released         its number says so, unless it had attributes ─► full commit
 //! ```
 //!
-//! A file whose attributes take space outside its inode is one of the others: Linux counts its blocks anew
+//! Rule C6: a file whose attributes take space outside its inode is one of the others: Linux counts its blocks anew
 //! when it replays an INODE record, and these not.
 //!
 //! A slot whose last inode left other bytes behind its fields than the new one has is no exception: an

@@ -1,4 +1,4 @@
-//! Files that leave the journal: their bytes go home before they are written past it.
+//! Files that leave the journal: their bytes go home before they are written past it (rule F5).
 //!
 //! ```text
 //!   commit everything ─► bytes home, flush ─► revoke every block ─► commit

@@ -8,7 +8,7 @@
 //!                         [ … ] is one handle
 //! ```
 //!
-//! Rules: data is on its way to the device before the handle stops that makes it reachable, and the
+//! Rules F1 to F3: data is on its way to the device before the handle stops that makes it reachable, and the
 //! flush of that handle's commit makes both durable. The size never passes bytes that are not
 //! there. A block that is new to the file is written whole, zeros around the caller's bytes: what
 //! it held before is never seen.

@@ -7,7 +7,7 @@
 //!                                  all under the handle that stores the inode
 //! ```
 //!
-//! Rule: usage in the files is the sum over the inodes in their tables, at every commit: it changes
+//! Rule D9: usage in the files is the sum over the inodes in their tables, at every commit: it changes
 //! where an inode is stored, and nowhere else, by the difference of the slot before and after. The
 //! root and every ordinary inode count, the volume's own do not. A value in an inode of its own
 //! counts for each inode that names it: one inode, and its blocks, which are in the owner's sectors.

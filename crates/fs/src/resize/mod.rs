@@ -10,7 +10,7 @@
 //!            then one step: last group, table, superblock ─► backups ─► shorter file
 //! ```
 //!
-//! Rule: every step is a transaction of the volume's own log, and the volume is whole behind each.
+//! Rule D7: every step is a transaction of the volume's own log, and the volume is whole behind each.
 //! Content is copied to free blocks before the step that points there commits. A cut anywhere leaves
 //! a volume of the old size or of the new one, with all files, that any recovery replays. Without a
 //! journal a cut can leave a volume that only a checker mends.

@@ -26,7 +26,7 @@ use std::ops::Range;
 const STEP: u64 = 16 << 20;
 
 impl Volume {
-    /// Makes a piece readable, its sums first. What is shown leaves the piece.
+    /// Rule S2: makes a piece readable, its sums first. What is shown leaves the piece.
     pub(crate) fn show_summed(
         &self,
         body: &mut Body,

@@ -76,7 +76,7 @@ impl Met {
         Ok(Met(parts.into_boxed_slice()))
     }
 
-    /// Whether `ino` is met for the first time; not if the volume has no such inode.
+    /// Whether `ino` is met for the first time; always so of one that the volume does not have.
     fn is_new(&self, ino: Ino) -> bool {
         let n = ino.get() as usize - 1;
         let Some(part) = self.0.get(n / PART) else { return true };

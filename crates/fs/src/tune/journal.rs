@@ -12,7 +12,7 @@
 //!         3  the step goes home, its superblock, without a journal, last     ◄── after: the log has it
 //! ```
 //!
-//! While a step counts and is not home, the journal is found only by the copy of its map that the
+//! Rule D10: while a step counts and is not home, the journal is found only by the copy of its map that the
 //! superblock keeps: by extant and e2fsck, which then use the step as a whole. Linux looks at the
 //! inode alone and refuses to mount; it would go on with a journal that the step takes away.
 

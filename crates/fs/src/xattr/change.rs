@@ -50,8 +50,8 @@ impl Volume {
     /// The caller stores the inode and sets its ctime. Errors: `Exists` or `NoAttribute` as `mode`
     /// says (and `NoAttribute` when there is nothing to remove); `NoSpace` where it does not fit;
     /// `Invalid` for a bad name or access control list; `NotSupported` for one on a file that has
-    /// none, `Denied` for a default one on a file that is no directory; `Corrupt`, `Device`. The body is unchanged then. Locks: the inode's is held; takes
-    /// `Shared`, `Group`.
+    /// none, `Denied` for a default one on a file that is no directory; `Corrupt`, `Device`.
+    /// The body is unchanged then. Locks: the inode's is held; takes `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn xattr_set(
         &self,

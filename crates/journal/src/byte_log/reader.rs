@@ -5,6 +5,8 @@
 //!   ANCHOR with a count          exactly its window, as the published design writes it
 //! ```
 //!
+//! Rule B2: what does not fit on is the end, never an error.
+//!
 //! Reads go through the log's device: no mapping is needed, and the area may lie in pieces.
 
 use crate::fast_commit_log::FastCommitLog;

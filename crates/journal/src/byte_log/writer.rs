@@ -89,7 +89,7 @@ impl ByteLog {
         &self.state
     }
 
-    /// Starts a fast commit of transaction `tid`.
+    /// Starts a fast commit of transaction `tid`. Rule B1: behind the last one of its epoch.
     fn begin(&mut self, tid: Tid) -> FastCommitBytes {
         let from = match self.epoch {
             Some(cursor) if cursor.tid == tid => cursor,
@@ -141,7 +141,7 @@ impl Sink for ByteLog {
             self.buffer = commit.into_buffer();
             return Ok(false);
         }
-        // Any line may reach the medium by itself once it is stored: the data goes first.
+        // Rule B4: any line may reach the medium by itself once it is stored, so the data goes first.
         if !self.volume.is_flushed(self.volume.mark()) {
             self.volume.flush()?;
         }
@@ -154,7 +154,7 @@ impl Sink for ByteLog {
         if !std::mem::take(&mut self.is_stale) && !was_open {
             return Ok(());
         }
-        // An older life's ANCHOR may have the number of a transaction to come. An old HEAD does no
+        // Rule B3: an older life's ANCHOR may have the number of a transaction to come. An old HEAD does no
         // harm here, but to e2fsck, which may meet the volume after a clean close.
         self.volume.write_at(self.first_block.0, &[0; SECTOR])
     }

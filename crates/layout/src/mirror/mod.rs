@@ -10,11 +10,11 @@
 //! ```
 //!
 //! What keeps two contents from being seen:
-//! - A region whose bit is clear is the same on all members (the bit is durable before the first
+//! - Rule L1: a region whose bit is clear is the same on all members (the bit is durable before the first
 //!   write, and cleared after a flush on all).
-//! - After a crash regions with a bit are *behind* on all members but the source, which alone is
+//! - Rule L3: after a crash regions with a bit are *behind* on all members but the source, which alone is
 //!   read there until they are copied (`copy.rs`).
-//! - A member that missed a write is of an older generation than the others, durably, before the
+//! - Rule L2: a member that missed a write is of an older generation than the others, durably, before the
 //!   write is acknowledged (`records.rs`).
 //!
 //! Locks: `superblock` → `records` → `state`; `state` is never held across I/O. None has a rank, as

@@ -128,7 +128,7 @@ impl Mirror {
         }
     }
 
-    /// Sees that the superblock's next fingerprint is on record before it is written.
+    /// Rule L4: sees that the superblock's next fingerprint is on record before that is written.
     pub(crate) fn expect_print(&self, old: u32, new: u32) -> Result<()> {
         {
             let mut state = self.state.lock();

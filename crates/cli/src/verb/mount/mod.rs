@@ -49,7 +49,7 @@ use std::path::PathBuf;
                            poll: wait awake, as root; auto: that, where there are up to four
   dax_fc_bytelog=off|on|force
                            fsync stores what changed into mapped memory (off); needs fast_commit.
-                           on: where that can be; force: there, or there is no mount
+                           on: where that can be; force: there, or no mount to write
   dax=never|auto|always    map the image for that. auto: where it survives a power cut, as on
                            persistent memory; always: else it survives the server's end only
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
