@@ -3,9 +3,11 @@
 mod common;
 
 use common::{assert_clean, fail, pattern, run, succeed};
+use extant::layout::{Assembled, Part};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 const BOTH: &str = "a.img?member=b.img";
@@ -281,7 +283,8 @@ fn scrub_mends_what_a_checksum_decides() {
     assert!(!same_but_records(at), "nothing was to be changed");
 
     let json = succeed(at, &["scrub", "--json", BOTH]);
-    let want = "\"members\":2,\"missing_members\":[],\"differing_blocks\":2,\"mended_blocks\":2,\"unresolved\":[],\"errors\":0}";
+    let want = "\"members\":2,\"missing_members\":[],\"differing_blocks\":2,\"mended_blocks\":2,\"more\":false,\
+         \"unresolved\":[],\"unresolved_omitted\":0,\"behind\":[],\"errors\":0}";
     assert!(json.contains(want), "{json}");
     assert!(same_but_records(at));
     holds(at, "a.img", "/f", 1);
@@ -305,6 +308,57 @@ fn scrub_leaves_what_no_checksum_decides_to_the_user() {
     holds(at, "b.img", "/f", 1);
     let line = fail(at, 1, &["scrub", "f"]);
     assert!(line.contains("f: "), "{line}");
+}
+
+#[test]
+fn scrub_takes_no_unfinished_rebuild_for_damage() {
+    let dir = mirrored();
+    let at = dir.path();
+    fs::remove_file(at.join("b.img")).unwrap();
+    {
+        let mut options = extant::OpenOptions::new();
+        let Assembled::Mirrored(mirror) =
+            options.write(true).degraded(true).assemble(at.join("a.img")).unwrap()
+        else {
+            panic!("no mirror")
+        };
+        let new = extant::FileOptions::new().create_new(at.join("b.img"), 16 << 20).unwrap();
+        mirror.add(Part::new(Arc::new(new), "b.img")).unwrap();
+        mirror.resync(&mut |done, _| done < 1 << 20).unwrap();
+    }
+    let text = succeed(at, &["scrub", "--read-only", BOTH]);
+    let want = format!(
+        "{BOTH}: member 1 is being rebuilt, 16.0 MiB to copy\n\
+         {BOTH}: 2 members, all the same where they are in line\n"
+    );
+    assert_eq!(text, want);
+    assert_eq!(succeed(at, &["scrub", "-q", "--read-only", BOTH]), "");
+    let json = succeed(at, &["scrub", "--json", "--read-only", BOTH]);
+    let behind = "\"behind\":[{\"index\":1,\"rebuilding\":true,\"bytes\":16777216}]";
+    assert!(json.contains(behind) && json.contains("\"differing_blocks\":0"), "{json}");
+    assert_eq!(succeed(at, &["scrub", BOTH]), format!("{BOTH}: 2 members, all the same\n"));
+    assert!(same_but_records(at));
+    holds(at, "b.img", "/f", 1);
+}
+
+#[test]
+fn scrub_tells_neighbours_as_one_and_no_more_than_wanted() {
+    let dir = mirrored();
+    let at = dir.path();
+    // Blocks of 1 KiB; the content lies in one piece.
+    for n in [0, 1024, 2048, 100_000, 300_000] {
+        flip_content(at, "b.img", 1, n);
+    }
+    let (code, out, _) = run(at, &["scrub", "--read-only", "--max-findings", "2", BOTH]);
+    assert_eq!(code, 4);
+    let lines: Vec<_> = out.lines().collect();
+    assert!(lines[0].contains("members differ in 3 blocks from byte "), "{out}");
+    assert!(lines[1].contains("members differ at byte "), "{out}");
+    assert_eq!(lines[2], format!("{BOTH}: members differ in 1 more places"));
+    assert_eq!(lines[3], format!("{BOTH}: 2 members, 5 blocks differed, 0 mended"));
+    assert_eq!(lines.len(), 4, "{out}");
+    let (_, json, _) = run(at, &["scrub", "-n", "--json", "--max-findings", "1", BOTH]);
+    assert!(json.contains(",\"bytes\":3072,\"known\":false}],\"unresolved_omitted\":2,"), "{json}");
 }
 
 #[test]

@@ -4,11 +4,14 @@
 mod common;
 
 use common::judge;
-use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
+use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open, parts};
 use common::seen::tree;
-use extant::scrub::{Options as Scrub, scrub};
-use extant::{BlockDevice, MemoryDevice};
+use extant::layout::{Assembled, Mirror, Opening, Wanted, assemble, create, record_of};
+use extant::mkfs::{self, MkfsOptions};
+use extant::scrub::{Options as Scrub, Report, Step, scrub};
+use extant::{BlockDevice, BlockSize, Environment, MemoryDevice, NewFile};
 use extant_base::ByteOffset;
+use extant_ondisk::member;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
@@ -85,7 +88,7 @@ fn image_of(device: &dyn BlockDevice, path: &std::path::Path) {
 }
 
 fn expect_equal(devices: &[Arc<MemoryDevice>], context: &str) {
-    let found = mirror(devices).compare(1024, &mut |_, _| true).unwrap();
+    let found = mirror(devices).compare(1024, 99, &mut |_, _| true).unwrap().ranges;
     assert!(found.is_empty(), "{context}: {found:?}");
 }
 
@@ -116,8 +119,11 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
                         }
                     }
                     let opened = mirror(&devices);
-                    let report =
-                        scrub(&opened, &Scrub { write: true, trust: None }, &mut |_, _, _| ());
+                    let report = scrub(
+                        &opened,
+                        &Scrub { write: true, trust: None, ..Scrub::default() },
+                        &mut |_, _, _| (),
+                    );
                     let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
                     drop(opened);
                     assert!(report.unresolved.is_empty(), "{context}: {report:?}");
@@ -157,13 +163,13 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
         let looked = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
         let known = looked.unresolved.iter().filter(|block| block.is_known).count();
         assert_eq!((looked.unresolved.len(), known, looked.mended_blocks), (4, 3, 0), "{looked:?}");
-        let options = Scrub { write: true, trust: None };
+        let options = Scrub { write: true, trust: None, ..Scrub::default() };
         let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
-        let left: Vec<_> = report.unresolved.iter().map(|block| block.at).collect();
+        let left: Vec<_> = report.unresolved.iter().map(|found| found.range.start).collect();
         assert_eq!((left, report.mended_blocks), (vec![data * 4096], 3), "{report:?}");
         assert_ne!(byte(&devices[0], data * 4096 + 5), byte(&devices[1], data * 4096 + 5));
         flip(trusted, place("inode"));
-        let options = Scrub { write: true, trust: Some(trusted) };
+        let options = Scrub { write: true, trust: Some(trusted), ..Scrub::default() };
         let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
         assert!(report.unresolved.is_empty() && !report.trust_refused, "{report:?}");
         drop(opened);
@@ -188,7 +194,7 @@ fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
         base[0].write_at(ByteOffset(inode), &[0xFF; 4]).unwrap();
         base[1].write_at(ByteOffset(other), &[0xFF; 4]).unwrap();
         let opened = mirror(&base);
-        let options = Scrub { write: true, trust: None };
+        let options = Scrub { write: true, trust: None, ..Scrub::default() };
         let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
         assert!(report.unresolved.is_empty(), "{report:?}");
         drop(opened);
@@ -237,7 +243,7 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
                 }
             }
             let opened = mirror(&devices);
-            let options = Scrub { write: true, trust: None };
+            let options = Scrub { write: true, trust: None, ..Scrub::default() };
             let report = scrub(&opened, &options, &mut |_, _, _| ());
             let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
             drop(opened);
@@ -248,7 +254,7 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
                 expect_equal(&devices, &context);
             }
-            let trust = Scrub { write: true, trust: Some(1 - sick) };
+            let trust = Scrub { write: true, trust: Some(1 - sick), ..Scrub::default() };
             let report = scrub(&mirror(&devices), &trust, &mut |_, _, _| ()).unwrap();
             assert!(report.unresolved.is_empty() && !report.trust_refused, "{context}: {report:?}");
             expect_equal(&devices, &context);
@@ -256,4 +262,157 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
         }
         println!("{block} {features}: {mended} mended, {left} left to be judged by people");
     }
+}
+
+fn changes(mirror: &Arc<Mirror>, write: bool) -> Report {
+    scrub(mirror, &Scrub { write, ..Scrub::default() }, &mut |_, _, _| ()).unwrap()
+}
+
+fn expect_nothing(report: &Report, context: &str) {
+    assert!(report.unresolved.is_empty() && !report.more, "{context}: {report:?}");
+    assert_eq!((report.differing_blocks, &report.errors[..]), (0, &[0, 0][..]), "{context}");
+}
+
+#[test]
+fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
+    for (block, features) in [(4096, "data_csum"), (1024, "")] {
+        let base = made(block, features);
+        let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();
+        for new in [0, 1] {
+            for steps in [1, 40, 200] {
+                let context = format!("{block} {features:?}, member {new}, {steps} regions");
+                let mut devices = copies(&base);
+                let all: Vec<u8> = (0..LEN).map(|at| (at >> 9) as u8 ^ 0x5A).collect();
+                devices[new] = Arc::new(MemoryDevice::from_bytes(&all));
+                let opening = Opening { degraded: true, together: false, ..Opening::write() };
+                let left = parts(&devices[1 - new..2 - new]);
+                let Assembled::Mirrored(opened) = assemble(left, opening).unwrap() else {
+                    panic!("no mirror")
+                };
+                opened.add(parts(&devices).swap_remove(new)).unwrap();
+                let mut told = 0;
+                opened
+                    .resync(&mut |_, _| {
+                        told += 1;
+                        told <= steps
+                    })
+                    .unwrap();
+                expect_nothing(&changes(&opened, false), &context);
+                // Damage in what was copied is damage: the superblock.
+                devices[new].write_at(ByteOffset(2000), &[0xEE; 40]).unwrap();
+                let report = changes(&opened, false);
+                let [found] = &report.unresolved[..] else { panic!("{context}: {report:?}") };
+                assert!(found.is_known && found.range.contains(&2000), "{context}: {found:?}");
+                assert_eq!(report.errors, [0, 0], "{context}");
+                drop(opened);
+                // Some of it is not on record, and behind again.
+                let opened = mirror(&devices);
+                let behind = opened.behind_bytes();
+                assert!(behind > 0, "{context}");
+                expect_nothing(&changes(&opened, false), &context);
+                assert_eq!(opened.behind_bytes(), behind, "{context}: nothing was to be copied");
+                drop(opened);
+                let report = changes(&mirror(&devices), true);
+                assert!(report.unresolved.is_empty(), "{context}: {report:?}");
+                assert_eq!(report.errors, [0, 0], "{context}");
+                expect_equal(&devices, &context);
+                expect_same(&open(mirror(&devices), 0), &want, &context);
+                judge(&*devices[new]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
+    let base = made(4096, "");
+    let opened = mirror(&base);
+    let fs = open(Arc::clone(&opened) as _, 0);
+    let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
+    file.write_all_at(0, &[1; 100_000]).unwrap();
+    fs.sync().unwrap();
+    // Neither member is the other's equal where the power went.
+    let devices = copies(&base);
+    let behind = mirror(&devices).behind_bytes();
+    assert!(behind > 0);
+    let record = record_of(&*devices[1]).unwrap().unwrap();
+    let member::Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
+    let region = (1..LEN >> region_log2).find(|region| record.intent.get(*region as usize));
+    let at = region.expect("one that was written") << region_log2;
+    devices[1].write_at(ByteOffset(at + 8192), &[0x77; 9000]).unwrap();
+    expect_nothing(&changes(&mirror(&devices), false), "crashed");
+    let report = changes(&mirror(&devices), true);
+    assert!(report.unresolved.is_empty(), "{report:?}");
+    expect_equal(&devices, "crashed");
+    devices.iter().for_each(|device| judge(&**device));
+}
+
+/// A device of which other bytes are read from `from` on.
+#[derive(Debug)]
+struct Strange {
+    inner: Arc<MemoryDevice>,
+    from: u64,
+}
+
+impl BlockDevice for Strange {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> extant::Result<()> {
+        self.inner.read_at(at, buf)?;
+        let before = self.from.saturating_sub(at.0).min(buf.len() as u64) as usize;
+        buf[before..].iter_mut().for_each(|byte| *byte ^= 0x3C);
+        Ok(())
+    }
+    fn write_at(&self, at: ByteOffset, buf: &[u8]) -> extant::Result<()> {
+        self.inner.write_at(at, buf)
+    }
+    fn flush(&self) -> extant::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn members_that_differ_in_all_are_told_after_so_many_blocks() {
+    const BYTES: u64 = 8 << 30;
+    let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(BYTES))).collect();
+    create(&parts(&devices), Wanted::Mirrored { alike: true }, [7; 16], BYTES).unwrap();
+    let options = MkfsOptions::new().block_size(BlockSize::from_bytes(1024).unwrap());
+    mkfs::format(mirror(&devices), &options, &Environment::default()).unwrap();
+    let from = 1 << 20;
+    let strange: Vec<_> = [u64::MAX, from]
+        .into_iter()
+        .zip(&devices)
+        .map(|(from, inner)| Arc::new(Strange { inner: Arc::clone(inner), from }))
+        .collect();
+    for write in [false, true] {
+        let mut compared = 0;
+        let options = Scrub { write, ..Scrub::default() };
+        let report = scrub(&mirror(&strange), &options, &mut |step, done, _| {
+            if step == Step::Comparing {
+                compared = done;
+            }
+        });
+        let report = report.unwrap();
+        let blocks = options.blocks_max;
+        assert!(report.more, "{report:?}");
+        assert_eq!((report.differing_blocks, report.mended_blocks), (blocks, 0));
+        // All are neighbours, and what is behind them was not looked at.
+        assert_eq!(report.unresolved.len(), 1, "{report:?}");
+        assert_eq!(report.unresolved[0].range, from..from + ((blocks as u64) << 10));
+        assert!(compared < from + ((blocks as u64 + 4096) << 10), "{compared}");
+        assert_eq!(report.errors[0], 0);
+        assert!(report.errors[1] > 0);
+    }
+    // With room for all of it the volume is asked.
+    let few = Scrub { blocks_max: 20, ..Scrub::default() };
+    let told = |len: u64| {
+        let devices = made(1024, "");
+        devices[1].write_at(ByteOffset(LEN - (30 << 10)), &vec![0x99; len as usize]).unwrap();
+        scrub(&mirror(&devices), &few, &mut |_, _, _| ()).unwrap()
+    };
+    let (some, all) = (told(20 << 10), told(21 << 10));
+    assert_eq!((some.more, some.differing_blocks, some.errors), (false, 20, vec![0, 0]));
+    assert!(some.unresolved.iter().all(|found| found.is_known), "free blocks");
+    assert_eq!((all.more, all.differing_blocks, all.errors), (true, 20, vec![0, 0]));
 }

@@ -29,6 +29,6 @@ mod stripes;
 
 pub use assemble::{Assembled, Opening, assemble};
 pub use create::{Wanted, create};
-pub use mirror::{Comparison, Mirror, MirrorStats, PlaceState};
+pub use mirror::{Comparison, Differences, Mirror, MirrorStats, PlaceState};
 pub use part::{Part, record_of};
 pub use stripes::Stripes;

@@ -2,7 +2,9 @@
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
-use extant_layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
+use extant_layout::{
+    Assembled, Differences, Mirror, Opening, Part, Wanted, assemble, create, record_of,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -327,7 +329,7 @@ fn a_new_member_gets_everything_while_others_write() {
         stop.store(true, Ordering::Relaxed);
     });
     assert!(mirror.places().iter().all(|place| !place.rebuilding && place.behind_bytes == 0));
-    assert!(mirror.compare(4096, &mut |_, _| true).unwrap().is_empty());
+    assert!(mirror.compare(4096, 9, &mut |_, _| true).unwrap().ranges.is_empty());
     drop(mirror);
     assert_eq!(open(&devices).unwrap().left_out().len(), 0);
     assert_eq!(bytes(&devices[2], 8192, 1 << 20), bytes(&devices[0], 8192, 1 << 20));
@@ -369,15 +371,64 @@ fn what_differs_is_told_apart() {
     let devices = devices(3);
     let mirror = open(&devices).unwrap();
     devices[1].write_at(ByteOffset(1 << 20), b"x").unwrap();
-    let found = mirror.compare(4096, &mut |_, _| true).unwrap();
+    let found = mirror.compare(4096, 9, &mut |_, _| true).unwrap().ranges;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].range, 1 << 20..(1 << 20) + 4096);
-    assert_eq!(found[0].contents, [Some(0), Some(1), Some(0)]);
+    assert_eq!(*found[0].contents, [Some(0), Some(1), Some(0)]);
     let mut right = [0; 4096];
     mirror.read_of(2, found[0].range.start, &mut right).unwrap();
     mirror.write_at(ByteOffset(found[0].range.start), &right).unwrap();
-    assert!(mirror.compare(4096, &mut |_, _| true).unwrap().is_empty());
+    assert!(mirror.compare(4096, 9, &mut |_, _| true).unwrap().ranges.is_empty());
     assert!(mirror.needs_stable_buffers());
+}
+
+#[test]
+fn a_member_is_not_compared_where_it_is_behind() {
+    for place in [0, 1] {
+        let devices = devices(2);
+        let new = Arc::new(MemoryDevice::new(LEN));
+        new.write_at(ByteOffset(0), &vec![7; LEN as usize]).unwrap();
+        let mirror = degraded(&devices[1 - place..2 - place]).unwrap();
+        mirror.write_at(ByteOffset(8192), &vec![4; 3 << 20]).unwrap();
+        mirror.add(Part::new(Arc::clone(&new) as _, "new")).unwrap();
+        let mut steps = 0;
+        let mut stop = |_, _| {
+            steps += 1;
+            steps < 20
+        };
+        assert!(!mirror.resync(&mut stop).unwrap());
+        let all = mirror.compare(1024, 9, &mut |_, _| true).unwrap();
+        assert_eq!(all, Differences::default(), "{place}");
+        // Where it was copied it is.
+        new.write_at(ByteOffset(10_240), &[9; 2048]).unwrap();
+        let found = mirror.compare(1024, 9, &mut |_, _| true).unwrap();
+        let ranges: Vec<_> = found.ranges.iter().map(|found| found.range.clone()).collect();
+        assert_eq!((ranges, found.units, found.more), (vec![10_240..12_288], 2, false));
+        // It is never asked elsewhere.
+        let number = mirror.places().iter().position(|place| place.name == "new").unwrap();
+        assert!(mirror.read_of(number, LEN - 4096, &mut [0; 4096]).is_err());
+        assert!(mirror.read_of(number, 8192, &mut [0; 2048]).is_ok());
+        assert!(mirror.compare_behind(1024, 9).ranges.is_empty());
+    }
+}
+
+#[test]
+fn comparing_stops_when_more_differs_than_was_asked_for() {
+    let devices = devices(2);
+    let mirror = open(&devices).unwrap();
+    devices[1].write_at(ByteOffset(1 << 20), &vec![3; 1 << 20]).unwrap();
+    let asked = |units| {
+        let mut told = 0;
+        let found = mirror.compare(4096, units, &mut |at, _| {
+            told = at;
+            true
+        });
+        (found.unwrap(), told)
+    };
+    let (found, told) = asked(256);
+    assert_eq!((found.ranges.len(), found.units, found.more, told), (1, 256, false, LEN));
+    let (found, told) = asked(255);
+    assert_eq!((found.ranges.len(), found.units, found.more, told), (1, 255, true, 1 << 20));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! `extant scrub`: are the members of a mirror the same, and if not, which is right?
 
-use crate::bar;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
+use crate::{amount, bar};
 use extant::Error;
-use extant::layout::{Assembled, Mirror};
+use extant::layout::{Assembled, Mirror, PlaceState};
 use extant::scrub::{self, Difference, Options, Report, Step};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -19,14 +19,15 @@ use std::sync::Arc;
 /// its checksums, or because a check finds less wrong with one copy than with the other; that copy is
 /// written over the others. What nobody can tell, as the bytes of files without data_csum, is reported
 /// and left, unless --trust names the member to believe. A journal is replayed first, and what a crash
-/// left to be brought in line is.
+/// or an unfinished rebuild left to be brought in line is; with --read-only it is not compared.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant scrub 'a.img?member=b.img'
   extant scrub --read-only 'a.img?member=b.img'     report only
   extant scrub --trust 0 'a.img?member=b.img'       member 0 where nothing decides
 
-Exit status: 0 all members are the same (now), 4 some differ or the volume is damaged, 1 failed.")]
+Exit status: 0 all members are the same (now) where they are in line, 4 some differ or the volume is
+damaged, 1 failed.")]
 pub(crate) struct Args {
     /// A member and the others, as IMG?member=IMG2
     #[arg(value_name = "IMG")]
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Believe this member where nothing decides (`extant info` shows the numbers)
     #[arg(long, value_name = "INDEX", conflicts_with = "read_only")]
     trust: Option<u16>,
+    /// Places that still differ to print; the others are counted
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    max_findings: usize,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
@@ -55,10 +59,30 @@ struct Answer {
     /// Blocks in which members differed.
     differing_blocks: usize,
     mended_blocks: usize,
-    /// Blocks that still differ: first byte of each.
-    unresolved: Vec<u64>,
+    /// There are more than were to be judged.
+    more: bool,
+    unresolved: Vec<Unresolved>,
+    /// Others that are not listed.
+    unresolved_omitted: usize,
+    /// Members that are not in line everywhere, and are not compared where they are not.
+    behind: Vec<Behind>,
     /// Damage that is left, of the member with the most.
     errors: u64,
+}
+
+/// Neighbouring blocks that still differ.
+#[derive(Serialize)]
+struct Unresolved {
+    at: u64,
+    bytes: u64,
+    known: bool,
+}
+
+#[derive(Serialize)]
+struct Behind {
+    index: u16,
+    rebuilding: bool,
+    bytes: u64,
 }
 
 impl Args {
@@ -77,12 +101,11 @@ impl Args {
             )));
         };
         let report = self.scrub(&mirror).map_err(failed)?;
-        let indexes = mirror.places().into_iter().filter(|place| place.active);
-        let indexes: Vec<u16> = indexes.map(|place| place.index).collect();
+        let members: Vec<_> = mirror.places().into_iter().filter(|place| place.active).collect();
         let missing = mirror.unused();
         drop(mirror);
         let errors = report.errors.iter().copied().max().unwrap_or(0);
-        self.print(&image, &report, (&indexes, missing), errors)?;
+        self.print(&image, &report, (&members, missing), errors)?;
         Ok(if !report.unresolved.is_empty() || errors > 0 { 4 } else { 0 })
     }
 
@@ -94,7 +117,8 @@ impl Args {
         if let Some(None) = trust {
             return Err(Error::Invalid("no member in use has the index of --trust"));
         }
-        let options = Options { write: !self.read_only, trust: trust.flatten() };
+        let options =
+            Options { write: !self.read_only, trust: trust.flatten(), ..Options::default() };
         let report = scrub::scrub(mirror, &options, &mut |step, done, all| {
             bar.set_message(match step {
                 Step::BringingInLine => "bringing in line",
@@ -112,11 +136,19 @@ impl Args {
         &self,
         image: &Image,
         report: &Report,
-        (indexes, missing): (&[u16], Vec<u16>),
+        (members, missing): (&[PlaceState], Vec<u16>),
         errors: u64,
     ) -> Result<(), Failure> {
         let mut out = Out::of_report();
+        let shown = report.unresolved.len().min(self.max_findings);
+        let omitted = report.unresolved.len() - shown;
+        let behind = members.iter().filter(|member| member.behind_bytes > 0);
         if self.json {
+            let unresolved = report.unresolved[..shown].iter().map(|found| Unresolved {
+                at: found.range.start,
+                bytes: found.range.end - found.range.start,
+                known: found.is_known,
+            });
             out.json(&Answer {
                 image: encoded(image.name.as_os_str().as_bytes()),
                 bytes: report.bytes,
@@ -124,7 +156,16 @@ impl Args {
                 missing_members: missing,
                 differing_blocks: report.differing_blocks,
                 mended_blocks: report.mended_blocks,
-                unresolved: report.unresolved.iter().map(|block| block.at).collect(),
+                more: report.more,
+                unresolved: unresolved.collect(),
+                unresolved_omitted: omitted,
+                behind: behind
+                    .map(|member| Behind {
+                        index: member.index,
+                        rebuilding: member.rebuilding,
+                        bytes: member.behind_bytes,
+                    })
+                    .collect(),
                 errors,
             })?;
             return out.finish();
@@ -133,12 +174,32 @@ impl Args {
         for index in image.untold(&missing) {
             out.text(format_args!("{name}: member {index} is not in use and was not compared\n"))?;
         }
-        for Difference { at, is_known } in &report.unresolved {
-            let which = match is_known {
-                true => "it is known which is right",
-                false => "and nothing says which is right",
-            };
-            out.text(format_args!("{name}: members differ at byte {at}, {which}\n"))?;
+        if report.more {
+            out.text(format_args!(
+                "{name}: members differ in more than {} blocks: nothing was mended; if one member is known to \
+                 be right, make the other its copy: `extant rebuild --force RIGHT --member OTHER`\n",
+                report.differing_blocks
+            ))?;
+        } else {
+            for Difference { range, blocks, is_known } in &report.unresolved[..shown] {
+                let which = match is_known {
+                    true => "it is known which is right",
+                    false => "and nothing says which is right",
+                };
+                match blocks {
+                    1 => out.text(format_args!(
+                        "{name}: members differ at byte {}, {which}\n",
+                        range.start
+                    ))?,
+                    _ => out.text(format_args!(
+                        "{name}: members differ in {blocks} blocks from byte {} on, {which}\n",
+                        range.start
+                    ))?,
+                }
+            }
+            if omitted > 0 {
+                out.text(format_args!("{name}: members differ in {omitted} more places\n"))?;
+            }
         }
         if report.trust_refused {
             let index = self.trust.unwrap_or_default();
@@ -146,21 +207,37 @@ impl Args {
                 "{name}: member {index} is not believed: with its copies the volume has more errors\n"
             ))?;
         }
-        if errors > 0 && report.errors.iter().all(|count| *count == errors) {
+        if errors > 0 && report.errors.iter().all(|count| *count == errors) && !report.more {
             out.text(format_args!("{name}: {errors} errors in all members: see `extant check`\n"))?;
         } else {
-            for (index, count) in
-                indexes.iter().zip(&report.errors).filter(|(_, count)| **count > 0)
+            for (member, count) in
+                members.iter().zip(&report.errors).filter(|(_, count)| **count > 0)
             {
                 out.text(format_args!(
-                    "{name}: {count} errors in member {index}: see `extant check`\n"
+                    "{name}: {count} errors in member {}: see `extant check`\n",
+                    member.index
                 ))?;
             }
         }
         if !self.quiet {
+            let mut in_line = "";
+            for member in behind {
+                in_line = " where they are in line";
+                let (index, bytes) = (member.index, amount::shown(member.behind_bytes));
+                match member.rebuilding {
+                    true => out.text(format_args!(
+                        "{name}: member {index} is being rebuilt, {bytes} to copy\n"
+                    ))?,
+                    false => out.text(format_args!(
+                        "{name}: member {index} is behind since a crash, {bytes} to bring in line\n"
+                    ))?,
+                }
+            }
             let Report { members, differing_blocks, mended_blocks, .. } = report;
             match differing_blocks {
-                0 => out.text(format_args!("{name}: {members} members, all the same\n"))?,
+                _ if report.more => {}
+                0 => out
+                    .text(format_args!("{name}: {members} members, all the same{in_line}\n"))?,
                 _ => out.text(format_args!(
                     "{name}: {members} members, {differing_blocks} blocks differed, {mended_blocks} mended\n"
                 ))?,

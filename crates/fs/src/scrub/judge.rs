@@ -150,7 +150,8 @@ impl<'a> Judge<'a> {
             }
             let mut seen = self.look(&next)?;
             let named = self.named(&seen);
-            let back: Vec<usize> = taken.iter().copied().filter(|n| named.contains(n)).collect();
+            let is_named = |n: &usize| named.binary_search(n).is_ok();
+            let back: Vec<usize> = taken.iter().copied().filter(is_named).collect();
             if !back.is_empty() && seen.ran {
                 back.iter().for_each(|n| next[*n] = choice[*n]);
                 seen = self.look(&next)?;
@@ -196,8 +197,8 @@ impl<'a> Judge<'a> {
             Ok(report) => report,
             // A damaged superblock may say anything; so may one that another copy stands for.
             Err(Error::Unsupported { .. } | Error::Device { .. }) if !self.pieces.is_empty() => {
-                let (wrong, findings) = (u64::MAX, Vec::new());
-                return Ok(Looked { ran: false, wrong, errors: wrong, findings });
+                let findings = Vec::new();
+                return Ok(Looked { ran: false, wrong: u64::MAX, errors: 1, findings });
             }
             Err(error) => return Err(error),
         };

@@ -14,30 +14,47 @@
 //!
 //! Two contents that are both in order are never judged: from each member its own copy stays, and the
 //! starts do not agree.
+//!
+//! Memory goes with what is judged, and that is bounded ([`Options::blocks_max`]): of members that differ
+//! in more, each is checked by itself, and nothing is mended.
 
 mod idle;
 mod judge;
 mod patchwork;
 mod roles;
 
+use crate::check::{self, check_device};
 use crate::scrub::idle::Idle;
 use crate::scrub::judge::{Judge, Start};
 use crate::scrub::patchwork::{Patchwork, Piece};
 use crate::scrub::roles::Roles;
-use extant_base::{ByteOffset, Result};
+use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
-use extant_layout::{Comparison, Mirror};
+use extant_layout::{Differences, Mirror};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use std::ops::Range;
 use std::sync::Arc;
 
+/// Differing blocks that are judged at most: far more than damage to a device is, and less than 100 MiB
+/// of memory.
+const BLOCKS_MAX: usize = 1 << 18;
+
 /// How to scrub.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Whether what differs is mended, and what a crash left is brought in line first.
     pub write: bool,
     /// The member to believe where nothing decides, counted among those in use. What is known to be
     /// damaged on it is not copied all the same.
     pub trust: Option<usize>,
+    /// Differing blocks, or entries in them, with which it is given up: 262144 by default.
+    pub blocks_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { write: false, trust: None, blocks_max: BLOCKS_MAX }
+    }
 }
 
 /// A part of a scrub.
@@ -54,12 +71,14 @@ pub enum Step {
 /// Hears which step is how far: done, and of how much, 0 where that is not known.
 pub type Progress<'a> = &'a mut dyn FnMut(Step, u64, u64);
 
-/// A block that differs still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Neighbouring blocks that differ still.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its first byte.
-    pub at: u64,
-    /// It is known which copy is right: nothing was to be changed.
+    /// First byte and the one past the last.
+    pub range: Range<u64>,
+    /// How many they are.
+    pub blocks: usize,
+    /// It is known which copies are right: nothing was to be changed.
     pub is_known: bool,
 }
 
@@ -76,23 +95,26 @@ pub struct Report {
     pub mended_blocks: usize,
     /// The others.
     pub unresolved: Vec<Difference>,
+    /// There are more than were to be judged: how many is not known, and nothing was mended.
+    pub more: bool,
     /// For each member in use: errors that a check of the volume finds which are left when all that can be
-    /// taken from another is.
+    /// taken from another is; with `more`, when nothing is.
     pub errors: Vec<u64>,
     /// The trusted member was not believed: with its copies the volume has more errors than with another's.
     pub trust_refused: bool,
 }
 
-/// Compares the members of `mirror`, which nobody else uses, and mends what differs.
+/// Compares the members of `mirror`, which nobody else uses, and mends what differs. Where a member is
+/// behind, which [`Mirror::places`] tells, it is not compared.
 ///
 /// Errors: `Device`; `ReadOnly` when a mirror that was opened to read is to be mended; those of
-/// [`check_device`](crate::check::check_device).
+/// [`check_device`].
 pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) -> Result<Report> {
     if options.write {
         bring_in_line(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
     }
     let unit = block_bytes(mirror);
-    let differing = mirror.compare(unit, &mut |done, all| {
+    let differing = mirror.compare(unit, options.blocks_max, &mut |done, all| {
         progress(Step::Comparing, done, all);
         true
     })?;
@@ -101,22 +123,56 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     let mut report = Report {
         bytes: mirror.len(),
         members,
-        differing_blocks: differing.len(),
+        differing_blocks: differing.units,
         ..Report::default()
     };
-    let roles = Roles::of(mirror, members);
-    let pieces = cut(mirror, roles.as_ref(), &differing);
+    let roles = Roles::of(mirror, members).filter(|_| !differing.more);
+    let cut = Cut::of(mirror, roles.as_ref(), &differing, unit, options.blocks_max);
+    if differing.more || cut.more {
+        report.more = true;
+        report.errors =
+            (0..members).map(|place| errors_of(mirror, place)).collect::<Result<_>>()?;
+        let blocks = cut_blocks(&differing, unit);
+        blocks.for_each(|(range, _)| report.add_unresolved(range, false));
+        return Ok(report);
+    }
+    let pieces = cut.pieces;
     let mut judge = Judge::new(mirror, roles.as_ref(), &pieces);
     // With nothing to choose all starts are the same.
     let count = if pieces.is_empty() { 1 } else { members };
     let starts = (0..count).map(|place| judge.start(place)).collect::<Result<Vec<_>>>()?;
     report.errors = (0..members).map(|n| starts[n.min(starts.len() - 1)].errors).collect();
     let decided = decide(mirror, options, &pieces, &starts, &mut report);
-    settle(mirror, options, &differing, &pieces, &decided, &mut report)?;
+    drop(starts);
+    let blocks = cut_blocks(&differing, unit).map(|(range, _)| range);
+    settle(mirror, options, blocks, &pieces, &decided, &mut report)?;
     if options.write {
         mirror.flush()?;
     }
     Ok(report)
+}
+
+/// Errors in what the member in `place` holds; 1 if it cannot be checked.
+fn errors_of(mirror: &Arc<Mirror>, place: usize) -> Result<u64> {
+    let device = Patchwork::of_member(Arc::clone(mirror), place);
+    let options = check::Options { findings_limit: 0, ..check::Options::default() };
+    match check_device(Arc::new(device), &options, &()) {
+        Ok(report) => Ok(report.errors),
+        Err(Error::Unsupported { .. } | Error::Device { .. }) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
+
+impl Report {
+    fn add_unresolved(&mut self, range: Range<u64>, is_known: bool) {
+        match self.unresolved.last_mut() {
+            Some(last) if last.range.end == range.start && last.is_known == is_known => {
+                last.range.end = range.end;
+                last.blocks += 1;
+            }
+            _ => self.unresolved.push(Difference { range, blocks: 1, is_known }),
+        }
+    }
 }
 
 /// Brings all members of `mirror` in line after a crash, once its log was replayed. What differs is
@@ -130,11 +186,13 @@ pub(crate) fn bring_in_line(
     if mirror.behind_bytes() == 0 {
         return Ok(());
     }
-    let differing = mirror.compare_behind(block_bytes(mirror));
-    if let (false, Some(source)) = (differing.is_empty(), mirror.source()) {
+    let unit = block_bytes(mirror);
+    // The source's stay where more differ.
+    let differing = mirror.compare_behind(unit, BLOCKS_MAX);
+    if let (false, Some(source)) = (differing.ranges.is_empty(), mirror.source()) {
         let members = mirror.places().iter().filter(|place| place.active).count();
         let roles = Roles::of(mirror, members);
-        let mut pieces = cut(mirror, roles.as_ref(), &differing);
+        let mut pieces = Cut::of(mirror, roles.as_ref(), &differing, unit, BLOCKS_MAX).pieces;
         if roles.as_ref().is_some_and(Roles::has_sums) {
             // What was on its way at the end is mostly log, or was never anybody's.
             let choice = vec![source; pieces.len()];
@@ -161,10 +219,45 @@ pub(crate) fn bring_in_line(
     Ok(())
 }
 
-fn cut(mirror: &Mirror, roles: Option<&Roles>, differing: &[Comparison]) -> Vec<Piece> {
-    let whole = |block: &Comparison| vec![Piece::whole(block)];
-    let cut = |block| roles.map_or_else(|| whole(block), |roles| roles.cut(mirror, block));
-    differing.iter().flat_map(cut).collect()
+/// What is judged of what differs.
+struct Cut {
+    pieces: Vec<Piece>,
+    /// They are not all.
+    more: bool,
+}
+
+impl Cut {
+    fn of(
+        mirror: &Mirror,
+        roles: Option<&Roles>,
+        differing: &Differences,
+        unit: u64,
+        pieces_max: usize,
+    ) -> Cut {
+        let mut pieces = Vec::new();
+        for (block, contents) in cut_blocks(differing, unit) {
+            if pieces.len() >= pieces_max {
+                return Cut { pieces, more: true };
+            }
+            match roles {
+                Some(roles) => roles.cut(mirror, block, contents, &mut pieces),
+                None => pieces.push(Piece::whole(block, contents)),
+            }
+        }
+        Cut { pieces, more: false }
+    }
+}
+
+/// The blocks that differ.
+fn cut_blocks(
+    differing: &Differences,
+    unit: u64,
+) -> impl Iterator<Item = (Range<u64>, &Arc<[Option<usize>]>)> {
+    differing.ranges.iter().flat_map(move |found| {
+        let starts = found.range.clone().step_by(unit as usize);
+        let end = found.range.end;
+        starts.map(move |at| (at..end.min(at + unit), &found.contents))
+    })
 }
 
 /// For each piece the place whose copy is taken, if one is.
@@ -214,14 +307,14 @@ fn decide(
 fn settle(
     mirror: &Mirror,
     options: &Options,
-    differing: &[Comparison],
+    blocks: impl Iterator<Item = Range<u64>>,
     pieces: &[Piece],
     decided: &[Option<usize>],
     report: &mut Report,
 ) -> Result<()> {
     let mut from = 0;
-    for block in differing {
-        let here = pieces[from..].iter().take_while(|piece| piece.range.end <= block.range.end);
+    for block in blocks {
+        let here = pieces[from..].iter().take_while(|piece| piece.range.end <= block.end);
         let count = here.count();
         let (pieces, decided) = (&pieces[from..from + count], &decided[from..from + count]);
         from += count;
@@ -235,7 +328,7 @@ fn settle(
         }
         match options.write && is_known {
             true => report.mended_blocks += 1,
-            false => report.unresolved.push(Difference { at: block.range.start, is_known }),
+            false => report.add_unresolved(block, is_known),
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::roles::Role;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
-use extant_layout::{Comparison, Mirror};
+use extant_layout::Mirror;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,17 +12,16 @@ use std::sync::Arc;
 pub(super) struct Piece {
     /// First byte and the one past the last.
     pub(super) range: Range<u64>,
-    /// For each member in use, as [`Comparison::contents`].
-    pub(super) contents: Vec<Option<usize>>,
+    /// For each member in use, as [`Comparison::contents`](extant_layout::Comparison::contents).
+    pub(super) contents: Arc<[Option<usize>]>,
     /// What the bytes are.
     pub(super) role: Role,
 }
 
 impl Piece {
     /// A whole block, of which nothing is known.
-    pub(super) fn whole(block: &Comparison) -> Piece {
-        let (range, contents) = (block.range.clone(), block.contents.clone());
-        Piece { range, contents, role: Role::Other }
+    pub(super) fn whole(range: Range<u64>, contents: &Arc<[Option<usize>]>) -> Piece {
+        Piece { range, contents: Arc::clone(contents), role: Role::Other }
     }
 }
 
@@ -31,18 +30,21 @@ pub(super) struct Patchwork {
     mirror: Arc<Mirror>,
     /// Ascending, with the place that is read there.
     ranges: Vec<(Range<u64>, usize)>,
+    /// The place that is read elsewhere: it is behind nowhere.
+    rest: usize,
 }
 
 impl Patchwork {
     pub(super) fn new(mirror: Arc<Mirror>, pieces: &[Piece], choice: &[usize]) -> Patchwork {
         let ranges = pieces.iter().map(|piece| piece.range.clone());
-        Patchwork { mirror, ranges: ranges.zip(choice.iter().copied()).collect() }
+        let ranges = ranges.zip(choice.iter().copied()).collect();
+        let rest = mirror.source().unwrap_or(0);
+        Patchwork { mirror, ranges, rest }
     }
 
     /// All from the member in `place`; nothing is mended by being read.
     pub(super) fn of_member(mirror: Arc<Mirror>, place: usize) -> Patchwork {
-        let whole = 0..mirror.len();
-        Patchwork { mirror, ranges: vec![(whole, place)] }
+        Patchwork { mirror, ranges: Vec::new(), rest: place }
     }
 }
 
@@ -84,11 +86,11 @@ impl BlockDevice for Patchwork {
 }
 
 impl Patchwork {
-    /// Reads where all members hold the same.
+    /// Reads where all members that are in line hold the same.
     fn read_same(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         match buf.is_empty() {
             true => Ok(()),
-            false => self.mirror.read_of(0, at, buf),
+            false => self.mirror.read_of(self.rest, at, buf),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::sums::SumsFile;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
 use extant_journal::Worth;
-use extant_layout::{Comparison, Mirror};
+use extant_layout::Mirror;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
@@ -171,22 +171,25 @@ impl Roles {
     }
 
     /// Cuts a block into the pieces that are judged by themselves; those that are the same are left out.
-    pub(super) fn cut(&self, mirror: &Mirror, block: &Comparison) -> Vec<Piece> {
-        let cuts = self.cuts(block.range.start, block.range.end);
+    pub(super) fn cut(
+        &self,
+        mirror: &Mirror,
+        block: Range<u64>,
+        contents: &Arc<[Option<usize>]>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let cuts = self.cuts(block.start, block.end);
         if let [(_, role)] = cuts[..] {
-            return vec![Piece { role, ..Piece::whole(block) }];
+            return pieces.push(Piece { role, ..Piece::whole(block, contents) });
         }
-        let len = (block.range.end - block.range.start) as usize;
         let read = |place: usize| {
-            let mut bytes = vec![0; len];
-            block.contents[place]?;
-            mirror.read_of(place, block.range.start, &mut bytes).ok().map(|()| bytes)
+            let mut bytes = vec![0; (block.end - block.start) as usize];
+            contents[place]?;
+            mirror.read_of(place, block.start, &mut bytes).ok().map(|()| bytes)
         };
-        let copies: Vec<_> = (0..block.contents.len()).map(read).collect();
-        let mut pieces = Vec::new();
+        let copies: Vec<_> = (0..contents.len()).map(read).collect();
         for (range, role) in cuts {
-            let part = (range.start - block.range.start) as usize
-                ..(range.end - block.range.start) as usize;
+            let part = (range.start - block.start) as usize..(range.end - block.start) as usize;
             let mut known: Vec<&[u8]> = Vec::new();
             let mut contents = Vec::new();
             for copy in &copies {
@@ -202,10 +205,9 @@ impl Roles {
                 })));
             }
             if contents.iter().any(|content| *content != Some(0)) {
-                pieces.push(Piece { range, contents, role });
+                pieces.push(Piece { range, contents: contents.into(), role });
             }
         }
-        pieces
     }
 
     fn cuts(&self, start: u64, end: u64) -> Vec<(Range<u64>, Role)> {

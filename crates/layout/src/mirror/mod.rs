@@ -27,7 +27,7 @@ mod records;
 mod state;
 mod write;
 
-pub use compare::Comparison;
+pub use compare::{Comparison, Differences};
 pub use state::{MirrorStats, PlaceState};
 
 use crate::assemble::Opening;
