@@ -105,8 +105,8 @@ impl Layout {
 pub fn bring_in_line(mirror: &Mirror) -> std::result::Result<(), String> {
     mirror.resync(&mut |_, _| true).map_err(|e| format!("resync: {e}"))?;
     mirror.flush().map_err(|e| format!("flush behind the resync: {e}"))?;
-    let found = mirror.compare(1024, &mut |_, _| true).map_err(|e| format!("compare: {e}"))?;
-    match found.first() {
+    let found = mirror.compare(1024, 1, &mut |_, _| true).map_err(|e| format!("compare: {e}"))?;
+    match found.ranges.first() {
         Some(block) => Err(format!("members differ in {:?} after a resync", block.range)),
         None => Ok(()),
     }
