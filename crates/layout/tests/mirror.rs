@@ -403,7 +403,8 @@ fn a_member_is_not_compared_where_it_is_behind() {
         new.write_at(ByteOffset(10_240), &[9; 2048]).unwrap();
         let found = mirror.compare(1024, 9, &mut |_, _| true).unwrap();
         let ranges: Vec<_> = found.ranges.iter().map(|found| found.range.clone()).collect();
-        assert_eq!((ranges, found.units, found.more), (vec![10_240..12_288], 2, false));
+        assert!(matches!(&ranges[..], [one] if *one == (10_240..12_288)), "{ranges:?}");
+        assert_eq!((found.units, found.more), (2, false));
         // It is never asked elsewhere.
         let number = mirror.places().iter().position(|place| place.name == "new").unwrap();
         assert!(mirror.read_of(number, LEN - 4096, &mut [0; 4096]).is_err());
