@@ -118,7 +118,7 @@ impl OpenOptions {
     }
 
     /// Whether a volume with a feature that cannot be kept whole opens read-only instead, with
-    /// [`Filesystem::read_only_reason`] to name it. For programs that show what they can; one that
+    /// [`Filesystem::read_only_reason`](crate::Filesystem::read_only_reason) to name it. For programs that show what they can; one that
     /// has to change something wants the error.
     pub fn read_only_if_needed(&mut self, read_only_if_needed: bool) -> &mut OpenOptions {
         self.read_only_if_needed = read_only_if_needed;
@@ -223,7 +223,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether everything that is changed until [`Filesystem::close`] is one transaction: whole, or
+    /// Whether everything that is changed until [`Filesystem::close`](crate::Filesystem::close) is one transaction: whole, or
     /// absent when the program ends or the power goes before. A change larger than the journal then
     /// fails with `TransactionTooLarge`. Without a journal nothing can promise that.
     pub fn one_transaction(&mut self, one_transaction: bool) -> &mut OpenOptions {
@@ -239,9 +239,9 @@ impl OpenOptions {
     }
 
     /// Whether fsyncs store what changed into the byte log, memory that the device offers, instead of
-    /// writing and flushing blocks; off unless said otherwise. See [`Filesystem::sync_way`] for what
+    /// writing and flushing blocks; off unless said otherwise. See [`Filesystem::sync_way`](crate::Filesystem::sync_way) for what
     /// came of it. While such a volume is open to write no kernel and no e2fsck takes it, nor after a
-    /// crash before [`recover`] was here.
+    /// crash before [`recover`](crate::recover) was here.
     pub fn byte_log(&mut self, mode: ByteLogMode) -> &mut OpenOptions {
         self.byte_log = mode;
         self
