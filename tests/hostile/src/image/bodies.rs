@@ -2,7 +2,7 @@
 //! be asked for than work on a volume of a few MiB can need.
 
 use crate::image::patch::{EDIT, Patched, patched};
-use crate::image::volumes::{self, members, split};
+use crate::image::volumes::{self, members, parts, split};
 use extant::check::{self, check_device};
 use extant::{
     BlockDevice, Environment, Error, FileKind, Filesystem, OpenOptions, Result, resize, survey,
@@ -29,12 +29,14 @@ impl Whole {
             let [device, journal] = split(&device, patched.volume.journal as u64);
             return Ok(Whole { device, journal: Some(journal) });
         }
+        let opening = Opening { write, degraded: patched.choice & 1 != 0, together: false };
         let device = match patched.volume.members {
             1 => device,
-            count => {
-                let opening = Opening { write, degraded: patched.choice & 1 != 0, together: false };
-                assemble(members(&device, count), opening)?.device()
+            _ if patched.volume.striped => {
+                let members = volumes::striped(&patched.device).into_iter().map(Bounded::over);
+                assemble(parts(&members.collect::<Vec<_>>()), opening)?.device()
             }
+            count => assemble(members(&device, count), opening)?.device(),
         };
         Ok(Whole { device, journal: None })
     }
@@ -86,7 +88,7 @@ fn says(error: &Error) {
 }
 
 /// What is said of damage is text, and is looked at.
-fn told<T>(done: Result<T>) -> Option<T> {
+pub(super) fn told<T>(done: Result<T>) -> Option<T> {
     done.inspect_err(says).ok()
 }
 

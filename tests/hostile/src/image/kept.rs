@@ -1,7 +1,7 @@
 //! The volumes in a folder: the bytes of each, and a table of their structures.
 //!
 //! ```text
-//!   volumes     name block checksummed dirty members journal        a line a volume
+//!   volumes     name block checksummed dirty members striped journal    a line a volume
 //!   NAME        its bytes
 //!   NAME.places kind at len                                 a line a structure, the kind by its number
 //! ```
@@ -15,12 +15,12 @@ use std::path::Path;
 
 pub fn write(dir: &Path) -> Result<()> {
     let mut list = String::new();
-    for Volume { rich, dirty, members, journal, .. } in all() {
+    for Volume { rich, dirty, members, striped, journal, .. } in all() {
         let Rich { name, bytes, block, places, checksummed } = rich;
         let _ = writeln!(
             list,
-            "{name} {block} {} {} {members} {journal}",
-            *checksummed as u8, *dirty as u8
+            "{name} {block} {} {} {members} {} {journal}",
+            *checksummed as u8, *dirty as u8, *striped as u8
         );
         let mut table = String::new();
         for place in places {
@@ -42,7 +42,7 @@ pub fn read(dir: &Path) -> Result<Vec<Volume>> {
 fn read_one(dir: &Path, line: &str) -> Result<Volume> {
     let bad = || Error::other(format!("{line}: not a line of ours"));
     let (name, rest) = line.split_once(' ').ok_or_else(bad)?;
-    let [block, checksummed, dirty, members, journal] = numbers(rest).ok_or_else(bad)?;
+    let [block, checksummed, dirty, members, striped, journal] = numbers(rest).ok_or_else(bad)?;
     let mut places = Vec::new();
     for line in fs::read_to_string(dir.join(format!("{name}.places")))?.lines() {
         let [kind, at, len] = numbers(line).ok_or_else(bad)?;
@@ -52,7 +52,7 @@ fn read_one(dir: &Path, line: &str) -> Result<Volume> {
     let name: &'static str = name.to_owned().leak();
     let bytes = fs::read(dir.join(name))?;
     let rich = Rich { name, bytes, block, places, checksummed: checksummed != 0 };
-    Ok(Volume { members, journal, ..Volume::new(rich, dirty != 0) })
+    Ok(Volume { members, striped: striped != 0, journal, ..Volume::new(rich, dirty != 0) })
 }
 
 fn numbers<const N: usize>(line: &str) -> Option<[usize; N]> {

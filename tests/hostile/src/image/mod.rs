@@ -12,6 +12,7 @@ pub mod bodies;
 mod kept;
 pub mod log_sums;
 pub mod patch;
+pub mod scrub;
 pub mod volumes;
 
 use crate::Target;
@@ -24,7 +25,11 @@ pub const TARGETS: &[Target] = &[
     image("image_check", bodies::check, 10),
     image("image_recover", bodies::recover, 12),
     image("image_change", bodies::change, 8),
+    Target { seeds: pairs, ..image("image_scrub", scrub::run, 5) },
 ];
+
+/// One of so many pairs of seeds is taken.
+const PAIRS_STEP: usize = 20;
 
 const fn image(name: &'static str, run: fn(&[u8]), weight: u32) -> Target {
     Target { name, run, seeds, weight, longest: 2 + patch::EDIT * patch::EDITS_MAX }
@@ -46,4 +51,17 @@ fn seeds() -> Vec<Vec<u8>> {
         }
     }
     seeds
+}
+
+/// Each volume as it is, and some with a structure changed in both of two copies, or in one: a scrub asks for many checks.
+fn pairs() -> Vec<Vec<u8>> {
+    let is_edited = |seed: &Vec<u8>| seed.len() > 2;
+    let (edited, mut whole): (Vec<_>, Vec<_>) = seeds().into_iter().partition(is_edited);
+    for pair in edited.chunks_exact(2).step_by(PAIRS_STEP) {
+        whole.push(pair[0].clone());
+        if pair[0][0] == pair[1][0] {
+            whole.push([&pair[0][..], &pair[1][2..]].concat());
+        }
+    }
+    whole
 }

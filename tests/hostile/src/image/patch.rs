@@ -6,6 +6,7 @@ use extant::MemoryDevice;
 use extant_base::ByteOffset;
 use extant_blockdev::BlockDevice;
 use extant_compat_tests::volume::{Kind, Place};
+use extant_crc32c::crc32c;
 use std::cell::RefCell;
 
 /// Bytes of an edit.
@@ -63,6 +64,7 @@ pub fn patched(data: &[u8]) -> Option<Patched> {
                 sums.set_all(whole, bytes);
             }
             log_sums::set_all(volume, bytes);
+            set_members(volume, bytes);
         }
         let device = volume.base.clone();
         for (n, page) in bytes.chunks_mut(PAGE).enumerate() {
@@ -110,6 +112,18 @@ fn make(volume: &Volume, kinds: &[Kind], bytes: &mut [u8], edit: &[u8; EDIT]) {
         _ => return bytes[at..place.at + place.len].fill(value[0]),
     };
     bytes[at..at + len].copy_from_slice(&new.to_le_bytes()[..len]);
+}
+
+/// Sets the sums of members' records that were changed.
+fn set_members(volume: &Volume, bytes: &mut [u8]) {
+    let places = volume.rich.places.iter().filter(|place| place.kind == Kind::Member);
+    for Place { at, len, .. } in places {
+        let (record, whole) = (&mut bytes[*at..at + len], &volume.rich.bytes[*at..at + len]);
+        if record != whole {
+            let (fields, sum) = record.split_at_mut(len - 4);
+            sum.copy_from_slice(&crc32c(!0, fields).to_le_bytes());
+        }
+    }
 }
 
 fn word(bytes: &[u8], at: usize, len: usize) -> u64 {

@@ -9,8 +9,8 @@ use extant_compat_tests::script;
 use extant_compat_tests::sums::Sums;
 use extant_compat_tests::volume::{self, Kind, Place, Rich};
 use extant_crc32c::crc32c;
-use extant_layout::Part;
-use extant_layout::Wanted;
+use extant_layout::{Opening, Part, Wanted};
+use extant_ondisk::member::MEMBER_OFFSET;
 use extant_testkit::e2fsprogs::mke2fs;
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
@@ -19,14 +19,17 @@ use std::sync::{Arc, OnceLock};
 /// A volume, and what is needed to change it.
 #[derive(Debug)]
 pub struct Volume {
-    /// Its bytes and structures. A mirror's second member follows the first.
+    /// Its bytes and structures. A mirror's second member follows the first; of stripes the bytes are in order, and
+    /// the members' records follow.
     pub rich: Rich,
     /// Sets its checksums right; `None` where structures have none.
     pub sums: Option<Sums>,
     /// It was cut off, and needs recovery.
     pub dirty: bool,
-    /// Members that its bytes are, one behind the other.
+    /// Members that its bytes are, one behind the other, or in stripes.
     pub members: usize,
+    /// They are stripes.
+    pub striped: bool,
     /// Bytes of its external journal, which follow the volume's.
     pub journal: usize,
     /// Its bytes as a device, to be cloned.
@@ -65,7 +68,7 @@ pub fn all() -> &'static [Volume] {
                 .expect("the volumes that were written there");
         }
         let clean = volume::names().map(|name| Volume::new(volume::make(name), false));
-        clean.chain(DIRTY.iter().map(left)).chain([mirror(), external()]).collect()
+        clean.chain(DIRTY.iter().map(left)).chain([mirror(), external(), stripes()]).collect()
     })
 }
 
@@ -82,10 +85,15 @@ pub fn chosen(byte: u8) -> &'static Volume {
 }
 
 impl Volume {
+    /// How many of its bytes are no part of the volume, and follow it.
+    pub fn behind(&self) -> usize {
+        if self.striped { self.members * RECORD } else { self.journal }
+    }
+
     /// One of one member.
     pub(super) fn new(rich: Rich, dirty: bool) -> Volume {
         let (sums, base) = (Sums::of(&rich), MemoryDevice::from_bytes(&rich.bytes));
-        Volume { rich, sums, dirty, members: 1, journal: 0, base }
+        Volume { rich, sums, dirty, members: 1, striped: false, journal: 0, base }
     }
 }
 
@@ -204,6 +212,54 @@ fn mirror() -> Volume {
         rich.places.push(Place { kind: Kind::Member, at, len: 512 });
     }
     Volume { members: 2, ..Volume::new(rich, false) }
+}
+
+const RECORD: usize = 512;
+const STRIPES: Wanted = Wanted::Striped { stripe_bytes: 16 << 10 };
+
+/// Blank members of two stripes.
+fn blank_stripes() -> [Arc<MemoryDevice>; 2] {
+    let len = STRIPES.member_bytes(2, SIZE);
+    let members = [0, 1].map(|_| Arc::new(MemoryDevice::new(len)));
+    let wanted = extant_layout::create(&parts(&members), STRIPES, [4; 16], SIZE);
+    wanted.expect("they are large enough");
+    members
+}
+
+/// Devices as members.
+pub fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
+    let part = |(n, device): (usize, &Arc<D>)| Part::new(device.clone(), format!("member {n}"));
+    devices.iter().enumerate().map(part).collect()
+}
+
+/// A volume on two stripes.
+fn stripes() -> Volume {
+    let mut rich = volume::make_as("stripes", SIZE, "-b 1024 -I 256 -O metadata_csum", true);
+    for member in blank_stripes() {
+        let mut record = [0; RECORD];
+        member.read_at(ByteOffset(MEMBER_OFFSET), &mut record).expect("memory");
+        let at = rich.bytes.len();
+        rich.bytes.extend_from_slice(&record);
+        rich.places.push(Place { kind: Kind::Member, at, len: RECORD });
+    }
+    Volume { members: 2, striped: true, ..Volume::new(rich, false) }
+}
+
+/// The members of stripes that hold what `device` does.
+pub fn striped(device: &MemoryDevice) -> Vec<MemoryDevice> {
+    let bytes = bytes_of(device);
+    let (volume, records) = bytes.split_at(SIZE as usize);
+    let members = blank_stripes();
+    let opening = Opening { together: false, ..Opening::write() };
+    let both = extant_layout::assemble(parts(&members), opening).expect("they are whole").device();
+    both.write_at(ByteOffset(0), volume).expect("memory");
+    drop(both);
+    let records = records.chunks(RECORD).zip(members);
+    let changed = records.map(|(record, member)| {
+        member.write_at(ByteOffset(MEMBER_OFFSET), record).expect("memory");
+        MemoryDevice::clone(&member)
+    });
+    changed.collect()
 }
 
 /// A volume whose journal is on another device, cut off.
