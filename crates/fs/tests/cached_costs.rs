@@ -83,8 +83,9 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
                 }
                 file.sync_all().unwrap();
             });
-            // 2 MiB each, and the log's.
-            assert!(all.writes <= 60, "{options}, {how:?}: {all:?}");
+            // 2 MiB each, and the log's. What is dropped behind goes when its thread comes to it: in smaller parts, too.
+            let writes = if how == CacheUse::Keep { 60 } else { 120 };
+            assert!(all.writes <= writes, "{options}, {how:?}: {all:?}");
             assert!(all.written_bytes < (64 << 20) + (1 << 20), "{options}, {how:?}: {all:?}");
             let pieces = file.extents().unwrap();
             assert!(pieces.len() <= most, "{options}, {how:?}: {} pieces", pieces.len());
