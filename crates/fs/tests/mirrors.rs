@@ -139,7 +139,8 @@ fn each_place_that_is_mended_is_told_of() {
         assert!(a[range.clone()] == b[range.clone()], "{error}");
         assert!(places.insert(at), "told of twice: {error}");
     }
-    assert!(told.len() > 20, "{}", told.len());
+    // How many of them are asked of this mirror is for the mirror to say.
+    assert!(told.len() > 3, "{}", told.len());
     fs.close().unwrap();
 }
 
