@@ -212,8 +212,8 @@ fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Resul
     Ok(())
 }
 
-/// What a process may have besides its caches: itself, free extents in memory, stacks.
-const BESIDES: u64 = 64 << 20;
+/// What a process may have besides its caches: itself, free extents (up to 50 MB), inodes of cached files.
+const BESIDES: u64 = 96 << 20;
 /// And for each group of the volume: what the engine knows of it, and then what a check does.
 const BESIDES_OF_A_GROUP: u64 = 256;
 /// Memory for metadata in most parts.
