@@ -171,7 +171,7 @@ impl Reader<'_, '_> {
         let fault = match stop {
             Stop::Fault(fault) => fault,
             Stop::Short(Short::End) if self.start == 0 && self.entry.is_empty() => {
-                "ends within its first header: this is no tar archive".to_owned()
+                "truncated within its first header, or no tar archive".to_owned()
             }
             Stop::Short(Short::End) => {
                 format!(
