@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "INDEX", conflicts_with = "read_only")]
     trust: Option<u16>,
     /// Places that still differ to print; the others are counted
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = amount::number::<usize>)]
     max_findings: usize,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
