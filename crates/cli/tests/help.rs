@@ -92,7 +92,7 @@ fn wrong_usage_exits_with_2() {
 #[test]
 fn a_wrong_command_line_that_is_found_late_exits_with_2_as_well() {
     let dir = tempfile::tempdir().unwrap();
-    let wrong: [(&[&str], &str); 14] = [
+    let wrong: [(&[&str], &str); 15] = [
         (&["mkfs", "a.img", "--size", "1M", "--layout", "raid1"], "needs a second device"),
         (&["mkfs", "a.img", "--size", "1M", "--layout", "single", "b.img"], "one device"),
         (
@@ -106,6 +106,7 @@ fn a_wrong_command_line_that_is_found_late_exits_with_2_as_well() {
         (&["tune", "a.img", "-L", "seventeen letters"], "at most 16 bytes"),
         (&["build", ".", "-o", "a.img", "--size", "1M", "--free", "1M"], "--free"),
         (&["build", ".", "-o", "a.img", "--compat", "nobody"], "nobody"),
+        (&["build", ".", "-o", "a.img?member=b.img"], "use mkfs"),
         (&["report", "a.img", "-o", "-", "--json"], "give -o a file"),
         (&["check", "a.img?backup=x"], "number of a block group"),
         (&["put", "a.img", "", "/"], "empty path"),

@@ -7,6 +7,7 @@
 
 use crate::bar::BuildBar;
 use crate::failure::{Failure, tell, without_number};
+use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
@@ -217,6 +218,12 @@ impl Args {
     /// Whether the output is a place for an image, found out before the work.
     fn check_output(&self, output: &Path) -> Result<(), Failure> {
         let name = Shown::path(output);
+        if Image::parse(output.as_os_str())?.path != output {
+            return Err(Failure::usage(format_args!(
+                "{name}: one file or device from its start is made: for another layout or place use mkfs, then put or \
+                 apply-tar"
+            )));
+        }
         let Ok(meta) = std::fs::metadata(output) else { return Ok(()) };
         let kind = meta.file_type();
         if kind.is_block_device() {
