@@ -24,7 +24,7 @@ const STEPS: &[Step] = &[
         &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],
         &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     ),
-    ("tests", &["test", "--workspace"], &[]),
+    ("tests", &["test", "--workspace", "--no-fail-fast"], &[]),
 ];
 
 fn main() -> ExitCode {
