@@ -343,6 +343,11 @@ fn every_verb_names_the_way_to_a_journal_elsewhere() {
     let dir = built();
     let at = dir.path();
     succeed(at, &["mkfs", "-q", "--size", "8M", "-O", "^metadata_csum", "b.img"]);
+    for args in [&["ls"][..], &["replay"], &["tune", "-L", "x"], &["info"]] {
+        let (code, out, why) = run(at, &[args, &["b.img?journal=a.img"]].concat());
+        let all = out + &why;
+        assert!(code != 0 && all.contains("no journal on another device"), "{args:?}: {all}");
+    }
     // The superblock's words of the journal: none inside, a UUID, and that it is needed.
     let mut bytes = fs::read(at.join("b.img")).unwrap();
     bytes[1024 + 0xE0..][..4].fill(0);

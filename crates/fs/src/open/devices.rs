@@ -6,6 +6,7 @@ use crate::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
 use extant_layout::{Assembled, Mirror, Opening, Part};
+use extant_ondisk::superblock::Superblock;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -140,6 +141,15 @@ impl OpenOptions {
             (true, None) => external,
             (false, _) => Arc::new(Overlay::new(external)),
         }))
+    }
+
+    /// Errors: `Invalid` when the device of an external journal was given for a volume that names none.
+    pub(super) fn wants_its_journal(&self, superblock: &Superblock) -> Result<()> {
+        let is_external = superblock.has_journal() && superblock.journal_inum == 0;
+        match self.journal_device.is_some() && !is_external {
+            true => Err(Error::Invalid("the volume has no journal on another device: name none")),
+            false => Ok(()),
+        }
     }
 
     /// Whether the volume lies on several devices, as far as the options say.

@@ -90,6 +90,7 @@ impl OpenOptions {
             }
             superblock => superblock?,
         };
+        self.wants_its_journal(&superblock)?;
         if self.write && !may_recover && superblock.needs_recovery() {
             return Err(Error::Invalid(
                 "a volume that needs recovery is recovered before a change",

@@ -197,7 +197,7 @@ impl OpenOptions {
         self
     }
 
-    /// The device of the volume's external journal.
+    /// The device of the volume's external journal. Opening fails with `Invalid` if it has none.
     pub fn journal_device(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
         self.journal_device = Some(JournalDevice::Path(path.into()));
         self

@@ -58,6 +58,7 @@ impl OpenOptions {
             Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
             superblock => superblock?,
         };
+        self.wants_its_journal(&superblock)?;
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
         // More is left to whoever uses the volume for longer: until then the source alone is read there.
         if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {

@@ -385,7 +385,7 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
         Some(text) if text.is_empty() => Ok(None),
         Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
             Some(sec) => Ok(Some(sec)),
-            None => Err(Failure::new(
+            None => Err(Failure::usage(
                 "SOURCE_DATE_EPOCH in the environment is not a number of seconds: unset or correct it",
             )),
         },
