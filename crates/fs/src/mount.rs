@@ -8,7 +8,7 @@
 //!              RECOVER off, flush                            VALID on, flush
 //! ```
 //!
-//! RECOVER stands for DAX_FC_BYTELOG, too, where fsyncs go to the byte log: on and off with it.
+//! Rule B5: RECOVER stands for DAX_FC_BYTELOG, too, where fsyncs go to the byte log: on and off with it.
 //!
 //! Rule: the writes that turn RECOVER or VALID change nothing else, so that one that a power cut tears
 //! between two sectors can be told and mended (`recovery/torn.rs`). RECOVER goes on before the log

@@ -13,7 +13,7 @@
 //! trees together. Written home piece by piece, a power cut would leave a volume that no second
 //! recovery could read; as a transaction of the log it is never seen half done.
 //!
-//! Rule: no block of the place that is written now may still bear the number T: the writer that
+//! Rule J8: no block of the place that is written now may still bear the number T: the writer that
 //! crashed may have begun a transaction T there, and its remains must not close ours.
 
 use crate::log::Log;

@@ -51,7 +51,7 @@ impl Closing {
         blocks.sort_unstable_by_key(|block| block.nr);
         revoked.sort_unstable();
         revoked.dedup();
-        // A revoke hides this transaction's own copy too: freed and used again is not revoked.
+        // Rule J7: a revoke hides this transaction's own copy too: freed and used again is not revoked.
         revoked.retain(|nr| blocks.binary_search_by_key(nr, |block| block.nr).is_err());
         Closing { seq, tid, blocks, revoked, forgotten }
     }

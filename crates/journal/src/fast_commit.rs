@@ -14,7 +14,7 @@
 //!
 //! Rule C1: it counts on top of the last full commit and is void with the next one. So it is written
 //! only when the log's superblock says durably that the log is not empty and may have fast commits
-//! behind it.
+//! behind it. Rule C3: what it tells is folded while no handle runs.
 
 use crate::block::Seq;
 use crate::changes::Snapshot;

@@ -310,6 +310,7 @@ impl<'a> GroupEdit<'a> {
         Ok(flipped)
     }
 
+    /// Sets or clears bits; how many changed, which is what counters follow (rule D5).
     fn change(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
         let block = self.bitmap.write(handle)?;
         let mut bytes = block.bytes_mut();

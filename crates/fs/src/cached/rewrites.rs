@@ -1,4 +1,4 @@
-//! Covered blocks that are to be written again: they go to other blocks, for which space is promised first.
+//! Covered blocks that are to be written again: they go to other blocks, for which space is promised first (rule S5).
 //!
 //! ```text
 //!   write       over a written block ──promise──► dirty          no space: ENOSPC now, never later

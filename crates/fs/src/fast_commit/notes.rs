@@ -6,6 +6,8 @@
 //!   truncated, punched, written elsewhere    Range       stored   Inode, or nothing, or Full
 //!   number taken, number free                Made, Gone
 //! ```
+//!
+//! Rule C5: an inode goes by the UNLINK of its last name, and is never told without links.
 
 use super::stored::{self, Stored};
 use crate::inode::{Body, Counted};

@@ -7,7 +7,8 @@
 //!   longer    rest of the old last block zeroed ─► size           a hole follows
 //! ```
 //!
-//! Recovery cuts a file on an orphan record at its size: a truncation that was cut off goes on there.
+//! Rule F2: no size is shown before the bytes that it takes in are. Rule F4: recovery cuts a file on an orphan
+//! record at its size, so a truncation that was cut off goes on there.
 
 use crate::file::write::check_writable_file;
 use crate::inode::{Body, Inode};

@@ -202,5 +202,6 @@ impl OpenOptions {
     }
 }
 
-/// What is brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums.
+/// Bytes that are brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums (rule
+/// L7).
 const RESYNC_AT_ONCE: u64 = 256 << 20;

@@ -12,7 +12,7 @@
 //!   else ───────────────────────────────────► told, and left; or the trusted member's start
 //! ```
 //!
-//! Two contents that are both in order are never judged: from each member its own copy stays, and the
+//! Rule L8: two contents that are both in order are never judged: from each member its own copy stays, and the
 //! starts do not agree.
 //!
 //! Memory goes with what is judged, and that is bounded ([`Options::blocks_max`]): of members that differ

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A word is stored in the handle that makes its block readable and never afterwards, for such a block is not
-//! written in place: whoever overwrites it gets another block. So mapping, words and data agree after each commit.
+//! written in place (rule S1): whoever overwrites it gets another block. So mapping, words and data agree after each commit.
 
 mod file;
 mod verify;

@@ -1,4 +1,4 @@
-//! Reading data and holding it against its sums.
+//! Reading data and holding it against its sums (rule S4).
 
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, What};

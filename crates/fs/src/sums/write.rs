@@ -5,6 +5,8 @@
 //!   new blocks         unwritten ─► data ──► handle [ state changed, words ]
 //!   part of a block    read, verified, completed: whole blocks only
 //! ```
+//!
+//! Rule S3: words are summed from the memory that goes to the device, which nobody else changes.
 
 use super::NewSums;
 use crate::data::DataPath;

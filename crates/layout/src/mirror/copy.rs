@@ -9,6 +9,7 @@
 //!                  at the end    flush it ─► record: a member like the others
 //! ```
 //!
+//! Rule L5: a new member never leads, and is flushed before its record says how far it is.
 //! Writes that come meanwhile go to all members, so a piece that was copied stays in line.
 
 use super::read::write_around;
