@@ -4,13 +4,13 @@
 //!   ballast ─► a few free blocks ─► writes, until one says NoSpace ─► sync: never NoSpace ─► what was taken is there
 //! ```
 
+mod common;
+
+use common::{judge, mke2fs, new_file};
 use extant::mkfs::{InodeCount, MkfsOptions, format};
 use extant::{
-    BlockDevice, BlockSize, Environment, Error, FallocateMode, File, Filesystem, MemoryDevice,
-    NewFile, OpenOptions,
+    BlockSize, Environment, Error, FallocateMode, File, Filesystem, MemoryDevice, OpenOptions,
 };
-use extant_base::ByteOffset;
-use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
 
@@ -22,10 +22,7 @@ fn open(device: &Arc<MemoryDevice>) -> Filesystem {
 
 /// A volume that mke2fs made.
 fn volume(mib: u64, mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    e2fsprogs::mke2fs(&path, mib << 20, mke2fs_options, None).unwrap();
-    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
+    let device = Arc::new(mke2fs(mib, mke2fs_options));
     let fs = open(&device);
     (device, fs)
 }
@@ -45,23 +42,9 @@ fn summed(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
     (device, fs)
 }
 
-fn judge(device: &MemoryDevice, fs: Filesystem) {
-    fs.close().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
-}
-
-fn create(fs: &Filesystem, name: &str) -> File {
-    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
-}
-
 /// Fills the volume, but for about `left` bytes; all that is durable.
 fn ballast(fs: &Filesystem, left: u64) -> File {
-    let file = create(fs, "ballast");
+    let file = new_file(fs, "ballast");
     for len in [256 << 10, 4 << 10, 1 << 10] {
         while file.append(&vec![0xBB; len]).is_ok_and(|n| n > 0) {}
     }
@@ -103,7 +86,7 @@ fn expect_every_other(fs: &Filesystem, name: &str, files: u32, blocks: u64) {
 fn many_small_files_in_pieces_have_room_for_what_maps_them() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -N 8192");
     for n in 0..4000 {
-        create(&fs, &format!("f{n}"));
+        new_file(&fs, &format!("f{n}"));
     }
     let ballast = ballast(&fs, 20 << 20);
     let whole = write_every_other(&fs, "f", 4000, 10);
@@ -111,14 +94,15 @@ fn many_small_files_in_pieces_have_room_for_what_maps_them() {
     fs.sync().unwrap();
     expect_every_other(&fs, "f", whole, 10);
     drop(ballast);
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
 fn unwritten_blocks_that_are_written_in_pieces_have_room_for_what_maps_them() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -N 8192");
     for n in 0..2000 {
-        create(&fs, &format!("f{n}")).allocate(FallocateMode::Allocate, 0, 12 << 10).unwrap();
+        new_file(&fs, &format!("f{n}")).allocate(FallocateMode::Allocate, 0, 12 << 10).unwrap();
     }
     let ballast = ballast(&fs, 0);
     let whole = write_every_other(&fs, "f", 2000, 12);
@@ -126,26 +110,28 @@ fn unwritten_blocks_that_are_written_in_pieces_have_room_for_what_maps_them() {
     expect_every_other(&fs, "f", whole, 12);
     assert!(whole > 500, "{whole}");
     drop(ballast);
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
 fn clusters_that_are_written_in_pieces_have_room_for_what_maps_them() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -O bigalloc -C 16384");
-    let file = create(&fs, "f0");
+    let file = new_file(&fs, "f0");
     file.allocate(FallocateMode::Allocate, 0, 30 << 20).unwrap();
     let ballast = ballast(&fs, 0);
     write_every_other(&fs, "f", 1, 30 << 10);
     fs.sync().unwrap();
     drop((file, ballast));
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
 fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() {
     let (device, fs) = summed(96);
     for n in 0..4000 {
-        create(&fs, &format!("f{n}")).write_all_at(0, &[n as u8; 12 << 10]).unwrap();
+        new_file(&fs, &format!("f{n}")).write_all_at(0, &[n as u8; 12 << 10]).unwrap();
     }
     let ballast = ballast(&fs, 24 << 20);
     let whole = write_every_other(&fs, "f", 4000, 12);
@@ -153,25 +139,27 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
     fs.sync().unwrap();
     expect_every_other(&fs, "f", whole, 12);
     drop(ballast);
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
 fn what_a_removal_freed_is_had_by_the_next_write_and_its_sync() {
     for kind in ["-b 1024 -m 0", "-b 4096 -m 0", "-b 1024 -m 0 -O ^extents,^64bit"] {
         let (device, fs) = volume(32, kind);
-        create(&fs, "old").write_all_at(0, &vec![1; 3 << 20]).unwrap();
+        new_file(&fs, "old").write_all_at(0, &vec![1; 3 << 20]).unwrap();
         let ballast = ballast(&fs, 0);
         for round in 0..8u8 {
             // What is free now waits for the commit of this removal.
             fs.remove_file("old").unwrap();
-            let file = create(&fs, "old");
+            let file = new_file(&fs, "old");
             file.write_all_at(0, &vec![round; 2 << 20]).unwrap_or_else(|e| panic!("{kind}: {e}"));
             file.sync_all().unwrap_or_else(|e| panic!("{kind}, round {round}: {e}"));
             assert!(fs.read("old").unwrap() == vec![round; 2 << 20], "{kind}");
         }
         drop(ballast);
-        judge(&device, fs);
+        fs.close().unwrap();
+        judge(&*device);
     }
 }
 
@@ -233,7 +221,7 @@ fn whatever_was_taken_on_a_full_volume_can_be_synced() {
             kind => volume(16, kind),
         };
         let mut files: Vec<Bytes> = (0..24).map(|_| Some(Vec::new())).collect();
-        (0..24).for_each(|n| drop(create(&fs, &format!("f{n}"))));
+        (0..24).for_each(|n| drop(new_file(&fs, &format!("f{n}"))));
         let ballast = ballast(&fs, 600 << 10);
         let mut rng = Rng::new(0xF011 + number as u64);
         let (mut refused, mut syncs) = (0, 0);
@@ -262,6 +250,7 @@ fn whatever_was_taken_on_a_full_volume_can_be_synced() {
         }
         assert!(refused > 20 && syncs > 50, "{kind}: {refused} refused, {syncs} syncs");
         drop(ballast);
-        judge(&device, fs);
+        fs.close().unwrap();
+        judge(&*device);
     }
 }

@@ -14,8 +14,8 @@ mod written;
 
 use extant::mkfs::MkfsOptions;
 use extant::{
-    BlockDevice, BlockSize, Environment, Error, File, Filesystem, MemoryDevice, NewFile,
-    OpenOptions, What, check, mkfs, tune,
+    BlockDevice, BlockSize, Environment, Error, Filesystem, MemoryDevice, OpenOptions, What, check,
+    mkfs, tune,
 };
 use extant_base::ByteOffset;
 use extant_testkit::rng::Rng;
@@ -50,10 +50,6 @@ fn open(device: &Device, cache_mib: u64) -> Filesystem {
     options(cache_mib).open_device(device.clone()).unwrap()
 }
 
-fn create(fs: &Filesystem, name: &str) -> File {
-    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
-}
-
 /// What the device holds, read without a cache.
 fn read_back(device: &Device, name: &str) -> extant::Result<Vec<u8>> {
     let copy = Arc::new(MemoryDevice::copy_of(&**device).unwrap());
@@ -68,12 +64,6 @@ fn is_mismatch<T: std::fmt::Debug>(done: extant::Result<T>) -> bool {
         }
         _ => false,
     }
-}
-
-fn image_of(device: &Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    bytes
 }
 
 fn flip(device: &Device, at: u64) {

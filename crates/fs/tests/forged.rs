@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Image, judge, pattern};
+use common::{Image, image_of, judge, pattern};
 use extant::mkfs::{self, MkfsOptions};
 use extant::tune;
 use extant::{
@@ -193,9 +193,7 @@ fn a_forged_checksum_file_is_refused() {
         drop(file);
         fs.close().unwrap();
         judge(&*device);
-        let mut bytes = vec![0; device.len() as usize];
-        device.read_at(ByteOffset(0), &mut bytes).unwrap();
-        std::fs::write(&img, bytes).unwrap();
+        std::fs::write(&img, image_of(&*device)).unwrap();
         clear_data_csum(&img).unwrap();
     };
     made();
@@ -242,9 +240,7 @@ fn a_forged_checksum_file_is_refused() {
         let off = tune::Tune::default().features("^data_csum").unwrap();
         let as_device: Arc<dyn BlockDevice> = device.clone();
         tune::tune_device(&OpenOptions::new(), &as_device, &off).unwrap();
-        let mut bytes = vec![0; device.len() as usize];
-        device.read_at(ByteOffset(0), &mut bytes).unwrap();
-        std::fs::write(&img, bytes).unwrap();
+        std::fs::write(&img, image_of(&*device)).unwrap();
         let mended = Command::new("e2fsck").arg("-fy").arg(&img).output().unwrap();
         assert!(mended.status.code().is_some_and(|code| code <= 1), "{forgery}: {mended:?}");
         let fs = OpenOptions::new().open(&img).unwrap();

@@ -12,10 +12,12 @@
 //!
 //! Such a device answers forced unit access with a flush more, so here both count as one.
 
+mod common;
+
+use common::{judge, leave_front_of_log, mke2fs, new_file};
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, Result};
 use extant_blockdev::Recorder;
-use extant_testkit::e2fsprogs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -71,35 +73,16 @@ impl BlockDevice for Gated {
 }
 
 fn volume() -> (Arc<Gated>, Filesystem) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    e2fsprogs::mke2fs(&path, 128 << 20, "-b 4096", None).unwrap();
     let device = Arc::new(Gated {
-        recorder: Recorder::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())),
+        recorder: Recorder::new(mke2fs(128, "-b 4096")),
         is_closed: Mutex::new(false),
         opened: Condvar::new(),
         waiting: AtomicUsize::new(0),
     });
     let fs = OpenOptions::new().write(true).commit_interval(None).open_device(device.clone());
     let fs = fs.unwrap();
-    // mke2fs lays the front of a small log in pieces: that is left behind here.
-    let file = fs.create_file("/first", &NewFile::default()).unwrap().open().unwrap();
-    for _ in 0..20 {
-        file.append(&[1; 4096]).unwrap();
-        file.sync_all().unwrap();
-    }
+    leave_front_of_log(&new_file(&fs, "first"));
     (device, fs)
-}
-
-/// Closes the volume and has e2fsck look at it.
-fn judge(device: &Gated, fs: Filesystem) {
-    fs.close().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 
 /// Asserts that `call` costs at most so many writes and flushes, as Linux counts them.
@@ -147,7 +130,8 @@ fn small_synced_changes_cost_no_more_than_with_linux() {
         });
         at_most(&device, 0, 1, || fs.sync().unwrap());
     }
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
@@ -184,5 +168,6 @@ fn those_who_sync_while_a_commit_runs_share_the_next_one() {
     assert_eq!(cost.fua_writes, 2, "one commit for the first, one for all others: {cost:?}");
     assert!(cost.flushes <= THREADS as u64, "{cost:?}");
     drop(files);
-    judge(&device, fs);
+    fs.close().unwrap();
+    judge(&*device);
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
 use common::seen::{Tree, differences, tree};
-use common::{judge, pattern};
+use common::{image_of, judge, pattern};
 use extant::check::{Options, check_device};
 use extant::layout::record_of;
 use extant::{
@@ -107,8 +107,7 @@ fn each_place_that_is_mended_is_told_of() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| dir.path().join(name));
     for (device, path) in devices.iter().zip(&paths) {
-        let mut bytes = vec![0; device.len() as usize];
-        device.read_at(ByteOffset(0), &mut bytes).unwrap();
+        let mut bytes = image_of(&**device);
         if path.ends_with("b") {
             for at in used_blocks(&devices[1], 4096).into_iter().map(|n| n as usize * 4096 + 77) {
                 // But for the layout's own block, which its own tests have, and the link's, which has no sum.

@@ -7,6 +7,9 @@
 //!                                                                     └─► log mutated: an answer, no harm
 //! ```
 
+mod common;
+
+use common::image_of;
 use extant::{BlockDevice, FileKind, Filesystem, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;
 use extant_blockdev::Recorder;
@@ -151,13 +154,7 @@ fn recover(device: &Arc<MemoryDevice>) -> extant::Result<extant::RecoveryReport>
 }
 
 fn save(device: &MemoryDevice, to: &Path) {
-    fs::write(to, bytes(device)).unwrap();
-}
-
-fn bytes(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    bytes
+    fs::write(to, image_of(device)).unwrap();
 }
 
 #[track_caller]
@@ -175,7 +172,7 @@ fn what_was_synced_is_there_and_the_volume_is_whole() {
         let (image, state) = crash(name);
         let device = Arc::new(image.clone());
         let overlaid = tree(&device);
-        assert!(bytes(&device) == bytes(&image), "{name}: reading changed the volume");
+        assert!(image_of(&*device) == image_of(&image), "{name}: reading changed the volume");
         let report = recover(&device).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(report.was_needed && report.problems.is_empty(), "{name}: {report:?}");
         if name.contains("quick") || name.contains("mixed") && name.starts_with("fc") {
@@ -184,9 +181,9 @@ fn what_was_synced_is_there_and_the_volume_is_whole() {
         assert_eq!(lost(&device, &state.must), Vec::<String>::new(), "{name}");
         assert_eq!(tree(&device), overlaid, "{name}: in memory and in place");
         assert_clean(&device, name);
-        let once = bytes(&device);
+        let once = image_of(&*device);
         assert!(!recover(&device).unwrap().was_needed, "{name}");
-        assert!(bytes(&device) == once, "{name}: the second recovery changed something");
+        assert!(image_of(&*device) == once, "{name}: the second recovery changed something");
     }
 }
 
@@ -474,6 +471,6 @@ fn a_clean_volume_stays_as_it_is() {
         let device = Arc::new(MemoryDevice::from_bytes(&fs::read(&img).unwrap()));
         let report = recover(&device).unwrap();
         assert!(!report.was_needed, "{options}: {report:?}");
-        assert!(bytes(&device) == fs::read(&img).unwrap(), "{options}");
+        assert!(image_of(&*device) == fs::read(&img).unwrap(), "{options}");
     }
 }

@@ -1,10 +1,12 @@
 //! The power goes while settings change: the volume is the old one or the new one, and whole, whoever
 //! recovers it.
 
+mod common;
+
+use common::image_of;
 use extant::check;
 use extant::tune::{Tune, tune_device};
 use extant::{BlockDevice, Filesystem, MemoryDevice, OpenOptions, Superblock};
-use extant_base::ByteOffset;
 use extant_blockdev::Recorder;
 use extant_ondisk::features::{FeatureBit, Incompat, RoCompat};
 use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, RawSuperblock};
@@ -98,12 +100,6 @@ fn settings(sb: &Superblock) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-fn image(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(ByteOffset(0), &mut bytes).unwrap();
-    bytes
-}
-
 fn holds_all(device: Arc<dyn BlockDevice>) -> Result<Superblock, String> {
     let fs = Filesystem::open_device(device).map_err(|e| e.to_string())?;
     for n in 0..20 {
@@ -169,17 +165,17 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
             (_, is_new) => Ok(is_new),
         }
     };
-    judge("done", &image(&*device))?;
+    judge("done", &image_of(&*device))?;
     let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
     let every = (plan.states().count() / states).max(1);
     let (mut looked, mut news) = (0, 0);
     for state in plan.states().step_by(every) {
         let what = state.to_string();
-        let bytes = image(&state.image);
+        let bytes = image_of(&state.image);
         let device: Arc<dyn BlockDevice> = Arc::new(state.image);
         let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
         recovered.map_err(|e| format!("{what}: recovery: {e}"))?;
-        let is_new = judge(&what, &image(&*device))?;
+        let is_new = judge(&what, &image_of(&*device))?;
         (looked, news) = (looked + 1, news + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
         // e2fsck takes a torn superblock for a damaged one.

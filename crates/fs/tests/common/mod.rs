@@ -77,14 +77,19 @@ pub fn leave_front_of_log(file: &extant::File) {
     }
 }
 
+/// All that a device holds.
+pub fn image_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
+    bytes
+}
+
 /// Has e2fsck look at what a device holds.
 #[track_caller]
 pub fn judge(device: &dyn BlockDevice) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, image_of(device)).unwrap();
     e2fsprogs::clear_data_csum(&path).unwrap();
     e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }

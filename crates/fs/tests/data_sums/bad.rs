@@ -1,9 +1,9 @@
 //! Blocks that do not match: each way of reading tells of them, a mirror mends them, other data is not harmed.
 
-use crate::common::{judge, pattern};
+use crate::common::{image_of, judge, new_file, pattern};
 use crate::{
-    Device, below, create, cut, findings, findings_of, flip, image_of, is_mismatch, made, open,
-    options, read_back, seed, switched,
+    Device, below, cut, findings, findings_of, flip, is_mismatch, made, open, options, read_back,
+    seed, switched,
 };
 use extant::mkfs::MkfsOptions;
 use extant::{
@@ -21,11 +21,11 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let bytes = pattern(40_960, 3);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     file.write_all_at(0, &bytes).unwrap();
     drop(file);
     fs.close().unwrap();
-    let image = image_of(&device);
+    let image = image_of(&*device);
     let at = image.windows(4096).position(|window| *window == bytes[8192..12_288]).unwrap() as u64;
     for (skip, cache) in [(0, 0), (1234, 8), (4095, 8)] {
         flip(&device, at + skip);
@@ -61,7 +61,7 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
 fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(2 << 20, 1)).unwrap();
     file.sync_all().unwrap();
     let data: Vec<_> = file.extents().unwrap();
@@ -72,7 +72,7 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
     let debug = |request: &str| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("img");
-        std::fs::write(&path, image_of(&device)).unwrap();
+        std::fs::write(&path, image_of(&*device)).unwrap();
         e2fsprogs::debugfs(&path, request).unwrap()
     };
     let sums = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
@@ -123,7 +123,7 @@ fn a_mirror_mends_data_from_the_copy_that_matches() {
         let words = MkfsOptions::new().block_size(size).features("data_csum").unwrap();
         mkfs::format(device.clone(), &words, &Environment::default()).unwrap();
         let fs = options(8).open_device(device).unwrap();
-        let file = crate::create(&fs, "f");
+        let file = new_file(&fs, "f");
         file.write_all_at(0, &bytes).unwrap();
         file.sync_all().unwrap();
         at += file.extents().unwrap()[0].block.0 << 12;
@@ -169,21 +169,21 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let old = pattern(4096, 1);
-    create(&fs, "a").write_all_at(0, &old).unwrap();
+    new_file(&fs, "a").write_all_at(0, &old).unwrap();
     fs.close().unwrap();
     // Its next block has its word beside this one.
     let word = extant_ondisk::data_sums::sum_of(&old).to_le_bytes();
-    let all = image_of(&device);
+    let all = image_of(&*device);
     let places = (0..all.len()).step_by(4).filter(|at: &usize| all[*at..].starts_with(&word));
     places.for_each(|at| flip(&device, at as u64));
 
     let fs = open(&device, 8);
     let a = fs.open_file("/a").unwrap();
     a.write_all_at(0, &pattern(4096, 2)).unwrap();
-    create(&fs, "b");
+    new_file(&fs, "b");
     assert!(fs.sync().is_err());
     assert!(read_back(&cut(&device), "/b").unwrap().is_empty());
-    create(&fs, "c");
+    new_file(&fs, "c");
     drop(a);
     assert!(fs.close().is_err());
     assert!(read_back(&cut(&device), "/c").unwrap().is_empty());
@@ -192,7 +192,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
 /// A file of which block 0 has a bit flipped on the device, and where that block is.
 fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
     let fs = open(device, 8);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(blocks * 4096, 3)).unwrap();
     file.sync_all().unwrap();
     let at = file.extents().unwrap()[0].block.0 << 12;
@@ -270,14 +270,14 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
 fn a_bad_block_of_sums_is_told_of_and_made_anew() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(50_000, 1)).unwrap();
     file.sync_all().unwrap();
     let block = file.extents().unwrap()[0].block.0;
     drop(file);
     fs.close().unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), image_of(&device)).unwrap();
+    std::fs::write(image.path(), image_of(&*device)).unwrap();
     let sums = e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
     let sums: u64 = sums.trim().parse().unwrap();
     flip(&device, (sums << 12) + 100);

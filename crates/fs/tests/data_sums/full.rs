@@ -1,7 +1,7 @@
 //! Overwrites on a full volume: taken or refused at the write.
 
-use crate::common::{judge, pattern};
-use crate::{below, create, made, open, read_back, seed};
+use crate::common::{judge, new_file, pattern};
+use crate::{below, made, open, read_back, seed};
 use extant::Error;
 use extant_testkit::rng::Rng;
 
@@ -9,7 +9,7 @@ use extant_testkit::rng::Rng;
 fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
     let device = made(24, 4096, "");
     let fs = open(&device, 32);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     let mut want = Vec::new();
     // All that is free, but for a little.
     while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
@@ -52,7 +52,7 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
 fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_refused_at_once() {
     let device = made(16, 1024, "");
     let fs = open(&device, 32);
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     let mut want = Vec::new();
     while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
         want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);

@@ -1,7 +1,7 @@
 //! Sums switched on and off where data lies; what is refused meanwhile.
 
-use crate::common::{judge, pattern};
-use crate::{create, findings, image_of, made, open, switched};
+use crate::common::{image_of, judge, new_file, pattern};
+use crate::{findings, made, open, switched};
 use extant::resize::{Size, resize, resize_device};
 use extant::{BlockDevice, Error, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;
@@ -15,7 +15,7 @@ fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
     let device = made(16, 1024, "");
     let shared: Arc<dyn BlockDevice> = device.clone();
     let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), image_of(&device)).unwrap();
+    std::fs::write(image.path(), image_of(&*device)).unwrap();
     for size in [Size::Minimum, Size::Blocks(9000)] {
         let by_device = resize_device(&OpenOptions::new(), &shared, size, &mut |_, _| {});
         for refused in [by_device, resize(image.path(), size, &mut |_, _| {})] {
@@ -72,7 +72,7 @@ fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
 fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     let device = made(64, 4096, "");
     let fs = open(&device, 0);
-    create(&fs, "a").write_all_at(0, &pattern(100_000, 3)).unwrap();
+    new_file(&fs, "a").write_all_at(0, &pattern(100_000, 3)).unwrap();
     fs.close().unwrap();
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();
@@ -86,7 +86,7 @@ fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     }
     switched(&device, "^data_csum").unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), image_of(&device)).unwrap();
+    std::fs::write(image.path(), image_of(&*device)).unwrap();
     let mended = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
     let mended = mended.unwrap();
     assert!(mended.status.code().is_some_and(|code| code <= 1), "{mended:?}");

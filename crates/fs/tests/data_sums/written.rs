@@ -1,7 +1,7 @@
 //! Every way of writing leaves blocks that match their sums, and never the blocks that were there.
 
-use crate::common::{judge, pattern};
-use crate::{below, create, cut, findings, made, open, options, read_back, seed};
+use crate::common::{judge, new_file, pattern};
+use crate::{below, cut, findings, made, open, options, read_back, seed};
 use extant::mkfs::MkfsOptions;
 use extant::{
     DirectOptions, Environment, Error, FallocateMode, File, InodeFlags, MemoryDevice, NewFile,
@@ -18,7 +18,7 @@ fn a_new_volume_with_sums_is_one_that_e2fsck_knows_without_them() {
     {
         let device = made(192, block, features);
         let fs = open(&device, 8);
-        let file = create(&fs, "a");
+        let file = new_file(&fs, "a");
         file.write_all_at(0, &pattern(300_000, 1)).unwrap();
         drop(file);
         fs.close().unwrap();
@@ -49,7 +49,7 @@ fn what_cannot_stand_beside_sums_is_refused() {
     let journaled = options(8).data_mode(extant::DataMode::Journal).open_device(device.clone());
     assert!(matches!(journaled, Err(Error::NotSupported(_))));
     let fs = open(&device, 8);
-    create(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
+    new_file(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
     let flags = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
     for wish in [
         InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS,
@@ -73,7 +73,7 @@ fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
     let mut opened = options(cache_mib);
     opened.one_transaction(one_transaction);
     let fs = opened.open_device(device.clone()).unwrap();
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     for step in 0..120 {
         let at = below(&mut rng, 600_000);
         let len = 1 + below(&mut rng, if step % 5 == 0 { 200_000 } else { 9000 }) as usize;
@@ -150,7 +150,7 @@ fn a_file_without_sums_is_written_in_place_and_hands_that_down() {
     dir.set_attributes(&nocow(InodeFlags::NOCOW | InodeFlags::EXTENTS)).unwrap();
     let file = dir.create("f", &NewFile::default()).unwrap().open().unwrap();
     assert!(file.metadata().flags().contains(InodeFlags::NOCOW));
-    let covered = create(&fs, "g");
+    let covered = new_file(&fs, "g");
     let place = |file: &File| file.extents().unwrap()[0].block;
     let mut places = Vec::new();
     for round in 0..3u8 {
@@ -175,7 +175,7 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
         .commit_interval(Some(std::time::Duration::from_millis(20)))
         .open_device(device.clone())
         .unwrap();
-    let file = create(&fs, "f");
+    let file = new_file(&fs, "f");
     const LEN: usize = 4 << 20;
     file.write_all_at(0, &vec![0; LEN]).unwrap();
     let ends = AtomicBool::new(false);
@@ -230,7 +230,7 @@ fn what_is_written_over_a_zeroed_range_leaves_the_blocks_that_the_last_commit_ha
     for (cache, is_direct) in [(0, false), (8, false), (8, true)] {
         let device = made(64, 4096, "");
         let fs = open(&device, cache);
-        let file = create(&fs, "f");
+        let file = new_file(&fs, "f");
         let old = pattern(400_000, 1);
         file.write_all_at(0, &old).unwrap();
         fs.sync().unwrap();
