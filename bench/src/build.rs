@@ -18,13 +18,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use extant::{FileKind, Filesystem};
 use serde_json::json;
 
 use crate::process::run;
 use crate::report::{Key, Params, Report};
+use crate::rig::{Mount, Scratch, is_root};
 
 /// What is built, where, and how often.
 #[derive(Args, Clone, Debug)]
@@ -71,21 +72,9 @@ fn extant_program() -> Result<PathBuf> {
     Ok(beside)
 }
 
-/// Removes the outputs also when a bench fails.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let extant = extant_program()?;
-    let scratch = Scratch(plan.scratch.join(format!("extant-bench-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0)
-        .with_context(|| format!("cannot make {}", scratch.0.display()))?;
-    let dir = fs::canonicalize(&scratch.0)?;
+    let scratch = Scratch::new(&plan.scratch, "build")?;
     let (files, bytes) = warm(&plan.source)?;
     let params = Params::from([("files", json!(files)), ("bytes", json!(bytes))]);
     let key = |case, subject, metric| Key { case, subject, metric, params: params.clone() };
@@ -103,9 +92,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         found
     };
     let (mke2fs, tar, e2fsck) = (have("mke2fs"), have("tar"), have("e2fsck"));
-    let root = fs::metadata("/proc/self")
-        .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
-    let image = dir.join("extant.img");
+    let image = scratch.join("extant.img");
     let mut mount_failed = false;
     for _ in 0..plan.rounds {
         let _ = fs::remove_file(&image);
@@ -117,7 +104,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         report.sample(&key("tree", "extant", "wall_s"), cost.wall_s);
         report.sample(&key("tree", "extant", "peak_mib"), cost.peak_mib);
         if mke2fs {
-            let output = dir.join("mke2fs.img");
+            let output = scratch.join("mke2fs.img");
             let size = fs::metadata(&image)?.len() / 1024 * 5 / 4 + (128 << 10);
             let cost = run(
                 Command::new("mke2fs")
@@ -133,7 +120,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
             fs::remove_file(&output)?;
         }
         if tar {
-            let output = dir.join("tree.tar");
+            let output = scratch.join("tree.tar");
             let cost = run(
                 Command::new("tar").arg("-cf").arg(&output).arg("-C").arg(&plan.source).arg("."),
                 Some(&output),
@@ -159,8 +146,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
 
         let (own, seconds) = walk_extant(&image)?;
         report.sample(&key("walk", "extant", "wall_s"), seconds);
-        if root && !mount_failed {
-            match walk_kernel(&image, &dir.join("mnt")) {
+        if is_root() && !mount_failed {
+            match walk_kernel(&image, &scratch.join("mnt")) {
                 Ok((theirs, seconds)) => {
                     if own != theirs {
                         bail!("extant read {own} bytes of the image, the kernel {theirs}");
@@ -263,23 +250,8 @@ fn walk_extant(image: &Path) -> Result<(u64, f64)> {
 
 /// The same through the kernel, mounted read-only at `dir`.
 fn walk_kernel(image: &Path, dir: &Path) -> Result<(u64, f64)> {
-    fs::create_dir_all(dir)?;
-    let status = Command::new("mount")
-        .args(["-t", "ext4", "-o", "loop,ro,noatime"])
-        .arg(image)
-        .arg(dir)
-        .output()
-        .context("cannot run mount")?;
-    if !status.status.success() {
-        bail!("{}", String::from_utf8_lossy(&status.stderr).trim());
-    }
-    let result = read_mounted(dir);
-    let unmounted = Command::new("umount").arg(dir).status();
-    let result = result?;
-    if !unmounted.is_ok_and(|status| status.success()) {
-        bail!("cannot unmount {}", dir.display());
-    }
-    Ok(result)
+    let _mount = Mount::image_with(image, dir, "ext4", false, "ro,noatime")?;
+    read_mounted(dir)
 }
 
 fn read_mounted(dir: &Path) -> Result<(u64, f64)> {

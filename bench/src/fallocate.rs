@@ -13,7 +13,6 @@
 //! before the next subject begins. Published figures are of other machines.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -28,6 +27,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::json;
 
 use crate::report::{Key, Params, Report};
+use crate::rig::{Mount, Scratch, is_root};
 
 const PIECE: u64 = 64 << 10;
 const CASE: &str = "fallocate_64k";
@@ -107,20 +107,8 @@ const PUBLISHED: [(u32, u32, f64, f64); 5] = [
 /// Large enough for one group of the largest kind.
 const VOLUME_BYTES: u64 = 40 << 30;
 
-/// Removes the images also when the bench fails.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(crate) fn measure(plan: &Plan) -> Result<Report> {
-    let scratch = Scratch(plan.scratch.join(format!("extant-fallocate-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0)
-        .with_context(|| format!("cannot make {}", scratch.0.display()))?;
-    let dir = fs::canonicalize(&scratch.0)?;
+    let scratch = Scratch::new(&plan.scratch, "fallocate")?;
     let mut report = Report::new("fallocate");
     report.condition(format!(
         "volumes of {} GiB in sparse files; up to {} calls a sample, ordered by offset, one thread; \
@@ -132,18 +120,17 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let settings: Vec<Setting> = SETTINGS
         .iter()
         .filter(|(block_bytes, ..)| plan.blocks.is_none_or(|only| only == *block_bytes))
-        .map(|setting| prepare(&dir, plan, *setting))
+        .map(|setting| prepare(&scratch, plan, *setting))
         .collect::<Result<_>>()?;
-    let root = fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
     let mut refused: Vec<u32> = Vec::new();
     for _ in 0..plan.rounds {
         for setting in &settings {
             sample(&mut report, setting, "extant", extant(setting, true)?);
             sample(&mut report, setting, "extant-without", extant(setting, false)?);
-            if !root || refused.contains(&setting.block_bytes) {
+            if !is_root() || refused.contains(&setting.block_bytes) {
                 continue;
             }
-            match kernel(setting, &dir.join("mnt")) {
+            match kernel(setting, &scratch.join("mnt")) {
                 Ok(seconds) => sample(&mut report, setting, "kernel-ext4", seconds),
                 Err(error) => {
                     eprintln!("extant-bench: kernel-ext4 left out: {error:#}");
@@ -176,11 +163,11 @@ fn sample(report: &mut Report, setting: &Setting, subject: &'static str, seconds
 
 /// Makes a volume and fills it: everything, then random pieces are given back.
 fn prepare(
-    dir: &Path,
+    scratch: &Scratch,
     plan: &Plan,
     (block_bytes, blocks_per_group, full_percent): (u32, u32, u64),
 ) -> Result<Setting> {
-    let image = dir.join(format!("{block_bytes}-{blocks_per_group}-{full_percent}.img"));
+    let image = scratch.join(&format!("{block_bytes}-{blocks_per_group}-{full_percent}.img"));
     let block_size = BlockSize::from_bytes(block_bytes).context("a block size")?;
     let options = MkfsOptions::new().block_size(block_size).blocks_per_group(blocks_per_group);
     let device = Arc::new(FileDevice::create(&image, VOLUME_BYTES)?);
@@ -234,25 +221,8 @@ fn extant(setting: &Setting, short_cuts: bool) -> Result<f64> {
 
 /// Seconds that the calls took through a mount at `dir`.
 fn kernel(setting: &Setting, dir: &Path) -> Result<f64> {
-    fs::create_dir_all(dir)?;
-    let mounted = Command::new("mount")
-        .args(["-t", "ext4", "-o", "loop,noinit_itable"])
-        .arg(&setting.image)
-        .arg(dir)
-        .output()
-        .context("cannot run mount")?;
-    if !mounted.status.success() {
-        bail!("{}", String::from_utf8_lossy(&mounted.stderr).trim());
-    }
-    let timed = kernel_mounted(setting, dir);
-    if !Command::new("umount").arg(dir).status().is_ok_and(|status| status.success()) {
-        bail!("cannot unmount {}", dir.display());
-    }
-    timed
-}
-
-fn kernel_mounted(setting: &Setting, dir: &Path) -> Result<f64> {
-    let path = dir.join("timed");
+    let mount = Mount::image_with(&setting.image, dir, "ext4", false, "noinit_itable")?;
+    let path = mount.join("timed");
     let file = File::create(&path)?;
     let give = |n: u64| fallocate(&file, FallocateFlags::empty(), n * PIECE, PIECE);
     give(0)?;

@@ -18,6 +18,7 @@ mod dontcache;
 mod fallocate;
 mod fsync;
 mod fuse;
+mod interrupt;
 mod metadata;
 mod mounted;
 mod overwrite;
@@ -209,7 +210,14 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    let cli = Cli::parse();
+    let done = match cli.verb {
+        // Parts of a bench end with it.
+        Verb::Serve(_) | Verb::ScalePart(_) => run(&cli),
+        _ => interrupt::watch().and_then(|()| run(&cli)),
+    };
+    interrupt::let_tidy();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("extant-bench: {error:#}");

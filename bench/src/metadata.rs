@@ -13,12 +13,11 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 use extant::mkfs::{InodeCount, MkfsOptions, format};
 use extant::{Environment, FileDevice, NewFile, Node, OpenOptions};
@@ -29,6 +28,7 @@ use serde_json::json;
 
 use crate::report::{Key, Params, Report};
 use crate::rig::scatter;
+use crate::rig::{Mount, Scratch, is_root};
 
 /// What is done, where, and how often.
 #[derive(Args, Clone, Debug)]
@@ -108,28 +108,11 @@ impl Dir for Node {
     }
 }
 
-/// A loop mount, gone when it is dropped.
-struct Kernel(PathBuf);
+/// A volume that the kernel has mounted.
+struct Kernel(Mount);
 
-impl Kernel {
-    fn mount(image: &Path, dir: &Path) -> Result<Kernel> {
-        fs::create_dir_all(dir)?;
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "ext4", "-o", "loop,noatime"]).arg(image).arg(dir);
-        let done = mount.output().context("cannot run mount")?;
-        if !done.status.success() {
-            bail!("{}", String::from_utf8_lossy(&done.stderr).trim());
-        }
-        Ok(Kernel(dir.to_path_buf()))
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        if !Command::new("umount").arg(&self.0).status().is_ok_and(|status| status.success()) {
-            eprintln!("extant-bench: cannot unmount {}", self.0.display());
-        }
-    }
+fn kernel(image: &Path, dir: &Path) -> Result<Kernel> {
+    Ok(Kernel(Mount::image_with(image, dir, "ext4", false, "noatime")?))
 }
 
 impl Subject for Kernel {
@@ -158,38 +141,25 @@ impl Dir for OwnedFd {
     }
 }
 
-/// The volumes, removed also when the bench fails.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(crate) fn measure(plan: &Plan) -> Result<Report> {
-    let scratch = Scratch(plan.scratch.join(format!("extant-bench-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0)
-        .with_context(|| format!("cannot make {}", scratch.0.display()))?;
-    let root = fs::metadata("/proc/self")
-        .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+    let scratch = Scratch::new(&plan.scratch, "metadata")?;
     let mut report = Report::new("metadata");
     report.condition(format!(
         "volumes of 4 KiB blocks with a journal, room for {} inodes; no sync inside the time; \
          each create and each unlink counts as one",
         inodes(plan)
     ));
-    let mut kernel_failed = !root;
+    let mut kernel_failed = !is_root();
     for _ in 0..plan.rounds {
-        let image = scratch.0.join("extant.img");
+        let image = scratch.join("extant.img");
         make_volume(&image, plan)?;
         let fs = OpenOptions::new().write(true).cache_bytes(1 << 30).open(&image)?;
         run(&Extant(fs.clone()), plan, &mut report)?;
         fs.close()?;
         if !kernel_failed {
-            let image = scratch.0.join("kernel.img");
+            let image = scratch.join("kernel.img");
             make_volume(&image, plan)?;
-            match Kernel::mount(&image, &scratch.0.join("mnt")) {
+            match kernel(&image, &scratch.join("mnt")) {
                 Ok(kernel) => run(&kernel, plan, &mut report)?,
                 Err(error) => {
                     eprintln!("extant-bench: kernel-ext4 left out: {error:#}");

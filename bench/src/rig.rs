@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -16,12 +17,22 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 /// A directory for one run, removed with all in it, also when the bench fails.
 pub(crate) struct Scratch(PathBuf);
 
+/// Those that are there now.
+static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
 impl Scratch {
     /// Makes the directory in `parent`.
     pub(crate) fn new(parent: &Path, bench: &str) -> Result<Scratch> {
         let dir = parent.join(format!("extant-{bench}-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        Ok(Scratch(fs::canonicalize(dir)?))
+        let dir = fs::canonicalize(dir)?;
+        lock(&SCRATCH).push(dir.clone());
+        Ok(Scratch(dir))
+    }
+
+    /// All of this process that are there now.
+    pub(crate) fn all() -> Vec<PathBuf> {
+        lock(&SCRATCH).clone()
     }
 
     /// A path in it.
@@ -33,7 +44,12 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        lock(&SCRATCH).retain(|dir| *dir != self.0);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Those of `all` that `--only` names; all where it names none.
