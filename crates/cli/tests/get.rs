@@ -144,6 +144,38 @@ fn a_tar_of_a_part_begins_with_its_name() {
     assert_eq!(names, ["etc/", "etc/alias", "etc/empty/", "etc/hostname", "etc/script"]);
 }
 
+/// GNU tar's --acls reads the text, others the attribute.
+#[test]
+fn a_tar_says_access_control_lists_in_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let lists = [
+        ("SCHILY.acl.access", "user::rwx,user:1000:r--,group::r-x,mask::rwx,other::---"),
+        ("SCHILY.acl.default", "user::rwx,group::r-x,group:7:-w-,mask::rwx,other::--x"),
+    ];
+    let mut archive = tar::Builder::new(fs::File::create(path.join("a.tar")).unwrap());
+    archive.append_pax_extensions(lists.map(|(key, text)| (key, text.as_bytes()))).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o770);
+    header.set_size(0);
+    archive.append_data(&mut header, "d/", &b""[..]).unwrap();
+    archive.finish().unwrap();
+    succeed(path, &["build", "a.tar", "-o", "a.img"]);
+    common::assert_clean(&path.join("a.img"));
+    succeed(path, &["get", "a.img", "/d", "--tar", "b.tar"]);
+    let mut back = tar::Archive::new(fs::File::open(path.join("b.tar")).unwrap());
+    let mut entry = back.entries().unwrap().next().unwrap().unwrap();
+    let records: Vec<(String, Vec<u8>)> = (entry.pax_extensions().unwrap().unwrap())
+        .map(|record| record.unwrap())
+        .map(|record| (record.key().unwrap().to_owned(), record.value_bytes().to_vec()))
+        .collect();
+    for (key, text) in lists {
+        assert!(records.contains(&(key.into(), text.into())), "{records:?}");
+    }
+    assert!(records.iter().any(|(key, _)| key == "SCHILY.xattr.system.posix_acl_access"));
+}
+
 /// On a tmpfs of its own, where a namespace may have one.
 #[test]
 fn a_full_disk_ends_it_with_one_line() {

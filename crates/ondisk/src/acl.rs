@@ -12,6 +12,7 @@
 //! Source: ext4 documentation, "POSIX ACLs"; POSIX 1003.1e draft 17.
 
 use alloc::vec::Vec;
+use core::fmt;
 use extant_base::{Result, Site, What};
 
 const DISK_VERSION: u32 = 1;
@@ -232,6 +233,29 @@ impl Acl {
     }
 }
 
+/// The short text form, numbers for names: `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`.
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, AclEntry { tag, perm }) in self.entries.iter().enumerate() {
+            if n > 0 {
+                f.write_str(",")?;
+            }
+            match tag {
+                AclTag::Owner => f.write_str("user::"),
+                AclTag::User(id) => write!(f, "user:{id}:"),
+                AclTag::OwningGroup => f.write_str("group::"),
+                AclTag::Group(id) => write!(f, "group:{id}:"),
+                AclTag::Mask => f.write_str("mask::"),
+                AclTag::Other => f.write_str("other::"),
+            }?;
+            for (bit, letter) in [(4, "r"), (2, "w"), (1, "x")] {
+                f.write_str(if perm & bit != 0 { letter } else { "-" })?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn take_short(bytes: &[u8]) -> Option<(u16, u16, &[u8])> {
     let (&[t0, t1, p0, p1], rest) = bytes.split_first_chunk::<4>()?;
     Some((u16::from_le_bytes([t0, t1]), u16::from_le_bytes([p0, p1]), rest))
@@ -252,6 +276,12 @@ mod tests {
             entry(AclTag::OwningGroup, 4),
         ])
         .unwrap()
+    }
+
+    #[test]
+    fn the_text_form_has_numbers_for_names() {
+        let want = "user::rwx,user:1000:rw-,group::r--,mask::r-x,other::---";
+        assert_eq!(alloc::format!("{}", sample()), want);
     }
 
     #[test]

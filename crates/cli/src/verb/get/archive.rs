@@ -1,10 +1,10 @@
 //! Files out of a volume as a PAX tar.
 //!
 //! ```text
-//!   ┌ x header ┬ records: path, linkpath, size, mtime, SCHILY.xattr.*, GNU.sparse.* ┐
-//!   ├ header   ┴ name cut to 100 bytes, mode, owner, size, type, link ──────────────┤
-//!   │ [sparse map, padded]  content, padded to 512 bytes                            │
-//!   └ … two blocks of zeros ────────────────────────────────────────────────────────┘
+//!   ┌ x header ┬ records: path, linkpath, size, mtime, SCHILY.xattr.*, SCHILY.acl.*, GNU.sparse.* ┐
+//!   ├ header   ┴ name cut to 100 bytes, mode, owner, size, type, link ────────────────────────────┤
+//!   │ [sparse map, padded]  content, padded to 512 bytes                                          │
+//!   └ … two blocks of zeros ──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What a plain header cannot say exactly goes into a PAX record. A file with holes is written in
@@ -15,6 +15,7 @@ use crate::failure::{Failure, explained, plain};
 use crate::shown::Shown;
 use crate::walk::{Visit, Visitor, walk};
 use extant::{File, FileKind, Ino, Metadata, Timestamp};
+use extant_ondisk::acl::Acl;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -28,6 +29,16 @@ const MAX_7: u64 = 0o777_7777;
 const MAX_11: u64 = 0o777_7777_7777;
 /// A file in more pieces than this is written whole: its map would be longer than its zeros.
 const MAX_PIECES: usize = 1 << 20;
+
+/// The record in which tars say an access control list, if the attribute `name` is one.
+fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static str, Vec<u8>)> {
+    let key = match name {
+        b"system.posix_acl_access" => "SCHILY.acl.access",
+        b"system.posix_acl_default" => "SCHILY.acl.default",
+        _ => return None,
+    };
+    Some((key, Acl::from_call(value)?.to_string().into_bytes()))
+}
 
 /// Writes what is at `path` as a tar, to the destination or standard output.
 pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
@@ -155,6 +166,10 @@ impl Archive<'_> {
             match self.job.fs.xattrs_of_ino(meta.ino()) {
                 Ok(all) => {
                     for (key, value) in all {
+                        // GNU tar's --acls reads the text alone; an attribute's bytes are for all others.
+                        if let Some((key, text)) = acl_record(&key, &value) {
+                            records.push((key.into(), text));
+                        }
                         // A PAX keyword is UTF-8 and holds no "=".
                         match String::from_utf8(key) {
                             Ok(key) if !key.contains('=') => {
@@ -175,7 +190,9 @@ impl Archive<'_> {
             header.set_entry_type(EntryType::Link);
             set_link(&mut header, &first, &mut records);
             // The first name carries the attributes.
-            records.retain(|(key, _)| !key.starts_with("SCHILY.xattr."));
+            records.retain(|(key, _)| {
+                !["SCHILY.xattr.", "SCHILY.acl."].iter().any(|of| key.starts_with(of))
+            });
             return self.put(header, records, &name, 0);
         }
         if meta.links() > 1 && !meta.is_dir() {
