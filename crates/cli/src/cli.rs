@@ -18,7 +18,8 @@ use clap::{CommandFactory, Parser, Subcommand};
     version,
     max_term_width = 100,
     after_help = "Exit status: 0 done, 1 failed, 2 wrong usage; `check` has its own.\n\
-                  `extant VERB --help` explains a verb, with examples."
+                  `extant VERB --help` explains a verb, with examples. `extant man DIR` writes the manual's pages,\n\
+                  `extant completions SHELL` what a shell completes."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_clean, fail, succeed};
+use common::{assert_clean, fail, run, succeed};
 use std::fs;
 
 #[test]
@@ -180,4 +180,19 @@ fn interrupted_it_takes_its_file_away_but_no_other() {
         assert!(!at.join("new.img").exists(), "{status:?}");
     }
     assert!(ended > 0, "no signal came in time");
+}
+
+#[test]
+fn extended_options_of_mke2fs_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let seed = "8d1c7f0e-2b3a-4c5d-8e9f-a0b1c2d3e4f5";
+    let given = format!("lazy_itable_init=0,nodiscard,root_owner=7:8,hash_seed={seed}");
+    succeed(path, &["mkfs", "-q", "--size", "8M", "-E", &given, "a.img"]);
+    assert_clean(&path.join("a.img"));
+    let root = succeed(path, &["stat", "--json", "a.img", "/"]);
+    let root: serde_json::Value = serde_json::from_str(&root).unwrap();
+    assert_eq!((&root["uid"], &root["gid"]), (&7.into(), &8.into()), "{root}");
+    let (code, _, why) = run(path, &["mkfs", "--size", "8M", "-E", "stride=4", "b.img"]);
+    assert!(code == 2 && why.contains("root_owner"), "{why}");
 }

@@ -16,7 +16,7 @@ use crate::mmp::Hold;
 use crate::superblock::{SUPERBLOCK_CREDITS, patch_superblock};
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
-use extant_base::{Error, Result, Site, What};
+use extant_base::{Error, IoOp, Result, Site, What};
 use extant_journal::Credits;
 use extant_ondisk::superblock::{ErrorPolicy, ErrorRecord, Superblock, VolumeState};
 use std::fmt;
@@ -105,6 +105,10 @@ impl Volume {
                 self.mode.fence();
             }
         }
+        self.tell(error);
+    }
+
+    fn tell(&self, error: &Error) {
         if let Some(ErrorHook(tell)) = &self.errors.hook {
             tell(error);
         }
@@ -123,12 +127,15 @@ impl Volume {
         }
     }
 
-    /// Runs what a caller asked for. Damage that it answers with is noted and written down: every
-    /// public call goes through here, or through one that does.
+    /// Runs what a caller asked for. Damage that it answers with is noted and written down, and of a write that the
+    /// device refused is told: every public call goes through here, or through one that does.
     ///
     /// Locks: none may be held.
     pub(crate) fn noting<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         let done = self.noting_abort(ask());
+        if let Err(error @ Error::Device { op: IoOp::Write | IoOp::Flush, .. }) = &done {
+            self.tell(error);
+        }
         if let Err(error @ Error::Corrupt { .. }) = &done {
             let is_first = !self.has_noted();
             self.note_error(error);

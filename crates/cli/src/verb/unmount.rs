@@ -138,7 +138,8 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
     match image.options().recover(false).open(&image.path) {
         Ok(fs) if fs.superblock().features.incompat.contains(Incompat::RECOVER) => {
             Err(Failure::new(format!(
-                "{}: could not be closed: `extant replay` makes it whole; the mount's log says more",
+                "{}: could not be closed, what was not synced may be lost: `extant replay` makes it whole; the mount's log \
+                 says more",
                 Shown::path(&image.name)
             )))
         }

@@ -269,8 +269,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whom to tell of every damage that is met while the volume is open, whoever asked: the caller
-    /// gets the error, too, where it could not be passed over. Of a mirror's members, too, that fail, or
+    /// Whom to tell of every damage that is met while the volume is open, and of writes that the device refused, whoever
+    /// asked: the caller gets the error, too, where it could not be passed over. Of a mirror's members, too, that fail, or
     /// of which a read mended a place ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `tell` is called from any thread,
     /// with locks held: it must not call the volume.
     ///

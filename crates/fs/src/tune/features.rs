@@ -96,6 +96,15 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
             "metadata_csum touches every structure of the volume, more than one step can hold: \
                  make a new volume with or without it",
         ),
+        (FeatureBit::Incompat(Incompat::ENCRYPT), true) => {
+            Err("encrypt can only be chosen when a volume is made")
+        }
+        (FeatureBit::Incompat(Incompat::INLINE_DATA), true) => {
+            Err("inline_data can only be chosen when a volume is made")
+        }
+        (FeatureBit::Incompat(Incompat::MMP), true) => {
+            Err("mmp can only be chosen when a volume is made")
+        }
         (_, true) => Err("this feature can only be chosen when a volume is made"),
         (_, false) => Err("what the volume holds may depend on this feature: it stays"),
     }

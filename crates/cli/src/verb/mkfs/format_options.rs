@@ -119,6 +119,30 @@ pub(crate) fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id <= ID_MAX)
 }
 
+/// One of mke2fs's extended options.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Extended {
+    /// Owner and group of the root directory.
+    RootOwner(u32, u32),
+    /// Seed of the name hashes of directories.
+    HashSeed([u8; 16]),
+    /// What changes nothing here.
+    Nothing,
+}
+
+/// Reads one of them.
+///
+/// Errors: what there is, for one that is not known.
+pub(super) fn extended(text: &str) -> Result<Extended, String> {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    match name {
+        "root_owner" => owner(value).map(|(uid, gid)| Extended::RootOwner(uid, gid)),
+        "hash_seed" => uuid::parse(value).map(Extended::HashSeed),
+        "lazy_itable_init" | "lazy_journal_init" | "discard" | "nodiscard" => Ok(Extended::Nothing),
+        _ => Err("-E takes root_owner=UID:GID and hash_seed=UUID; other options are by themselves, see --help".into()),
+    }
+}
+
 /// Reads `UID:GID`.
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));

@@ -23,7 +23,7 @@ use extant_base::ByteOffset;
 use extant_blockdev::Slice;
 use extant_image::COMPAT_SETS;
 use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE};
-use format_options::FormatOptions;
+use format_options::{Extended, FormatOptions};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -78,6 +78,10 @@ pub(crate) struct Args {
     /// Seed of the name hashes of directories; default: random
     #[arg(long, value_name = "UUID", value_parser = uuid::parse)]
     hash_seed: Option<[u8; 16]>,
+    /// mke2fs's extended options: root_owner=UID:GID, hash_seed=UUID; lazy_itable_init, lazy_journal_init, discard and
+    /// nodiscard change nothing, as nothing is left to be done later
+    #[arg(short = 'E', value_name = "OPTION,…", value_delimiter = ',', value_parser = format_options::extended)]
+    extended: Vec<Extended>,
     /// Write over another filesystem, a partition table, or a file that holds something
     #[arg(short, long)]
     force: bool,
@@ -138,6 +142,13 @@ impl Args {
         }
         if let Some(seed) = self.hash_seed {
             options = options.hash_seed(seed);
+        }
+        for option in &self.extended {
+            options = match *option {
+                Extended::RootOwner(uid, gid) => options.root_owner(uid, gid),
+                Extended::HashSeed(seed) => options.hash_seed(seed),
+                Extended::Nothing => options,
+            };
         }
         let stop = Stop::listen()?;
         let target = match self.layout {

@@ -6,13 +6,15 @@ use super::log::Log;
 use super::options::Options;
 use super::source::Source;
 use super::statistics;
-use crate::failure::{Failure, explained, said_of_absence, tell};
+use crate::failure::{Failure, explained, plain, said_of_absence, tell};
 use crate::image::Image;
 use crate::shown::Shown;
 use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
+use extant_base::IoOp;
 use extant_fuse::{
     IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
 };
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -89,7 +91,18 @@ fn open(
     if let Some(mode) = options.dax {
         opening.dax(mode);
     }
-    let fs = image.open_with(&opening)?;
+    let fs = opening.open(&image.path).map_err(|error| match &error {
+        Error::Device { op: IoOp::Open, source, .. }
+            if !read_only && source.raw_os_error() == Some(Errno::ROFS.raw_os_error()) =>
+        {
+            let image = Shown::path(&image.name);
+            Failure::new(format!(
+                "{image}: cannot open: {}: -o ro mounts it to read",
+                plain(source)
+            ))
+        }
+        error => Failure::of_image(&image.name, error),
+    })?;
     if options.byte_log.is_some_and(|mode| mode != ByteLogMode::Off) && !fs.is_read_only() {
         tell(format_args!("{name}: fsync {}", fs.sync_way()));
     }
