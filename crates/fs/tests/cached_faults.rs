@@ -58,6 +58,27 @@ fn is_device_error(done: Result<(), Error>) -> bool {
     matches!(done, Err(Error::Device { .. }))
 }
 
+#[test]
+fn a_write_that_the_device_refuses_is_told_of_whoever_asked() {
+    let device = Arc::new(Faulty::new(mke2fs(24, "-b 4096")));
+    let (tell, told) = mpsc::channel();
+    let mut options = options(8);
+    options.on_error(Arc::new(move |error| drop(tell.send(error.again()))));
+    let fs = options.open_device(device.clone()).unwrap();
+    let file = new_file(&fs, "f");
+    fs.sync().unwrap();
+    file.write_all_at(0, &[1; 100_000]).unwrap();
+    device.fail_from(IoOp::Write, 0);
+    // The flusher, of which nobody waits.
+    let first = told.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(first, Error::Device { op: IoOp::Write, .. }), "{first}");
+    device.heal();
+    fs.sync().unwrap();
+    drop(file);
+    fs.close().unwrap();
+    judge(device.inner());
+}
+
 const KINDS: [&str; 5] = [
     "-b 4096",
     "-b 1024 -O ^has_journal",
