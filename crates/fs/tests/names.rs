@@ -5,6 +5,7 @@ use extant::{
     BlockSize, Environment, Error, FileDevice, FileKind, Filesystem, InodeFlags, NewFile, Node,
     OpenOptions, RenameFlags, SetAttributes,
 };
+use extant_ondisk::superblock::VolumeState;
 use extant_testkit::e2fsprogs::e2fsck;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +46,29 @@ impl Scratch {
 
 fn features(wish: &str) -> MkfsOptions {
     MkfsOptions::new().features(wish).unwrap()
+}
+
+/// Without checksums a leaf that lost all its names looks like a node of the index.
+#[test]
+fn leaves_that_lost_their_names_take_new_ones() {
+    let small = BlockSize::from_bytes(1024).unwrap();
+    let scratch = Scratch::made(16, features("^metadata_csum,^has_journal").block_size(small));
+    let name = |round: u32, n: u32| format!("d/round {round} of a name, number {n}");
+    scratch.with(|fs| {
+        fs.create_dir("d", &NewFile::directory()).unwrap();
+    });
+    for round in 0..3 {
+        scratch.with(|fs| {
+            for n in 0..300 {
+                fs.create_file(name(round, n), &NewFile::default()).unwrap();
+            }
+            let dir = fs.metadata("d").unwrap();
+            assert!(dir.flags().contains(InodeFlags::INDEX), "round {round}");
+            assert!(!fs.superblock().state.contains(VolumeState::ERROR), "round {round}");
+        });
+        // In order, so that what is free in each leaf becomes one.
+        scratch.with(|fs| (0..300).for_each(|n| fs.remove_file(name(round, n)).unwrap()));
+    }
 }
 
 fn kinds() -> Vec<(&'static str, MkfsOptions)> {

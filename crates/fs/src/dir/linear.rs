@@ -46,7 +46,9 @@ impl Dir<'_> {
             (Role::DirRoot(self.ino), Names::Root),
             (Role::DirNode(self.ino), Names::Node),
         ] {
-            if block.is_verified_as(role.kind()) {
+            // What was an index block is one of names once the directory has no index any more.
+            let holds = names == Names::Leaf || self.form == Form::Indexed;
+            if holds && block.is_verified_as(role.kind()) {
                 return Ok(names);
             }
         }
@@ -57,8 +59,7 @@ impl Dir<'_> {
                 self.root(bytes, site)?.verify_checksum(seed)?;
                 return Ok((Role::DirRoot(self.ino), Names::Root));
             }
-            if self.form == Form::Indexed && at.0 != 0 && looks_like_node(bytes) {
-                // Without checksums an empty leaf looks the same, and has as few names.
+            if self.form == Form::Indexed && at.0 != 0 && self.is_node(bytes) {
                 if self.format.checksums {
                     Index::node(bytes, &self.format, site)?.verify_checksum(seed)?;
                 }
@@ -74,6 +75,16 @@ impl Dir<'_> {
 
     fn is_root(&self, bytes: &[u8]) -> bool {
         self.root(bytes, self.site()).is_ok()
+    }
+
+    /// Without checksums a leaf whose names all went has the shape of a node, too: what it led to tells them apart.
+    fn is_node(&self, bytes: &[u8]) -> bool {
+        let leads_somewhere = |index: Index<'_>| {
+            index.entries().all(|entry| (1..self.blocks).contains(&entry.block.0))
+        };
+        looks_like_node(bytes)
+            && (self.format.checksums
+                || Index::node(bytes, &self.format, self.site()).is_ok_and(leads_somewhere))
     }
 
     fn root<'b>(&self, bytes: &'b [u8], site: Site) -> Result<Index<'b>> {
