@@ -217,6 +217,15 @@ pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     Ok(if out.is_empty() { b"/".to_vec() } else { out })
 }
 
+/// As [`inner_path`], but a trailing slash stays: what the path names must be a directory then.
+pub(crate) fn looked_up_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
+    let mut inner = inner_path(path)?;
+    if path.as_bytes().ends_with(b"/") && !inner.ends_with(b"/") {
+        inner.push(b'/');
+    }
+    Ok(inner)
+}
+
 /// The path as the engine takes it.
 pub(crate) fn as_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
@@ -276,5 +285,8 @@ mod tests {
             assert_eq!(inner_path(text.as_ref()).unwrap(), path.as_bytes());
         }
         assert!(inner_path("".as_ref()).is_err());
+        assert_eq!(looked_up_path("/a//".as_ref()).unwrap(), b"/a/");
+        assert_eq!(looked_up_path("a/b".as_ref()).unwrap(), b"/a/b");
+        assert_eq!(looked_up_path("//".as_ref()).unwrap(), b"/");
     }
 }

@@ -104,6 +104,7 @@ fn names_that_cannot_go_are_refused_in_words() {
             "a.img: /dd/sub/../: '.' and '..' cannot be removed",
         ),
         (&["rm", "a.img", "/file/"], "a.img: /file/: not a directory"),
+        (&["cat", "a.img", "/file/"], "a.img: /file/: not a directory"),
         (&["rm", "-r", "a.img", "/"], "a.img: /: the root directory cannot be removed"),
         (&["mv", "a.img", "/", "/dd"], "a.img: /: the root directory cannot be renamed"),
         (&["mv", "-T", "a.img", "/dd", "/"], "a.img: /: the root directory cannot be renamed"),

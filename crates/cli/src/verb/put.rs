@@ -78,7 +78,10 @@ impl Args {
         let dest = inner_path(dest)?;
         let is_dir = !self.no_target_directory
             && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
-        if !is_dir && (sources.len() > 1 || into_directory) {
+        if !is_dir && sources.len() > 1 {
+            return Err(change.refuse(&dest, "not a directory, which several files go into"));
+        }
+        if !is_dir && into_directory {
             return Err(change.failure(&dest, &Error::NotADirectory));
         }
         for source in sources {
