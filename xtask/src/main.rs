@@ -63,11 +63,28 @@ fn lints_are_errors() -> bool {
     version.is_ok_and(|out| out.stdout.starts_with(LINTS_OF.as_bytes()))
 }
 
+/// How long a step may take with `CI=true`, as `timeout` reads it: about twice what the longest needs
+/// on two processors.
+const LIMIT: &str = "65m";
+
+/// What `timeout` ends with when time was over: the command ended at its signal, or had to be killed.
+const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
+
+/// Cargo, with `CI=true` ended after [`LIMIT`]: a run that hangs says where, and is not only cut off.
+fn limited() -> Command {
+    if std::env::var_os("CI").is_none_or(|ci| ci != "true") {
+        return Command::new(cargo());
+    }
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10s", LIMIT]).arg(cargo());
+    command
+}
+
 fn steps(steps: &[Step]) -> Result<(), String> {
     for (name, args, env) in steps {
         let began = Instant::now();
         println!("== {name}: cargo {}", args.join(" "));
-        let mut command = Command::new(cargo());
+        let mut command = limited();
         command.args(*args);
         if lints_are_errors() {
             command.envs(env.iter().copied());
@@ -77,6 +94,9 @@ fn steps(steps: &[Step]) -> Result<(), String> {
         }
         let status = command.status();
         let status = status.map_err(|e| format!("cargo: {e}"))?;
+        if status.code().is_some_and(|code| ENDED_BY_TIMEOUT.contains(&code)) {
+            return Err(format!("{name} ended after {LIMIT}: what is named last above hangs"));
+        }
         if !status.success() {
             return Err(format!("{name} failed"));
         }
