@@ -8,8 +8,9 @@
 
 use super::begin::RUNS_MAX;
 use crate::file::content::Content;
+use crate::file::fresh::Plan;
 use crate::file::pieces::Piece;
-use crate::file::write::{Plan, block_behind, block_of};
+use crate::file::write::{block_behind, block_of};
 use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;

@@ -11,6 +11,7 @@
 
 pub(crate) mod allocate;
 pub(crate) mod content;
+pub(crate) mod fresh;
 mod inline;
 mod io;
 mod journaled;

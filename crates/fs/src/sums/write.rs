@@ -11,8 +11,9 @@
 use super::NewSums;
 use crate::data::DataPath;
 use crate::file::content::Content;
+use crate::file::fresh::Plan;
 use crate::file::pieces::Piece;
-use crate::file::write::{Plan, block_behind, block_of};
+use crate::file::write::{block_behind, block_of};
 use crate::inode::Body;
 use crate::map::Target;
 use crate::map::change::max_len;
