@@ -8,7 +8,7 @@ use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -342,6 +342,26 @@ fn owners_are_mapped_both_ways() {
     let stat = place.extant.run(&["stat", "--json", place.image.to_str().unwrap(), "/file"]);
     let shown = stat.unwrap().out();
     assert!(shown.contains("\"uid\":1003") && shown.contains("\"gid\":0"), "{shown}");
+}
+
+#[test]
+fn a_direct_write_that_fits_in_part_says_that_the_volume_is_full() {
+    require!(Root, Fuse, E2fsprogs);
+    for options in ["", "sync", "data=journal"] {
+        let place = Place::new();
+        place.mount(options).success().unwrap();
+        let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap();
+        let mut file = fs::OpenOptions::new();
+        let file = file.write(true).create(true).custom_flags(direct);
+        let file = file.open(place.dir.join("all")).unwrap();
+        let piece = vec![1_u8; 1 << 20];
+        let told = (0..128).find_map(|n| file.write_all_at(&piece, n << 20).err());
+        let told = told.expect("a volume of 64 MiB took 128").raw_os_error();
+        assert_eq!(told, Some(rustix::io::Errno::NOSPC.raw_os_error()), "{options}");
+        drop(file);
+        place.unmount().success().unwrap();
+        place.expect_clean();
+    }
 }
 
 #[test]

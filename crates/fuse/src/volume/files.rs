@@ -3,7 +3,7 @@
 use super::{Volume, errno};
 use crate::operations::{Answer, Entry, HandleId, NodeId, Opened, WriteFlags};
 use extant::{FallocateMode, File, InodeFlags, Node};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 /// Bytes that a copy between files moves at a time.
@@ -81,12 +81,18 @@ impl Volume {
             self.drop_set_ids(&self.node(node)?)?;
         }
         let appends = flags.open_flags & APPEND != 0 && !flags.from_cache;
+        // Of these the kernel takes no part for an answer: what is left of a page would be lost unsaid, and the
+        // caller of a direct write be told EIO, whatever the reason was.
+        let whole = flags.from_cache || flags.open_flags & OFlags::DIRECT.bits() != 0;
         let sync = self.options.sync;
         self.with_file(node, handle, |file| {
-            let written = match appends && offset == file.metadata().len() {
+            let mut written = match appends && offset == file.metadata().len() {
                 true => file.append(bytes)?,
                 false => file.write_at(offset, bytes)?,
             };
+            while whole && written < bytes.len() {
+                written += file.write_at(offset + written as u64, &bytes[written..])?;
+            }
             if sync {
                 file.sync_all()?;
             }
