@@ -365,6 +365,25 @@ fn a_direct_write_that_fits_in_part_says_that_the_volume_is_full() {
 }
 
 #[test]
+fn of_what_the_kernel_collected_nothing_is_lost_unsaid_where_a_part_fits() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    place.mount("writeback_cache").success().unwrap();
+    let file = fs::File::create(place.dir.join("all")).unwrap();
+    let piece = vec![1_u8; 1 << 20];
+    let write = |n: u64| file.write_all_at(&piece, n << 20).and_then(|()| file.sync_all());
+    let synced = (0..128).take_while(|n| write(*n).is_ok()).count();
+    assert!((16..128).contains(&synced), "{synced} MiB");
+    drop(file);
+    place.unmount().success().unwrap();
+    place.expect_clean();
+    let image = place.image.to_str().unwrap();
+    let shown = place.extant.run(&["cat", image, "/all"]).unwrap().stdout;
+    let found = shown.iter().take(synced << 20).filter(|byte| **byte == 1).count();
+    assert_eq!(found, synced << 20);
+}
+
+#[test]
 fn a_full_volume_is_told_at_the_write_that_does_not_fit() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
