@@ -322,6 +322,7 @@ impl Mirror {
         self.state.lock().stats.copied_bytes += copied;
         if !failed.is_empty() {
             self.lose(&failed)?;
+            self.put_on_record()?;
             targets.retain(|(n, _, _)| !failed.iter().any(|(failed, _)| failed == n));
         }
         Ok(())
@@ -366,8 +367,11 @@ impl Mirror {
             return Ok(());
         }
         for (n, slot, first_behind) in news {
-            if let Err(error) = slot.device.flush() {
-                self.lose(&[(n, error.errno())])?;
+            let flushed = self.on_members(&[(n, slot)], false, |_, slot| slot.device.flush());
+            if let Err(failure) = flushed {
+                self.lose(&failure.doubt.failed)?;
+                drop(failure);
+                self.put_on_record()?;
                 continue;
             }
             let records = self.records.lock();

@@ -3,7 +3,7 @@
 //! ```text
 //!   write ─► wait for a copy of this range ─► its regions' intent bits durable on all? ─no─► records
 //!                                                             │ yes                            │
-//!            acknowledged ◄── a member failed: records ◄── on all members ◄────────────────────┘
+//!            acknowledged ◄── who is out is on record ◄── on all members ◄─────────────────────┘
 //!
 //!   read ──► one member that is in line there ── fails, or `verify` says no ──► another, which mends it
 //!   flush ─► on all; now and then bits of regions that rest are cleared
@@ -14,14 +14,15 @@
 //!   write, and cleared after a flush on all).
 //! - Rule L3: after a crash regions with a bit are *behind* on all members but the source, which alone is
 //!   read there until they are copied (`copy.rs`).
-//! - Rule L2: a member that missed a write is of an older generation than the others, durably, before the
-//!   write is acknowledged (`records.rs`).
+//! - Rule L2: a member that missed a write is of an older generation than the others, durably, before that
+//!   write, or any that comes meanwhile, is acknowledged (`records.rs`).
 //!
 //! Locks: `superblock` → `records` → `state`; `state` is never held across I/O. None has a rank, as
 //! those of other devices.
 
 mod compare;
 mod copy;
+mod members;
 mod read;
 mod records;
 mod state;
@@ -70,7 +71,7 @@ pub struct Mirror {
     alignment: usize,
     left_out: Vec<MemberError>,
     state: Mutex<State>,
-    /// A copy is done, or a range is free again.
+    /// A copy is done, a range is free again, or it is decided who is out.
     changed: Condvar,
     /// Held while records are written.
     records: Mutex<()>,

@@ -199,6 +199,7 @@ impl Mirror {
                         done.push(*n);
                     }
                     // It neither reads nor writes: the volume goes on without it, if it can.
+                    // What is acknowledged next waits until that is on record.
                     Err(error) => drop(self.lose(&[(*n, error.errno())])),
                 }
             }

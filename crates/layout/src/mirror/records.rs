@@ -2,19 +2,22 @@
 //!
 //! ```text
 //!   a member fails    ─┐                 ┌─► all active members say so ─► settled ─► acknowledged
-//!   first change       ├─► generation+1 ─┤
-//!   member added      ─┘                 └─ one fails, too: it is out, generation+1, again
+//!   first change       ├─► generation+1 ─┼─ one fails, too: it is out, generation+1, again
+//!   member added      ─┘                 └─ all fail: told as an error, again by who comes next
 //!
 //!   a region's bit set: same generation, durable on all before the write
+//!
+//!   in ──► failed, in doubt ──► out, untold ──────────────────────► out on record
+//!          flushes and changes that are done wait, whoever they are of: a cut may show it as if it were in
 //! ```
 //!
 //! A cut between two members' records leaves generations that differ by one, the newer not settled:
 //! both are taken by the next opening, for nothing was written that one of them lacks. Once one
 //! record of a generation is settled, all active members have that generation.
 
+use super::members::Failure;
 use super::state::State;
 use super::{Mirror, PRINTED};
-use crate::crew::on_all;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_ondisk::member::{MEMBER_OFFSET, Prints, print_of};
 use parking_lot::MutexGuard;
@@ -31,7 +34,8 @@ impl Mirror {
         let records = self.records.lock();
         {
             let mut state = self.state.lock();
-            if !anew && state.started && regions.clone().all(|n| state.durable.get(n)) {
+            let is_told = !anew && !state.untold && state.started;
+            if is_told && regions.clone().all(|n| state.durable.get(n)) {
                 return Ok(());
             }
             if !state.started {
@@ -45,11 +49,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Goes on without the members in `failed`, each with the errno of what failed.
+    /// Goes on without the members in `failed`, each with the errno of what failed. Their loss is untold
+    /// then: see [`put_on_record`](Mirror::put_on_record).
     ///
     /// Errors: none is left that holds everything.
     pub(crate) fn lose(&self, failed: &[(usize, i32)]) -> Result<()> {
-        let records = self.records.lock();
+        // Who writes records now does not say this, and must not take it for told.
+        let _records = self.records.lock();
         let news: Vec<(usize, i32)> = {
             let mut state = self.state.lock();
             let news = failed.iter().copied().filter(|(n, _)| state.places[*n].active).collect();
@@ -60,17 +66,42 @@ impl Mirror {
             news
         };
         self.tell_failed(&news);
-        self.record(&records)
+        Ok(())
+    }
+
+    /// Rule L2: waits until the records say durably which members are out, of all that failed so far.
+    /// Nothing is acknowledged before.
+    ///
+    /// Errors: `Device`, when no member takes a record. Who comes next tries again.
+    pub(crate) fn put_on_record(&self) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            while state.doubts > 0 {
+                self.changed.wait(&mut state);
+            }
+            if !state.untold {
+                return Ok(());
+            }
+        }
+        let records = self.records.lock();
+        let is_told = !self.state.lock().untold;
+        if is_told { Ok(()) } else { self.record(&records) }
     }
 
     /// Writes the records of all active members durably, and settles their generation.
     pub(crate) fn record(&self, records: &MutexGuard<'_, ()>) -> Result<()> {
-        self.record_once(records)?;
-        let settle = {
+        loop {
+            let done = self.record_once(records);
             let mut state = self.state.lock();
-            !std::mem::replace(&mut state.settled, true)
-        };
-        if settle { self.record(records) } else { Ok(()) }
+            if done.is_err() {
+                state.untold = true;
+                return done;
+            }
+            if std::mem::replace(&mut state.settled, true) {
+                state.untold = false;
+                return Ok(());
+            }
+        }
     }
 
     fn record_once(&self, _: &MutexGuard<'_, ()>) -> Result<()> {
@@ -83,25 +114,15 @@ impl Mirror {
                 let bytes: Vec<_> = targets.iter().map(|(n, _)| record(*n)).collect();
                 (targets, bytes, state.intent.clone())
             };
-            let done = on_all(&targets, self.together, |n, (_, slot)| {
+            let done = self.on_members(&targets, self.together, |n, slot| {
                 slot.device.write_fua(ByteOffset(MEMBER_OFFSET), &bytes[n])
             });
-            let mut failed = Vec::new();
-            let mut first = None;
-            for ((n, _), done) in targets.iter().zip(done) {
-                if let Err(error) = done {
-                    failed.push((*n, error.errno()));
-                    first.get_or_insert(error);
-                }
-            }
-            let mut state = self.state.lock();
-            let Some(error) = first else {
-                state.durable = intent;
+            let Err(Failure { doubt, error }) = done else {
+                self.state.lock().durable = intent;
                 return Ok(());
             };
-            lose(&mut state, &failed).map_err(|_| error)?;
-            drop(state);
-            self.tell_failed(&failed);
+            lose(&mut self.state.lock(), &doubt.failed).map_err(|_| error)?;
+            self.tell_failed(&doubt.failed);
         }
     }
 
@@ -132,7 +153,7 @@ impl Mirror {
     pub(crate) fn expect_print(&self, old: u32, new: u32) -> Result<()> {
         {
             let mut state = self.state.lock();
-            if state.started && state.prints.has(new) {
+            if state.started && !state.untold && state.prints.has(new) {
                 return Ok(());
             }
             if state.prints.add(new) {
@@ -165,7 +186,7 @@ impl Mirror {
         let only = Prints::one(print_of(&*superblock));
         {
             let state = self.state.lock();
-            let is_settled = state.intent.is_empty() && state.prints == only;
+            let is_settled = state.intent.is_empty() && state.prints == only && !state.untold;
             if !self.write || !state.started || is_settled {
                 return;
             }
@@ -204,5 +225,6 @@ fn lose(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
     }
     state.generation += 1;
     state.settled = false;
+    state.untold = true;
     Ok(())
 }

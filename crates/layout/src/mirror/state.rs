@@ -78,6 +78,11 @@ pub(crate) struct State {
     pub(crate) intent: Intent,
     /// Bits that the records of all active members have, durably.
     pub(crate) durable: Intent,
+    /// A member is out, and the records of the others do not say so durably yet: nothing is acknowledged.
+    /// Also when a record could not be written for anything else.
+    pub(crate) untold: bool,
+    /// Failures on members of which nobody has decided yet whether those are out.
+    pub(crate) doubts: usize,
     pub(crate) regions: Vec<Region>,
     /// Flushes that have begun.
     pub(crate) flushes: u64,
@@ -139,6 +144,8 @@ impl State {
             started: false,
             intent,
             durable: Intent::none(),
+            untold: false,
+            doubts: 0,
             regions: vec![Region::default(); regions],
             flushes: 0,
             flushed: 0,

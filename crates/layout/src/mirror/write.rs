@@ -1,8 +1,8 @@
 //! Changes go to all members.
 
-use super::state::{is_printed, overlap};
+use super::members::Failure;
+use super::state::{State, is_printed, overlap};
 use super::{Mirror, PRINTED, RECORD, Slot};
-use crate::crew::on_all;
 use crate::stripes::check_range;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
@@ -36,8 +36,10 @@ impl Mirror {
             return Err(Error::ReadOnly);
         }
         let range = at.0..at.0 + len;
+        if len == 0 {
+            return Ok(());
+        }
         match change {
-            _ if len == 0 => Ok(()),
             Change::Bytes(bytes) if is_printed(&range) => {
                 let mut sector = self.superblock.lock();
                 let old = print_of(&*sector);
@@ -57,16 +59,17 @@ impl Mirror {
             }
             Change::Bytes(bytes) => self.put_all(range, bytes, put),
             Change::Other(_) => self.put_all(range, &[], put),
-        }
+        }?;
+        self.put_on_record()
     }
 
     fn put_all(&self, range: Range<u64>, bytes: &[u8], put: Put<'_>) -> Result<()> {
         let targets = self.begin(&range)?;
         let together = self.together && range.end - range.start >= TOGETHER_BYTES;
-        let done = on_all(&targets, together, |_, (_, slot)| {
+        let done = self.on_members(&targets, together, |_, slot| {
             put_around(&*slot.device, &range, bytes, put)
         });
-        let outcome = self.judge(&targets, done, &range);
+        let outcome = self.judge(done, |state| state.fall_behind(self.regions(&range)));
         self.end(&range);
         outcome
     }
@@ -111,27 +114,18 @@ impl Mirror {
         }
     }
 
-    /// What comes of it when members failed.
+    /// What comes of it when members failed: where all did that count, nobody knows what is there now, on
+    /// each, and `unsure` says where that is.
     fn judge(
         &self,
-        targets: &[(usize, Arc<Slot>)],
-        done: Vec<Result<()>>,
-        range: &Range<u64>,
+        done: std::result::Result<(), Failure<'_>>,
+        unsure: impl FnOnce(&mut State),
     ) -> Result<()> {
-        let mut failed = Vec::new();
-        let mut first = None;
-        for ((n, _), done) in targets.iter().zip(done) {
-            if let Err(error) = done {
-                failed.push((*n, error.errno()));
-                first.get_or_insert(error);
-            }
-        }
-        let Some(error) = first else { return Ok(()) };
-        if self.lose(&failed).is_ok() {
+        let Err(Failure { doubt, error }) = done else { return Ok(()) };
+        if self.lose(&doubt.failed).is_ok() {
             return Ok(());
         }
-        // All that count failed: what is there now, on each, nobody knows.
-        self.state.lock().fall_behind(self.regions(range));
+        unsure(&mut self.state.lock());
         Err(error)
     }
 
@@ -145,15 +139,14 @@ impl Mirror {
             state.flushes += 1;
             (state.flushes, state.targets())
         };
-        let done = on_all(&targets, self.together, |_, (_, slot)| slot.device.flush());
-        if let Err(error) = self.judge(&targets, done, &(0..0)) {
-            // What of the writes since the last flush is on which member, nobody knows.
-            let mut state = self.state.lock();
+        let done = self.on_members(&targets, self.together, |_, slot| slot.device.flush());
+        self.judge(done, |state| {
+            // Any of the writes since the last flush.
             let unsure = (0..state.regions.len()).filter(|region| state.intent.get(*region));
             let unsure: Vec<_> = unsure.collect();
             unsure.into_iter().for_each(|region| state.fall_behind(region..region + 1));
-            return Err(error);
-        }
+        })?;
+        self.put_on_record()?;
         {
             let mut state = self.state.lock();
             state.flushed = state.flushed.max(number);
