@@ -174,6 +174,8 @@ impl Switch {
             self.old.clusters_in_group(nr) != self.new.clusters_in_group(nr)
                 || self.before[*g].block_bitmap != self.after[*g].block_bitmap
                 || self.before[*g].flags != self.after[*g].flags
+                // The last group's bitmap is never left to be made.
+                || (*g + 1 == self.after.len() && self.before[*g].block_uninit(&self.csum))
         };
         touched.extend((0..stay).filter(differs));
         touched.sort_unstable();
