@@ -68,3 +68,32 @@ fn the_last_group_has_a_bitmap_of_its_own_where_the_volume_ends_between_two() {
         },
     );
 }
+
+#[test]
+fn the_reserve_of_descriptors_is_named_as_before() {
+    require!(E2fsprogs);
+    let rows = [
+        "-b 1024",
+        "-b 4096 -g 2048",
+        "-b 1024 -O bigalloc -C 2048",
+        "-b 1024 -O bigalloc -C 4096",
+        "-b 1024 -O bigalloc,^flex_bg -C 8192 -g 2048",
+        "-b 2048 -O bigalloc -C 4096 -g 16384",
+    ];
+    run_cases(
+        "resize/reserve",
+        &rows,
+        |row| (*row).to_owned(),
+        |options| {
+            let scratch = Scratch::new();
+            let img = scratch.file("a.img");
+            mke2fs(&img, 100 * MIB, options, None)?;
+            for bytes in [103 * MIB, 700 * MIB, 2000 * MIB, 90 * MIB] {
+                resize(&img, Size::Bytes(bytes), &mut |_, _| {})
+                    .map_err(|e| format!("{bytes}: {e}"))?;
+                checked(&img).map_err(|e| format!("{bytes}: {e}"))?;
+            }
+            Ok(String::new())
+        },
+    );
+}

@@ -408,6 +408,16 @@ impl Layout {
         if self.has_super(group) { self.reserved_gdt } else { 0 }
     }
 
+    /// Where the resize inode names the copies of `block`, a reserved descriptor block of the first group: as far into
+    /// every other group that keeps copies, in order. With bigalloc and 1 KiB blocks that is one block further on than
+    /// they lie: mke2fs, e2fsck and Linux have it so.
+    pub fn reserved_copies(&self, block: BlockNr) -> impl Iterator<Item = BlockNr> + use<> {
+        let per_group = u64::from(self.blocks_per_group);
+        self.super_groups()
+            .skip(1)
+            .map(move |group| BlockNr(block.0 + u64::from(group.0) * per_group))
+    }
+
     /// Blocks at the start of `group` that hold the superblock copy, descriptors and the reserve.
     /// Never more than the group has.
     pub fn base_blocks(&self, group: GroupNr) -> Option<Range<u64>> {

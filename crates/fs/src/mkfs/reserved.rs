@@ -162,17 +162,10 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         growth: None,
     };
     let double = volume.allocate(&handle, wish)?.start;
-    // The reserve stands behind the descriptor blocks, in the first group and in each copy.
-    let behind = |first: Option<BlockNr>| {
-        Ok(first.ok_or(Error::NotFound)?.0 + u64::from(layout.desc_blocks()))
-    };
-    let base: u64 = behind(layout.desc_block(0))?;
+    // The reserve stands behind the descriptor blocks.
+    let table = layout.desc_block(0).ok_or(Error::NotFound)?.0;
+    let base = table + u64::from(layout.desc_blocks());
     let reserved = u64::from(volume.at_open.reserved_gdt_blocks);
-    let backups: Vec<u64> = layout
-        .super_groups()
-        .filter(|group| group.0 != 0)
-        .map(|group| behind(layout.desc_block_copy(0, group)))
-        .collect::<Result<_>>()?;
     let block = volume.journal.cache().get_new(double)?;
     {
         let block = block.write(&handle)?;
@@ -186,12 +179,12 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         let list = volume.journal.cache().get_new(BlockNr(base + n))?;
         let list = list.write(&handle)?;
         let mut bytes = list.bytes_mut();
-        for (slot, start) in backups.iter().enumerate() {
-            put_pointer(&mut bytes, slot, start + n);
+        for (slot, copy) in layout.reserved_copies(BlockNr(base + n)).enumerate() {
+            put_pointer(&mut bytes, slot, copy.0);
         }
     }
     // Each of these blocks counts as a cluster, shared or not.
-    let blocks = 1 + reserved * (1 + backups.len() as u64);
+    let blocks = 1 + reserved * layout.super_groups().count() as u64;
     body.disk.sectors = volume.sectors(blocks * u64::from(layout.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, Ino::RESIZE, &handle)?;

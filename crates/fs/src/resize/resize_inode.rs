@@ -79,13 +79,7 @@ fn write_lists(switch: &Switch, list: BlockNr) -> Result<u64> {
     let per_block = u64::from(pointers_per_block(bs));
     let table = u64::from(layout.desc_blocks());
     let reserved = u64::from(switch.sb.reserved_gdt_blocks);
-    let behind = |first: Option<BlockNr>| Ok::<_, Error>(first.ok_or(Error::NoSpace)?.0 + table);
-    let base = behind(layout.desc_block(0))?;
-    let backups: Vec<u64> = layout
-        .super_groups()
-        .filter(|group| group.0 != 0)
-        .map(|group| behind(layout.desc_block_copy(0, group)))
-        .collect::<Result<_>>()?;
+    let base = layout.desc_block(0).ok_or(Error::NoSpace)?.0 + table;
     let mut bytes = vec![0; bs.bytes()];
     for n in 0..reserved {
         put_pointer(&mut bytes, ((table + n) % per_block) as usize, base + n);
@@ -93,12 +87,12 @@ fn write_lists(switch: &Switch, list: BlockNr) -> Result<u64> {
     switch.write(list, &bytes)?;
     for n in 0..reserved {
         bytes.fill(0);
-        for (slot, start) in backups.iter().enumerate() {
-            put_pointer(&mut bytes, slot, start + n);
+        for (slot, copy) in layout.reserved_copies(BlockNr(base + n)).enumerate() {
+            put_pointer(&mut bytes, slot, copy.0);
         }
         switch.write(BlockNr(base + n), &bytes)?;
     }
-    Ok(1 + reserved * (1 + backups.len() as u64))
+    Ok(1 + reserved * layout.super_groups().count() as u64)
 }
 
 fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {

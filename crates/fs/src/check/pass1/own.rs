@@ -107,18 +107,12 @@ fn check_resize(view: &View<'_>) {
         if !view.read_blocks(BlockNr(block), &mut inner, at) {
             return;
         }
-        let copies = layout.super_groups().skip(1).filter_map(|group| {
-            Some(
-                layout.first_block(group)?.0
-                    + (block - layout.first_block(extant_base::GroupNr(0))?.0),
-            )
-        });
         let mut found = pointers(&inner);
-        for copy in copies {
+        for copy in layout.reserved_copies(BlockNr(block)) {
             match found.next() {
-                Some(there) if u64::from(there) == copy => {}
+                Some(there) if u64::from(there) == copy.0 => {}
                 // Pointers have 32 bits; copies past their reach are not named.
-                _ if copy > u64::from(u32::MAX) => break,
+                _ if copy.0 > u64::from(u32::MAX) => break,
                 _ => return wrong(at.block(BlockNr(block)), "misses a copy"),
             }
         }
