@@ -127,14 +127,17 @@ impl Volume {
         found.ok_or(Errno::NXIO)
     }
 
+    /// Copies bytes, for somebody who may lend owners or not.
     pub(super) fn copy_bytes(
         &self,
+        lends_owners: bool,
         (from, mut at): (NodeId, u64),
         (to, mut to_at): (NodeId, u64),
         len: u64,
     ) -> Answer<u64> {
-        let open = |id| self.node(id)?.open().map_err(errno);
-        let (source, target) = (open(from)?, open(to)?);
+        let to = self.node(to)?;
+        let source = self.node(from)?.open().map_err(errno)?;
+        let target = to.open().map_err(errno)?;
         // One answer is one step: the kernel asks again, and a signal is heard in between.
         let mut left = usize::try_from(len).unwrap_or(usize::MAX).min(16 * COPY_STEP);
         let mut buffer = vec![0; left.min(COPY_STEP)];
@@ -142,9 +145,14 @@ impl Volume {
         while left > 0 {
             let step = left.min(COPY_STEP);
             let part = &mut buffer[..step];
-            let done = source.read_at(at, part).and_then(|read| match read {
-                0 => Ok(0),
-                read => target.write_at(to_at, &part[..read]),
+            let done = source.read_at(at, part).map_err(errno).and_then(|read| {
+                if read == 0 {
+                    return Ok(0);
+                }
+                if copied == 0 && !lends_owners {
+                    self.drop_set_ids(&to)?;
+                }
+                target.write_at(to_at, &part[..read]).map_err(errno)
             });
             match done {
                 Ok(0) => break,
@@ -152,7 +160,7 @@ impl Volume {
                     (at, to_at, copied) = (at + n as u64, to_at + n as u64, copied + n as u64);
                     left -= n;
                 }
-                Err(error) if copied == 0 => return Err(errno(error)),
+                Err(error) if copied == 0 => return Err(error),
                 Err(_) => break,
             }
         }

@@ -137,6 +137,12 @@ fn errno(error: Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }
 
+/// Whether a file whose content this caller changes keeps its set-user-ID and set-group-ID bits. Of a write the
+/// kernel says it; of space and of copies it leaves the bits to us, and does not say what the caller may do.
+fn lends_owners(by: &Caller) -> bool {
+    by.uid == 0
+}
+
 impl Operations for Volume {
     fn settings(&self) -> Settings {
         let second = self.fs.superblock().inode_size <= 128;
@@ -303,8 +309,7 @@ impl Operations for Volume {
     }
 
     fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        // The kernel leaves these bits to us, and does not say what the caller may do.
-        if by.uid != 0 {
+        if !lends_owners(by) {
             self.drop_set_ids(&self.node(node)?)?;
         }
         self.give_space(node, offset, len, mode)
@@ -321,12 +326,12 @@ impl Operations for Volume {
 
     fn copy_range(
         &self,
-        _: &Caller,
+        by: &Caller,
         from: (NodeId, u64),
         to: (NodeId, u64),
         len: u64,
     ) -> Answer<u64> {
-        self.copy_bytes(from, to, len)
+        self.copy_bytes(lends_owners(by), from, to, len)
     }
 
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {

@@ -3,7 +3,7 @@
 use crate::calls::*;
 use crate::raw;
 use crate::script::{MEMBER, OWNER, STRANGER, Script};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, copy_file_range};
 
 pub fn run(s: &mut Script) {
     sticky(s);
@@ -80,6 +80,7 @@ fn group_directories(s: &mut Script) {
 
 /// What takes set-user-ID and set-group-ID bits away.
 fn lost_bits(s: &mut Script) {
+    s.tell("make", put("source", b"other content"));
     for bits in [0o6755, 0o6745, 0o4755, 0o2755, 0o2745, 0o6666] {
         for (who, user) in [("root", None), ("owner", Some(OWNER)), ("stranger", Some(STRANGER))] {
             for (what, act) in CHANGES {
@@ -101,7 +102,7 @@ fn lost_bits(s: &mut Script) {
 
 type Change = (&'static str, fn(&str) -> Answer<()>);
 
-const CHANGES: [Change; 10] = [
+const CHANGES: [Change; 12] = [
     ("writes", |name| write_all(&open(name, OFlags::WRONLY)?, 2, b"new")),
     ("writes nothing", |name| write_all(&open(name, OFlags::WRONLY)?, 2, b"")),
     ("reads", |name| read_at(&open(name, READ)?, 0, 4).map(drop)),
@@ -109,6 +110,8 @@ const CHANGES: [Change; 10] = [
     ("cuts to the same", |name| truncate(name, 12)),
     ("opens to cut", |name| open(name, OFlags::WRONLY | OFlags::TRUNC).map(drop)),
     ("allocates", |name| raw::fallocate(open(name, OFlags::WRONLY)?, 0, 0, 8192)),
+    ("copies into", |name| copy(0, name, 2)),
+    ("copies nothing into", |name| copy(1 << 20, name, 2)),
     ("gives to its group", |name| chown(name, None, Some(1000))),
     ("gives to nobody", |name| chown(name, None, None)),
     ("maps and writes", |name| {
@@ -118,6 +121,12 @@ const CHANGES: [Change; 10] = [
         map.sync()
     }),
 ];
+
+/// Copies bytes of `source` to the file.
+fn copy(mut from_at: u64, name: &str, mut to_at: u64) -> Answer<()> {
+    let (from, to) = (open("source", READ)?, open(name, OFlags::WRONLY)?);
+    copy_file_range(&from, Some(&mut from_at), &to, Some(&mut to_at), 5).map(drop)
+}
 
 fn masks(s: &mut Script) {
     for mask in [0o000, 0o022, 0o027, 0o077, 0o777] {
