@@ -190,6 +190,46 @@ fn writing_takes_capabilities_away() {
 }
 
 #[test]
+fn a_refused_change_leaves_capabilities() {
+    let image = Image::mke2fs(16, "");
+    let fs = image.open();
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, b"program").unwrap();
+    fs.set_xattr("f", "security.capability", b"some", XattrMode::Create).unwrap();
+    let far = 1 << 45;
+    let allocate = FallocateMode::Allocate;
+    for refused in [
+        file.check_write(far),
+        file.check_allocate(allocate, far, 1),
+        file.write_at(far, b"x").map(drop),
+        file.allocate(allocate, far, 1),
+        file.set_len(far),
+    ] {
+        assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");
+    }
+    let flags = Some(file.metadata().flags() | InodeFlags::APPEND);
+    fs.set_attributes("f", &SetAttributes { flags, ..Default::default() }).unwrap();
+    let (zero, punch) = (FallocateMode::ZeroRange, FallocateMode::PunchHole);
+    for refused in [
+        file.check_write(0),
+        file.check_allocate(zero, 0, 1),
+        file.write_at(0, b"x").map(drop),
+        file.allocate(punch, 0, 1),
+    ] {
+        assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+    }
+    assert_eq!(fs.xattr("f", "security.capability").unwrap(), b"some");
+    file.check_write(7).unwrap();
+    file.check_allocate(allocate, 0, 9000).unwrap();
+    assert_eq!(fs.xattr("f", "security.capability").unwrap(), b"some");
+    file.append(b"x").unwrap();
+    assert!(fs.xattrs("f").unwrap().is_empty());
+    drop(file);
+    fs.close().unwrap();
+    image.judge();
+}
+
+#[test]
 fn large_attributes_come_and_go_with_a_small_journal() {
     for options in ["-b 1024 -J size=1 -O ea_inode", "-b 4096 -O ea_inode,quota"] {
         let image = Image::mke2fs(48, options);

@@ -103,6 +103,7 @@ pub const KNOWN_OF_COLLECTED_WRITES: &[Known] = &[
     known("space/hole *", "*", "*", NO_HOLES),
     known("space/place is kept", "2097151", "2097152", NO_HOLES),
     known("space/unwritten is a hole*", "*", "*", NO_HOLES),
+    known("ownership/* writes too far *", "*", "*", NO_LIMIT),
     known("limits/read at *", "''", "'x'", NO_LIMIT),
     known("limits/stat far #*", "* size 0", "*", NO_LIMIT),
     known("limits/sync", "ok", "EFBIG", NO_LIMIT),

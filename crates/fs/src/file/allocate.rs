@@ -60,6 +60,32 @@ impl FallocateMode {
 }
 
 impl Volume {
+    /// See `File::check_allocate`; where the range ends.
+    pub(crate) fn check_range(
+        &self,
+        body: &Body,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.check_writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
+        if len == 0 {
+            return Err(Error::Invalid("a range of no bytes"));
+        }
+        let end = end.ok_or(Error::FileTooLarge)?;
+        check_writable_file(body)?;
+        if body.flags.contains(InodeFlags::APPEND) && !mode.only_adds() {
+            return Err(Error::NotPermitted);
+        }
+        let insert = mode == FallocateMode::Insert;
+        let reach = if insert { body.size.saturating_add(len).max(end) } else { end };
+        match reach > self.max_file_size(body) {
+            true => Err(Error::FileTooLarge),
+            false => Ok(end),
+        }
+    }
+
     /// See `File::allocate`. Locks: takes `Inode`, then handles.
     pub(crate) fn fallocate(
         &self,
@@ -76,20 +102,7 @@ impl Volume {
             false => self.settle(inode, offset..touched)?,
         };
         let body = &mut *body;
-        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
-        if len == 0 {
-            return Err(Error::Invalid("a range of no bytes"));
-        }
-        let end = end.ok_or(Error::FileTooLarge)?;
-        check_writable_file(body)?;
-        if body.flags.contains(InodeFlags::APPEND) && !mode.only_adds() {
-            return Err(Error::NotPermitted);
-        }
-        let insert = mode == FallocateMode::Insert;
-        let reach = if insert { body.size.saturating_add(len).max(end) } else { end };
-        if reach > self.max_file_size(body) {
-            return Err(Error::FileTooLarge);
-        }
+        let end = self.check_range(body, mode, offset, len)?;
         // Inline content gets the map of a new file.
         let extents = match body.disk.has_inline_data() {
             true => self.has_incompat(Incompat::EXTENTS),

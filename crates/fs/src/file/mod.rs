@@ -34,7 +34,7 @@ use crate::metadata::Metadata;
 use crate::names::hold::InodeHold;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
-use extant_ondisk::inode::FileKind;
+use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_pagecache::{ReadStream, Use as CacheUse};
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -204,6 +204,17 @@ impl File {
         })
     }
 
+    /// Whether [`File::write_at`], or for an append-only file [`File::append`], takes bytes at `offset`, as long as
+    /// there is space. For who has something else to change first.
+    ///
+    /// Errors: as theirs. Locks: takes `Inode`.
+    pub fn check_write(&self, offset: u64) -> Result<()> {
+        let body = self.inode.read();
+        let appends = body.flags.contains(InodeFlags::APPEND) && offset == body.size;
+        let place = if appends { Place::End } else { Place::At(offset) };
+        self.volume().check_write(&body, place).map(drop)
+    }
+
     /// Writes all of `bytes` from `offset` on. On an error some of them may be written.
     ///
     /// Errors: as [`File::write_at`].
@@ -242,6 +253,14 @@ impl File {
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         self.volume().noting(|| self.volume().fallocate(&self.inode, mode, offset, len))
+    }
+
+    /// Whether [`File::allocate`] takes this range of this file, as long as there is space and its map can do it. For
+    /// who has something else to change first.
+    ///
+    /// Errors: as there. Locks: takes `Inode`.
+    pub fn check_allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.volume().check_range(&self.inode.read(), mode, offset, len).map(drop)
     }
 
     /// Changes what is known of the file besides its content, see [`SetAttributes`].

@@ -127,10 +127,17 @@ impl Volume {
         Ok(done)
     }
 
-    /// Whether bytes may be written at `place`: from where on, and how many at most.
+    /// Bytes are about to be written at `place`: from where on, and how many at most.
     fn begin_write(&self, ino: Ino, body: &mut Body, place: Place) -> Result<(u64, u64)> {
-        check_writable_file(body)?;
+        let room = self.check_write(body, place)?;
         self.drop_capability(ino, body)?;
+        Ok(room)
+    }
+
+    /// Whether bytes may be written at `place`: from where on, and how many at most.
+    pub(crate) fn check_write(&self, body: &Body, place: Place) -> Result<(u64, u64)> {
+        self.check_writable()?;
+        check_writable_file(body)?;
         if body.flags.contains(InodeFlags::APPEND) && place != Place::End {
             return Err(Error::NotPermitted);
         }

@@ -78,6 +78,8 @@ impl Volume {
         flags: WriteFlags,
     ) -> Answer<usize> {
         if flags.kill_suid_sgid {
+            // What is refused changes nothing.
+            self.with_file(node, handle, |file| file.check_write(offset))?;
             self.drop_set_ids(&self.node(node)?)?;
         }
         let appends = flags.open_flags & APPEND != 0 && !flags.from_cache;
@@ -100,7 +102,15 @@ impl Volume {
         })
     }
 
-    pub(super) fn give_space(&self, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
+    /// Gives or takes space, for somebody who may lend owners or not.
+    pub(super) fn give_space(
+        &self,
+        lends_owners: bool,
+        node: NodeId,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Answer<()> {
         let flags = FallocateFlags::from_bits_retain(mode);
         let keep = FallocateFlags::KEEP_SIZE;
         let mode = match flags {
@@ -113,7 +123,13 @@ impl Volume {
             FallocateFlags::INSERT_RANGE => FallocateMode::Insert,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.with_file(node, None, |file| file.allocate(mode, offset, len))?;
+        let node = self.node(node)?;
+        let file = node.open().map_err(errno)?;
+        if !lends_owners {
+            file.check_allocate(mode, offset, len).map_err(errno)?;
+            self.drop_set_ids(&node)?;
+        }
+        file.allocate(mode, offset, len).map_err(errno)?;
         self.made(())
     }
 
@@ -150,6 +166,7 @@ impl Volume {
                     return Ok(0);
                 }
                 if copied == 0 && !lends_owners {
+                    target.check_write(to_at).map_err(errno)?;
                     self.drop_set_ids(&to)?;
                 }
                 target.write_at(to_at, &part[..read]).map_err(errno)

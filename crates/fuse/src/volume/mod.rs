@@ -309,10 +309,7 @@ impl Operations for Volume {
     }
 
     fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        if !lends_owners(by) {
-            self.drop_set_ids(&self.node(node)?)?;
-        }
-        self.give_space(node, offset, len, mode)
+        self.give_space(lends_owners(by), node, offset, len, mode)
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {

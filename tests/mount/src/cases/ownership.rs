@@ -102,16 +102,20 @@ fn lost_bits(s: &mut Script) {
 
 type Change = (&'static str, fn(&str) -> Answer<()>);
 
-const CHANGES: [Change; 12] = [
+const CHANGES: [Change; 16] = [
     ("writes", |name| write_all(&open(name, OFlags::WRONLY)?, 2, b"new")),
     ("writes nothing", |name| write_all(&open(name, OFlags::WRONLY)?, 2, b"")),
+    ("writes too far", |name| write_all(&open(name, OFlags::WRONLY)?, 1 << 45, b"new")),
     ("reads", |name| read_at(&open(name, READ)?, 0, 4).map(drop)),
     ("cuts", |name| truncate(name, 4)),
     ("cuts to the same", |name| truncate(name, 12)),
     ("opens to cut", |name| open(name, OFlags::WRONLY | OFlags::TRUNC).map(drop)),
     ("allocates", |name| raw::fallocate(open(name, OFlags::WRONLY)?, 0, 0, 8192)),
+    ("allocates too far", |name| raw::fallocate(open(name, OFlags::WRONLY)?, 0, 1 << 45, 8192)),
+    ("allocates nothing", |name| raw::fallocate(open(name, OFlags::WRONLY)?, 0, 0, 0)),
     ("copies into", |name| copy(0, name, 2)),
     ("copies nothing into", |name| copy(1 << 20, name, 2)),
+    ("copies too far", |name| copy(0, name, 1 << 45)),
     ("gives to its group", |name| chown(name, None, Some(1000))),
     ("gives to nobody", |name| chown(name, None, None)),
     ("maps and writes", |name| {
