@@ -443,6 +443,119 @@ fn what_was_promised_stays_so_after_a_write_that_failed() {
     }
 }
 
+/// Where a block lies that cannot be read: the last of its page.
+const BAD: u64 = 303 << 10;
+
+/// A volume with a file of 2 MiB, all hole but for the block at [`BAD`].
+fn with_bad_block(kind: &str) -> (Device, Filesystem) {
+    let (device, fs) = volume(12, kind, 64);
+    let file = new_file(&fs, "f");
+    let block = u64::from(fs.space().block_bytes);
+    file.write_all_at(BAD / block * block, &vec![5; block as usize]).unwrap();
+    file.set_len(2 << 20).unwrap();
+    fs.sync().unwrap();
+    let bad = file.extent_at(BAD).unwrap().unwrap().block.0 * block;
+    drop(file);
+    fs.close().unwrap();
+    let fs = options(64).open_device(device.clone()).unwrap();
+    device.fail_range(IoOp::Read, bad..bad + block);
+    (device, fs)
+}
+
+/// Ways to change bytes of the file around [`BAD`] that fail, or end early: how many there are then.
+type Attempt = fn(&File) -> extant::Result<usize>;
+
+const ATTEMPTS: [(&str, u64, Attempt); 4] = [
+    ("begins in it", BAD + 100, |file| file.write_at(BAD + 100, &[6; 1 << 20])),
+    ("ends in it", BAD - 200_000, |file| file.write_at(BAD - 200_000, &[6; 200_100])),
+    ("ends in it, from the block before", BAD - 100, |file| file.write_at(BAD - 100, &[6; 200])),
+    ("in place", BAD - 1024, |file| {
+        file.borrow_mut(BAD - 1024..BAD + 100).map(|mut bytes| bytes.fill(6)).map(|()| 1124)
+    }),
+];
+
+#[test]
+fn what_a_write_was_promised_that_failed_is_given_back() {
+    for kind in [
+        "-b 1024 -m 0",
+        "-b 4096 -m 0",
+        "-b 1024 -m 0 -O bigalloc -C 8192",
+        "-b 1024 -m 0 -O ^extents,^64bit",
+        "-b 1024 -m 0 -O ^extents,^64bit,^has_journal",
+    ] {
+        for (name, start, attempt) in ATTEMPTS {
+            let found = [true, false].map(|fails| {
+                let (device, fs) = with_bad_block(kind);
+                let file = fs.open_file("f").unwrap();
+                let failed = match fails {
+                    true => attempt(&file).unwrap_or(0),
+                    false => 0,
+                };
+                assert!(failed < 200_100, "{kind}, {name}: it can be read");
+                device.heal();
+                (device, fs, file, failed)
+            });
+            let [(device, fs, file, n), (plain_device, plain, plain_file, _)] = found;
+            // Another volume on which as much was written and nothing failed.
+            plain_file.write_all_at(start, &vec![6; n]).unwrap();
+            let what = format!("{kind}, {name}, {n} bytes");
+            // What is promised to a map is a bound, and no more than one that nothing was taken out of.
+            assert!(fs.space().free >= plain.space().free, "{what}: {:?}", fs.space());
+            let sectors = |file: &File| file.metadata().sectors();
+            assert_eq!(sectors(&file), sectors(&plain_file), "{what}");
+            let (rest, plain_rest) = (fill_file(&fs, "rest"), fill_file(&plain, "rest"));
+            assert_eq!(rest.bytes.len(), plain_rest.bytes.len(), "{what}");
+            fs.sync().unwrap();
+            plain.sync().unwrap();
+            assert_eq!(fs.space(), plain.space(), "{what}");
+            assert!(fs.read("f").unwrap() == plain.read("f").unwrap(), "{what}");
+            assert!(on_device(device.inner(), "rest") == rest.bytes, "{what}");
+            drop((file, rest, plain_file, plain_rest));
+            fs.close().unwrap();
+            plain.close().unwrap();
+            judge(&*device);
+            judge(&*plain_device);
+        }
+    }
+}
+
+#[test]
+fn what_others_wrote_beside_a_write_that_failed_keeps_its_promise() {
+    let (device, fs) = with_bad_block("-b 1024 -m 0");
+    let file = fs.open_file("f").unwrap();
+    let rest = fill_file(&fs, "rest");
+    fs.sync().unwrap();
+    rest.file.set_len(rest.bytes.len() as u64 - (250 << 10)).unwrap();
+    fs.sync().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..300 {
+                let _ = file.write_at(BAD - 200_000, &[6; 200_100]);
+            }
+        });
+        scope.spawn(|| {
+            for n in 0..3000 {
+                file.write_all_at(BAD - 1024 * (1 + n % 3), &[6; 500]).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..30 {
+                file.sync_all().unwrap();
+            }
+        });
+    });
+    device.heal();
+    fs.sync().unwrap();
+    for n in 1..=3 {
+        let mut bytes = [0; 500];
+        assert_eq!(file.read_at(BAD - 1024 * n, &mut bytes).unwrap(), 500);
+        assert_eq!(bytes, [6; 500]);
+    }
+    drop((file, rest));
+    fs.close().unwrap();
+    judge(&*device);
+}
+
 #[test]
 fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
     let dir = tempfile::tempdir().unwrap();

@@ -144,6 +144,24 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
 }
 
 #[test]
+fn a_write_that_is_too_long_keeps_no_promise_for_what_it_leaves_out() {
+    let (device, fs) = summed(24);
+    let file = new_file(&fs, "f");
+    // A hole, then blocks that need others when they are written over.
+    file.write_all_at(60 << 10, &[1; 40 << 10]).unwrap();
+    let ballast = ballast(&fs, 50 << 10);
+    let free = fs.space().free;
+    let n = file.write_at(0, &[2; 100 << 10]).unwrap();
+    assert!((45 << 10..60 << 10).contains(&n), "{n} bytes where {free} blocks are free");
+    file.sync_all().unwrap();
+    let used = (n / 1024) as u64;
+    assert!(fs.space().free + used + 2 >= free, "{:?}, {free} before, {used} used", fs.space());
+    drop((file, ballast));
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
 fn what_a_removal_freed_is_had_by_the_next_write_and_its_sync() {
     for kind in ["-b 1024 -m 0", "-b 4096 -m 0", "-b 1024 -m 0 -O ^extents,^64bit"] {
         let (device, fs) = volume(32, kind);

@@ -204,6 +204,11 @@ impl Folio {
         self.backed.set(blocks);
     }
 
+    /// A write over `blocks` needs space first.
+    pub fn clear_backed(&mut self, blocks: Range<u32>) {
+        self.backed.clear(blocks);
+    }
+
     /// The first run of blocks in `range` that are not up to date.
     pub fn missing(&self, range: Range<u32>) -> Option<Range<u32>> {
         self.up_to_date.missing(range)

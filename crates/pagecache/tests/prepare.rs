@@ -113,6 +113,28 @@ fn an_edge_that_cannot_be_read_fails_the_write_and_shows_nothing() {
 }
 
 #[test]
+fn what_a_failed_write_left_clean_needs_space_again_and_what_is_dirty_does_not() {
+    let driver = driver(4096, 64 << 20);
+    driver.write(0, &[5; 65536], Use::Keep);
+    driver.write_back(0..u64::MAX, 1 << 20);
+    let over = |at: u64| driver.file.overwrite_hit(at, &mut &[6u8; 100][..], Use::Keep, &|| true);
+    // One is dirty, another on its way.
+    assert_eq!((over(8192), over(20480)), (100, 100));
+    let taken = driver.file.take_dirty(20480..24576).unwrap();
+    let clean = driver.file.forget_clean(5000..40_000);
+    assert_eq!(clean, [4096..8192, 12288..20480, 24576..40960]);
+    taken.done();
+    let backed: Vec<u64> = (0..16).filter(|block| over(block * 4096) > 0).collect();
+    assert_eq!(backed, [0, 2, 5, 10, 11, 12, 13, 14, 15]);
+    // Where there is no folio nothing is dirty.
+    let clean = driver.file.forget_clean(1 << 20..2 << 20);
+    assert!(matches!(&clean[..], [one] if *one == (1 << 20..2 << 20)), "{clean:?}");
+    assert_eq!(driver.read(4096, 100, Use::Keep), [5; 100], "what was there is still");
+    driver.write_slow(4096, &mut &[7u8; 100][..], Use::Keep).unwrap();
+    assert_eq!(over(4096), 100, "a write that went the slow way has space for it");
+}
+
+#[test]
 fn a_fresh_block_is_zero_around_the_write() {
     for block in [1024, 4096, 65536] {
         let driver = driver(block, 64 << 20);

@@ -142,6 +142,34 @@ fn overwrites_of_several_folios_are_whole_for_each_other() {
 }
 
 #[test]
+fn a_block_that_is_overwritten_meanwhile_is_not_forgotten_as_clean() {
+    const LEN: u64 = 16 * BLOCK as u64;
+    let driver = driver(BLOCK, 16 << 20);
+    for _ in 0..300 {
+        // From the last on: folios of a block each.
+        for block in (0..16).rev() {
+            driver.write_slow(block * BLOCK as u64, &mut &[1; BLOCK][..], Use::Keep).unwrap();
+        }
+        driver.write_back(0..LEN, LEN);
+        let (made, clean) = std::thread::scope(|scope| {
+            let over = |block: u64| {
+                let place = block * BLOCK as u64;
+                driver.file.overwrite_hit(place, &mut &[2u8; 10][..], Use::Keep, &|| true) > 0
+            };
+            let writer = scope.spawn(move || (0..16u64).filter(|n| over(*n)).collect::<Vec<_>>());
+            let _inode = driver.inode.write().unwrap();
+            let clean = driver.file.forget_clean(0..LEN);
+            (writer.join().unwrap(), clean)
+        });
+        for block in 0..16 {
+            let start = block * BLOCK as u64;
+            let is_clean = clean.iter().any(|range| range.contains(&start));
+            assert_eq!(is_clean, !made.contains(&block), "{block} of {made:?}, {clean:?}");
+        }
+    }
+}
+
+#[test]
 fn an_overwrite_that_waited_sees_the_file_shortened() {
     let driver = driver(BLOCK, 16 << 20);
     driver.write(0, &[1; BLOCK], Use::Keep);

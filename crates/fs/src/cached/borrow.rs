@@ -74,11 +74,15 @@ impl Volume {
         let size = self.block_size();
         let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
         self.with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
-        self.note_lent(cached);
         let now = self.environment.now();
         body.content_changed(now);
         body.times_changed = true;
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
-        cached.pages.borrow_mut(range, &fill)
+        let lent = cached.pages.borrow_mut(range, &fill);
+        match &lent {
+            Ok(_) => self.note_lent(cached),
+            Err(_) => self.forget_unused(&body, blocks),
+        }
+        lent
     }
 }

@@ -4,6 +4,7 @@
 //!   write     hole ──reserve──► delayed, space promised, for the map too (`map_share`), quota asked
 //!   write-back                  delayed ──fill_hole──► allocated out of the promise
 //!   truncate                    delayed ──forget────► the promise given back
+//!   failed    on the way to being dirty ──forget────► the same, but for blocks that somebody else made dirty
 //! ```
 
 use crate::alloc::claims::{For, Reservation};
@@ -130,19 +131,39 @@ impl Volume {
     /// Locks: the inode's is held, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
+        let done = self.promise_all(ino, body, cached, blocks.clone());
+        if done.is_err() {
+            // Nobody will write to those before the one that there was no space for.
+            self.forget_unused(body, blocks);
+        }
+        done
+    }
+
+    fn promise_all(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<()> {
         if self.covers(ino, body) {
             self.promise_rewrites(ino, body, cached, blocks.clone())?;
         }
         let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
         self.promise_splits(body, cached, &unwritten)?;
-        for (n, hole) in holes.iter().enumerate() {
-            if let Err(error) = self.promise(ino, body, cached, hole.clone()) {
-                // Nobody will write to those before it.
-                holes[..n].iter().for_each(|hole| self.forget_delayed(body, hole.clone()));
-                return Err(error);
-            }
+        holes.into_iter().try_for_each(|hole| self.promise(ino, body, cached, hole))
+    }
+
+    /// A write to `blocks` failed, or ended early: what was promised to those of them that are not dirty is given back.
+    ///
+    /// Locks: the inode's is held, exclusively; takes `Folio`.
+    pub(super) fn forget_unused(&self, body: &Body, blocks: Range<u32>) {
+        let Some(cached) = &body.cached else { return };
+        let log2 = self.block_size().log2();
+        let bytes = u64::from(blocks.start) << log2..u64::from(blocks.end) << log2;
+        for clean in cached.pages.forget_clean(bytes) {
+            self.forget_delayed(body, (clean.start >> log2) as u32..(clean.end >> log2) as u32);
         }
-        Ok(())
     }
 
     /// Promises space for a hole of which nothing is promised.

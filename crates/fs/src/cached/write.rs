@@ -103,10 +103,16 @@ impl Volume {
         body.cached.get_or_insert_with(|| cached.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(inode, body, pos, end)?;
-        self.zero_gap(DataPath::Device, inode.ino, body, pos)?;
-        let mut bytes = Bytes { content: content.part(0, (end - pos) as usize), done: 0 };
-        let fill = FromDevice { volume: self, ino: inode.ino, body };
-        let n = cached.pages.write(pos, &mut bytes, how, &fill)?;
+        let content = content.part(0, (end - pos) as usize);
+        let written = self.zero_gap(DataPath::Device, inode.ino, body, pos).and_then(|()| {
+            let fill = FromDevice { volume: self, ino: inode.ino, body };
+            cached.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
+        });
+        if !matches!(written, Ok(n) if n == content.len()) {
+            let size = self.block_size();
+            self.forget_unused(body, block_of(size, pos)?..block_behind(size, end)?);
+        }
+        let n = written?;
         if pos + n as u64 > body.size {
             body.size_on_disk.get_or_insert(body.disk.size);
             body.resize(pos + n as u64);

@@ -95,6 +95,42 @@ impl FileCache {
         all
     }
 
+    /// The parts of `range`, in whole blocks, in which nothing is dirty or on its way to the device: a write that was to
+    /// make it so failed. They are no longer backed, so that space may be taken from them. Who made a block of them
+    /// dirty meanwhile, through the folios alone, was there before, and it is left out.
+    ///
+    /// The caller holds the inode alone: no folio comes meanwhile, and nothing is backed again.
+    pub fn forget_clean(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let block = self.block();
+        let mut at = range.start / block * block;
+        let end = range.end.checked_next_multiple_of(block).unwrap_or(range.end);
+        let mut clean = Vec::new();
+        for (number, start) in self.listed(at, end) {
+            let Some(slot) = self.shared.slots.get(number) else { continue };
+            let mut folio = slot.folio.write();
+            if !folio.holds(self.id, start) || folio.start() != start {
+                continue;
+            }
+            let from = (at.max(start) - start) as usize;
+            let to = (end.min(folio.end()) - start) as usize;
+            for n in folio.touched(from, to) {
+                if !folio.is_busy(n..n + 1) {
+                    folio.clear_backed(n..n + 1);
+                    continue;
+                }
+                let busy = start + u64::from(n) * block;
+                if at < busy {
+                    clean.push(at..busy);
+                }
+                at = busy + block;
+            }
+        }
+        if at < end {
+            clean.push(at..end);
+        }
+        clean
+    }
+
     /// Whether a block that touches `range` is dirty or on its way to the device.
     pub fn is_busy(&self, range: Range<u64>) -> bool {
         self.is_dirty()
