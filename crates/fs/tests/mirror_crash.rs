@@ -48,15 +48,20 @@ fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
     (left, want)
 }
 
-/// Bytes from which blocks of the log that are not empty begin.
-fn log_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
+/// Bytes from which blocks of an inode that are not empty begin.
+fn blocks_of(device: &MemoryDevice, block: u64, ino: u32) -> Vec<u64> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let bytes = content(device);
     std::fs::write(&path, &bytes).unwrap();
-    let log = e2fsprogs::debugfs(&path, "blocks <8>").unwrap();
-    let log = log.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).map(|n| n * block);
-    log.filter(|at| bytes[*at as usize..][..block as usize].iter().any(|byte| *byte != 0)).collect()
+    let all = e2fsprogs::debugfs(&path, &format!("blocks <{ino}>")).unwrap();
+    let all = all.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).map(|n| n * block);
+    all.filter(|at| bytes[*at as usize..][..block as usize].iter().any(|byte| *byte != 0)).collect()
+}
+
+/// Bytes from which blocks of the log that are not empty begin.
+fn log_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
+    blocks_of(device, block, 8)
 }
 
 fn content(device: &MemoryDevice) -> Vec<u8> {
@@ -137,9 +142,14 @@ fn a_damaged_block_on_one_mirror_is_not_copied_after_a_crash() {
         let bytes = content(&left[0]);
         let record = record_of(&*left[0]).unwrap().unwrap();
         let Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
+        // The target of a symlink has no sum: of two that differ nobody can say which is right.
+        let mut links = want.values().filter(|seen| seen.target.is_some());
+        let link = links.next().map_or(vec![], |seen| blocks_of(&left[0], block, seen.ino));
+        assert!(link.len() == 1 && links.next().is_none(), "{link:?}");
         // Where the other member follows the first one.
         let is_used = |at: &u64| {
             !log.contains(at)
+                && !link.contains(at)
                 && record.intent.get((at >> region_log2) as usize)
                 && bytes[*at as usize..][..block as usize].iter().any(|b| *b != 0)
         };
