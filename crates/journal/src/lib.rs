@@ -55,6 +55,7 @@ mod log_stream;
 mod meta_block;
 mod notes;
 mod ranges;
+mod reach;
 mod recovery;
 #[cfg(test)]
 mod recovery_cut_test;

@@ -94,7 +94,8 @@ impl LogMap {
 /// Which blocks a log may write home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeLimits {
-    /// Blocks of the volume: a logged block beyond them is corruption.
+    /// Blocks of the volume as the superblock at home tells. The log may have a newer one that tells of more; a
+    /// logged block beyond the device is corruption.
     pub volume_blocks: u64,
     /// The log is a file of the volume: a logged block inside it is corruption.
     pub log_on_volume: bool,

@@ -57,7 +57,7 @@ impl Log {
             true => self.fast_commits(scan.end, limits.inode_bytes)?,
             false => None,
         };
-        let revoked = self.revoked(&scan, limits.volume_blocks)?;
+        let revoked = self.revoked(&scan, home.len() >> self.format().block_size.log2())?;
         let replayed = self.replay(&scan, &revoked, home, limits, window)?;
         if self.needs_recovery() {
             home.flush()?;

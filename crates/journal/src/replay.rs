@@ -54,8 +54,11 @@ struct Replay<'a> {
 impl Log {
     /// Writes the newest living copy of every block in `scan` to `home`, not flushed.
     ///
-    /// Errors: `Device`; `Corrupt(JournalDescriptor | JournalTarget)`, usually before anything is
-    /// written; `Corrupt(JournalBlockChecksum)` when all other blocks are written.
+    /// What lies behind the volume's end, by home and by the log, belongs to nobody and is left out; see
+    /// [`Log::blocks_by_log`].
+    ///
+    /// Errors: `Device`; `Corrupt(JournalDescriptor | JournalTarget | SuperblockBeyondDevice)`, usually before
+    /// anything is written; `Corrupt(JournalBlockChecksum)` when all other blocks are written.
     pub(crate) fn replay(
         &self,
         scan: &Scan,
@@ -74,14 +77,23 @@ impl Log {
             damaged: None,
         };
         let mut block = vec![0; format.block_size.bytes()];
+        let device_blocks = home.len() >> format.block_size.log2();
+        let mut end = limits.volume_blocks;
+        let mut has_asked = false;
         for control in &scan.controls {
             let Control::Descriptor { block: at, tid } = *control else { continue };
             self.read_right(at, &mut block, &|bytes| Control::is_right(bytes, &format, tid))?;
             let site = self.site(at).tid(tid);
             for (step, tag) in (1..).zip(Tags::new(&block, format, site)) {
                 let tag = tag?;
-                if tag.block.0 >= limits.volume_blocks || is_in(&taken, tag.block) {
+                if tag.block.0 >= device_blocks || is_in(&taken, tag.block) {
                     return Err(site.block(tag.block).corrupt(What::JournalTarget));
+                }
+                if tag.block.0 >= end && !std::mem::replace(&mut has_asked, true) {
+                    end = end.max(self.blocks_by_log(scan, device_blocks)?);
+                }
+                if tag.block.0 >= end {
+                    continue;
                 }
                 if revoked.hides(tag.block, tid) {
                     replay.done.revoked += 1;

@@ -42,7 +42,7 @@ impl Log {
     /// Reads every revoke block of the committed transactions.
     ///
     /// Errors: `Device`; `Corrupt(JournalRevoke)`.
-    pub(crate) fn revoked(&self, scan: &Scan, volume_blocks: u64) -> Result<RevokeTable> {
+    pub(crate) fn revoked(&self, scan: &Scan, device_blocks: u64) -> Result<RevokeTable> {
         let format = self.format();
         let mut table = RevokeTable::default();
         let mut bytes = vec![0; format.block_size.bytes()];
@@ -52,7 +52,7 @@ impl Log {
             let site = self.site(block).tid(tid);
             for revoked in Revokes::new(&bytes, &format, site)? {
                 // Nothing is ever written out there: no need to remember it.
-                if revoked.0 < volume_blocks {
+                if revoked.0 < device_blocks {
                     table.add(revoked, tid);
                 }
             }

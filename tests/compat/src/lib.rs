@@ -5,6 +5,7 @@
 //!                  e2fsck finds none, Linux reads the same
 //!   kernel_dirty   Linux is cut off ──► extant recovers; e2fsck and Linux agree
 //!   linux_replays  extant is cut off ──► Linux, e2fsck and extant itself recover: one tree
+//!   linux_grows    Linux is cut off while it makes a volume larger ──► extant and Linux recover: one size, one tree
 //!   linux_reads    extant writes by direct I/O, with sums of data, to mirrors ──► Linux reads the same, of each mirror alone
 //!   check_agrees   one structure of a volume is damaged ──► extant's checker and e2fsck say the same of it
 //!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and stays whole
