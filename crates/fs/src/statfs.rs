@@ -10,7 +10,7 @@
 //! Source: ext4 documentation, "The Super Block".
 
 use crate::volume::Volume;
-use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::features::RoCompat;
 use std::sync::atomic::Ordering;
 
 /// How full a volume is. Blocks are the volume's own.
@@ -39,15 +39,10 @@ impl Volume {
         let ratio_log2 = self.layout.log_cluster_ratio();
         let blocks = self.layout.blocks_count().saturating_sub(self.overhead_blocks());
         let counted = |n: i64| u64::try_from(n).unwrap_or(0);
-        // Linux keeps a small pool back to finish what is under way.
-        let pool = match self.has_incompat(Incompat::EXTENTS) {
-            true => (self.layout.clusters_count() / 50).min(4096),
-            false => 0,
-        };
         let promised = self.reserved.beyond(self.pool());
         let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
         let free = free.min(blocks);
-        let pool = pool << ratio_log2;
+        let pool = self.pool_in_use() << ratio_log2;
         let kept = self.at_open.reserved_blocks.saturating_add(pool);
         let free_inodes = counted(self.free_inodes.load(Ordering::Relaxed));
         Space {

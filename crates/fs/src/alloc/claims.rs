@@ -229,10 +229,13 @@ impl Volume {
 
     /// Clusters that are kept back for what must not fail.
     pub(crate) fn pool(&self) -> u64 {
-        match self.has_incompat(Incompat::EXTENTS) && !self.journal.is_off() {
-            true => (self.layout.clusters_count() / 50).min(4096),
-            false => 0,
-        }
+        if self.journal.is_off() { 0 } else { self.pool_in_use() }
+    }
+
+    /// The same, of a volume in use: as many as Linux keeps, which counts what lies before the first data block, too.
+    pub(crate) fn pool_in_use(&self) -> u64 {
+        let clusters = self.layout.blocks_count() >> self.layout.log_cluster_ratio();
+        if self.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
     }
 
     /// Clusters that the unprivileged never get.

@@ -414,11 +414,12 @@ fn mmp_block(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// All metadata and the journal, in clusters, as the superblock remembers it.
+/// All metadata, the journal and what lies before the first data block, in clusters, as the superblock remembers it.
 fn overhead(volume: &Volume, plan: &Plan) {
     let layout = &volume.layout;
     let fixed = volume.at_open.free_blocks >> layout.log_cluster_ratio();
     let journal = u64::from(plan.journal_blocks).div_ceil(u64::from(layout.cluster_ratio()));
     let clusters = layout.clusters_count().saturating_sub(fixed) + journal;
+    let clusters = clusters + layout.first_data_block().0;
     volume.superblock.write().overhead_clusters = u32::try_from(clusters).unwrap_or(0);
 }
