@@ -76,6 +76,9 @@ impl Plan {
         if features.ro_compat.contains(RoCompat::PROJECT) && inode_size < 256 {
             return Err(Error::Invalid("project quotas need inodes of at least 256 bytes"));
         }
+        if features.incompat.contains(Incompat::INLINE_DATA) && inode_size < 256 {
+            return Err(Error::Invalid("inline_data needs inodes of at least 256 bytes"));
+        }
 
         let mut plan = Plan {
             superblock: Superblock {
@@ -282,6 +285,9 @@ fn settle(features: &mut Features) -> Result<()> {
         let with = (has_ro(RoCompat::METADATA_CSUM), has(Incompat::EXTENTS), journal);
         data_csum_stands(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
     }
+    if has(Incompat::IS_64BIT) && !has(Incompat::EXTENTS) {
+        return Err(Error::Invalid("64bit needs extents: add ^64bit, or extent"));
+    }
     if has(Incompat::CASEFOLD) && has(Incompat::COMPRESSION) {
         return Err(Error::Invalid("compression is not supported"));
     }
@@ -337,6 +343,10 @@ fn cluster_ratio(options: &MkfsOptions, block_size: BlockSize, bigalloc: bool) -
     };
     if !bytes.is_power_of_two() || !(block_size.bytes()..=256 << 20).contains(&(bytes as usize)) {
         return Err(Error::Invalid("a cluster is a power of two, from one block to 256 MiB"));
+    }
+    // Linux and e2fsck take no first data block of 0 where clusters have 1 KiB.
+    if bytes < 2048 {
+        return Err(Error::Invalid("a cluster has at least 2 KiB"));
     }
     Ok(bytes.ilog2() - block_size.log2())
 }
@@ -485,6 +495,21 @@ mod tests {
             let options = MkfsOptions::new().features(wish).unwrap();
             assert!(matches!(Plan::new(&options, 1 << 30), Err(Error::Invalid(_))), "{wish}");
         }
+        for wish in ["^extent", "^extent,64bit"] {
+            let options = MkfsOptions::new().features(wish).unwrap();
+            let why = Plan::new(&options, 1 << 30).unwrap_err().to_string();
+            assert!(why.contains("64bit needs extents: add ^64bit"), "{why}");
+        }
+        let old = MkfsOptions::of_type("ext2").unwrap().features("64bit").unwrap();
+        assert!(Plan::new(&old, 1 << 30).is_err());
+        let small = MkfsOptions::new().inode_size(128).features("inline_data").unwrap();
+        assert!(Plan::new(&small, 1 << 30).is_err());
+        let kib = BlockSize::from_bytes(1024).unwrap();
+        let clusters = |bytes| {
+            let options = MkfsOptions::new().block_size(kib).features("bigalloc").unwrap();
+            Plan::new(&options.cluster_bytes(bytes), 1 << 30)
+        };
+        assert!(clusters(1024).is_err() && clusters(2048).is_ok());
         assert!(MkfsOptions::new().features("no_such_feature").is_err());
         assert!(Plan::new(&MkfsOptions::new(), 4096).is_err());
     }
