@@ -2,7 +2,7 @@
 
 use extant::check::{self, Options, Report};
 use extant::{Error, FileOptions, MemoryDevice, What};
-use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, mke2fs};
+use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
 use extant_testkit::{damaged, require};
@@ -131,6 +131,23 @@ fn number_after(text: &str, label: &str) -> usize {
 fn first_block(img: &Path, path: &str) -> usize {
     let blocks = debugfs(img, &format!("blocks {path}")).unwrap();
     blocks.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_orphan_file_without_a_journal_is_found() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024 -O orphan_file");
+    // With it goes the journal's own inode, so that e2fsck finds nothing else either but the blocks that it had.
+    damage(&img, "feature -has_journal; clri <8>; ssv journal_inum 0");
+    let judged = e2fsck(&img, None).text;
+    assert!(judged.contains("orphan file without journal"), "{judged}");
+    let report = check(&img);
+    let found: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(
+        found.iter().any(|text| text.contains("orphan_file without has_journal")),
+        "{found:#?}"
+    );
 }
 
 #[test]

@@ -72,6 +72,9 @@ pub(super) fn check(view: &View<'_>) {
     if !view.has_ro_compat(RoCompat::QUOTA) && quotas != [0; 3] {
         contradiction("quota files are named without quota");
     }
+    if view.has_compat(Compat::ORPHAN_FILE) && !journal {
+        contradiction("orphan_file without has_journal");
+    }
     if view.has_compat(Compat::ORPHAN_FILE) {
         let number = sb.orphan_file_inum;
         if number < sb.first_ino || number > sb.inodes_count {
