@@ -176,6 +176,34 @@ fn a_tar_says_access_control_lists_in_both_ways() {
     assert!(records.iter().any(|(key, _)| key == "SCHILY.xattr.system.posix_acl_access"));
 }
 
+/// A link to an entry that is not in the archive makes no file.
+#[test]
+fn a_tar_has_no_links_to_what_it_does_not_hold() {
+    if !judge::require(&[Judge::E2fsprogs, Judge::Program("tar")]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    common::source_tree(&dir);
+    let _socket = std::os::unix::net::UnixListener::bind(path.join("src/a-socket")).unwrap();
+    fs::hard_link(path.join("src/a-socket"), path.join("src/b-socket")).unwrap();
+    succeed(path, &["build", "src", "-o", "a.img", "--free", "1M"]);
+    let image = path.join("a.img");
+    // The magic of the extents of hostname, which is alias, too.
+    e2fsprogs::debugfs_write(&image, "set_inode_field /etc/hostname block[0] 0").unwrap();
+    let (code, _, said) = run(path, &["get", "--tar", "a.img", "/", "a.tar"]);
+    assert_eq!(code, 1, "{said}");
+    for name in ["/etc/alias", "/etc/hostname", "/a-socket", "/b-socket"] {
+        assert!(said.contains(&format!("a.img: {name}: ")), "{said}");
+    }
+    fs::create_dir(path.join("out")).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    let done = tar.args(["-xf", "a.tar", "-C", "out"]).current_dir(path).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(path.join("out/etc/script").exists());
+    assert!(!path.join("out/etc/alias").exists() && !path.join("out/etc/hostname").exists());
+}
+
 /// On a tmpfs of its own, where a namespace may have one.
 #[test]
 fn a_full_disk_ends_it_with_one_line() {

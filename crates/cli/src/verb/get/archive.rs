@@ -113,7 +113,10 @@ impl Visitor for Archive<'_> {
         }
         let Some(meta) = &visit.metadata else { return Ok(false) };
         let name = self.name(&visit, meta);
-        self.entry(&visit, meta, name)?;
+        let put = self.entry(&visit, meta, &name)?;
+        if put && meta.links() > 1 && !meta.is_dir() {
+            self.linked.entry(meta.ino()).or_insert(name);
+        }
         Ok(true)
     }
 }
@@ -143,7 +146,8 @@ impl Archive<'_> {
         name
     }
 
-    fn entry(&mut self, visit: &Visit, meta: &Metadata, name: Vec<u8>) -> Result<(), Failure> {
+    /// Writes the entry called `name`, or says why not; whether it is in the archive.
+    fn entry(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<bool, Failure> {
         let mut header = Header::new_ustar();
         let mut records: Records = Vec::new();
         header.set_mode(u32::from(meta.permissions()));
@@ -193,10 +197,8 @@ impl Archive<'_> {
             records.retain(|(key, _)| {
                 !["SCHILY.xattr.", "SCHILY.acl."].iter().any(|of| key.starts_with(of))
             });
-            return self.put(header, records, &name, 0);
-        }
-        if meta.links() > 1 && !meta.is_dir() {
-            self.linked.insert(meta.ino(), name.clone());
+            self.put(header, records, name, 0)?;
+            return Ok(true);
         }
         match meta.kind() {
             FileKind::Regular => return self.file(visit, meta, header, records, name),
@@ -210,7 +212,7 @@ impl Archive<'_> {
                     }
                     Err(error) => {
                         self.job.complain(&visit.path, explained(&error));
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
             }
@@ -235,10 +237,11 @@ impl Archive<'_> {
                     Shown::path(&self.job.image.name),
                     Shown(&visit.path)
                 ));
-                return Ok(());
+                return Ok(false);
             }
         }
-        self.put(header, records, &name, 0)
+        self.put(header, records, name, 0)?;
+        Ok(true)
     }
 
     fn file(
@@ -247,8 +250,8 @@ impl Archive<'_> {
         meta: &Metadata,
         mut header: Header,
         mut records: Records,
-        name: Vec<u8>,
-    ) -> Result<(), Failure> {
+        name: &[u8],
+    ) -> Result<bool, Failure> {
         header.set_entry_type(EntryType::Regular);
         // Whatever cannot be read is found before the header is out, as far as it can be.
         let pieces = self.job.fs.open_ino(meta.ino()).and_then(|file| {
@@ -259,13 +262,14 @@ impl Archive<'_> {
             Ok(found) => found,
             Err(error) => {
                 self.job.complain(&visit.path, explained(&error));
-                return Ok(());
+                return Ok(false);
             }
         };
         let size = meta.len();
         let Some(pieces) = pieces else {
-            self.put(header, records, &name, size)?;
-            return self.content(visit, &file, &[(0, size)]);
+            self.put(header, records, name, size)?;
+            self.content(visit, &file, &[(0, size)])?;
+            return Ok(true);
         };
         let mut map = format!("{}\n", pieces.len()).into_bytes();
         for (at, len) in &pieces {
@@ -275,13 +279,14 @@ impl Archive<'_> {
         let data: u64 = pieces.iter().map(|(_, len)| len).sum();
         records.push(("GNU.sparse.major".into(), b"1".to_vec()));
         records.push(("GNU.sparse.minor".into(), b"0".to_vec()));
-        records.push(("GNU.sparse.name".into(), name.clone()));
+        records.push(("GNU.sparse.name".into(), name.to_vec()));
         records.push(("GNU.sparse.realsize".into(), size.to_string().into_bytes()));
         let slash = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let stored = [&name[..slash], b"GNUSparseFile.0/", &name[slash..]].concat();
         self.put(header, records, &stored, map.len() as u64 + data)?;
         self.to.write_all(&map).map_err(|error| self.output(error))?;
-        self.content(visit, &file, &pieces)
+        self.content(visit, &file, &pieces)?;
+        Ok(true)
     }
 
     /// Writes the extended header, if there is something in it, and the header.
