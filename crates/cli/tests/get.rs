@@ -6,6 +6,7 @@ use common::{built, fail, pattern, run, succeed};
 use extant_testkit::e2fsprogs;
 use extant_testkit::judge::{self, Judge};
 use extant_testkit::loop_mount::LoopMount;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -174,6 +175,67 @@ fn a_tar_says_access_control_lists_in_both_ways() {
         assert!(records.contains(&(key.into(), text.into())), "{records:?}");
     }
     assert!(records.iter().any(|(key, _)| key == "SCHILY.xattr.system.posix_acl_access"));
+}
+
+/// GNU tar writes `%` and `=` of an attribute's name as `%25` and `%3D`, and reads no other escapes.
+#[test]
+fn names_of_attributes_go_through_tars_as_gnu_tar_has_them() {
+    if !judge::require(&[Judge::Program("tar")]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let file = path.join("src/f");
+    fs::create_dir(path.join("src")).unwrap();
+    fs::write(&file, b"content").unwrap();
+    let names: [&[u8]; 10] = [
+        b"user.=",
+        b"user.a=b",
+        b"user.50%",
+        b"user.%25",
+        b"user.%253D",
+        b"user.%3D",
+        b"user.%3d",
+        b"user.%41",
+        b"user.a b\nc",
+        b"user.\xff\xc3",
+    ];
+    let attributes = |path: &Path| -> BTreeMap<String, String> {
+        let mut names = vec![0; 65536];
+        let len = rustix::fs::listxattr(path, &mut names).unwrap();
+        let names = names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+        let value = |name: &[u8]| {
+            let mut value = vec![0; 256];
+            let len = rustix::fs::getxattr(path, name, &mut value).unwrap();
+            value[..len].escape_ascii().to_string()
+        };
+        names.map(|name| (name.escape_ascii().to_string(), value(name))).collect()
+    };
+    for name in names {
+        match rustix::fs::setxattr(&file, name, name, rustix::fs::XattrFlags::empty()) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                return eprintln!("no attributes here: not judged");
+            }
+            set => set.unwrap(),
+        }
+    }
+    let tar = |words: &[&str]| {
+        let mut command = std::process::Command::new("tar");
+        command.args(["--xattrs", "--xattrs-include=*"]).args(words);
+        let done = command.current_dir(path).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && said.is_empty(), "tar {words:?}: {said}");
+    };
+    let all = attributes(&file);
+    assert_eq!(all.len(), names.len());
+    tar(&["--format=pax", "-C", "src", "-cf", "theirs.tar", "f"]);
+    succeed(path, &["build", "theirs.tar", "-o", "a.img", "--free", "1M"]);
+    succeed(path, &["get", "a.img", "/f", "out"]);
+    assert_eq!(attributes(&path.join("out")), all);
+    succeed(path, &["get", "--tar", "a.img", "/f", "ours.tar"]);
+    fs::create_dir(path.join("back")).unwrap();
+    tar(&["-C", "back", "-xf", "ours.tar"]);
+    assert_eq!(attributes(&path.join("back/f")), all);
 }
 
 /// A link to an entry that is not in the archive makes no file.

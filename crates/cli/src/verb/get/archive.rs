@@ -40,6 +40,19 @@ fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     Some((key, Acl::from_call(value)?.to_string().into_bytes()))
 }
 
+/// The keyword of an attribute's record. A keyword holds no "=", so that is `%3D`, and `%` is `%25`, as GNU tar has it.
+fn xattr_keyword(name: &[u8]) -> Vec<u8> {
+    let mut keyword = b"SCHILY.xattr.".to_vec();
+    for &byte in name {
+        match byte {
+            b'%' => keyword.extend_from_slice(b"%25"),
+            b'=' => keyword.extend_from_slice(b"%3D"),
+            byte => keyword.push(byte),
+        }
+    }
+    keyword
+}
+
 /// Writes what is at `path` as a tar, to the destination or standard output.
 pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
     let dest = job.args.dest.as_deref().filter(|dest| dest.as_os_str() != "-");
@@ -104,7 +117,7 @@ struct Archive<'a> {
     buffer: Vec<u8>,
 }
 
-type Records = Vec<(String, Vec<u8>)>;
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Visitor for Archive<'_> {
     fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
@@ -174,13 +187,7 @@ impl Archive<'_> {
                         if let Some((key, text)) = acl_record(&key, &value) {
                             records.push((key.into(), text));
                         }
-                        // A PAX keyword is UTF-8 and holds no "=".
-                        match String::from_utf8(key) {
-                            Ok(key) if !key.contains('=') => {
-                                records.push((format!("SCHILY.xattr.{key}"), value));
-                            }
-                            _ => self.job.complain(&visit.path, "an attribute's name is left out"),
-                        }
+                        records.push((xattr_keyword(&key), value));
                     }
                 }
                 Err(error) => self.job.complain(&visit.path, explained(&error)),
@@ -195,7 +202,7 @@ impl Archive<'_> {
             set_link(&mut header, &first, &mut records);
             // The first name carries the attributes.
             records.retain(|(key, _)| {
-                !["SCHILY.xattr.", "SCHILY.acl."].iter().any(|of| key.starts_with(of))
+                ![&b"SCHILY.xattr."[..], b"SCHILY.acl."].iter().any(|of| key.starts_with(of))
             });
             self.put(header, records, name, 0)?;
             return Ok(true);
@@ -417,15 +424,16 @@ fn set_link(header: &mut Header, target: &[u8], records: &mut Records) {
 }
 
 /// One PAX record: its own length in decimal, a blank, `key=value` and a line feed.
-fn record(text: &mut Vec<u8>, key: &str, value: &[u8]) {
+fn record(text: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;
     while rest + len.to_string().len() != len {
         len = rest + len.to_string().len();
     }
-    text.extend_from_slice(format!("{len} {key}=").as_bytes());
-    text.extend_from_slice(value);
-    text.push(b'\n');
+    let len = len.to_string();
+    for part in [len.as_bytes(), b" ", key, b"=", value, b"\n"] {
+        text.extend_from_slice(part);
+    }
 }
 
 /// A time as PAX has it: seconds with a fraction, which counts downward before 1970.
@@ -447,7 +455,7 @@ mod tests {
     fn a_record_counts_its_own_digits() {
         for len in [1, 80, 88, 89, 90, 980, 990, 10_000] {
             let mut text = Vec::new();
-            record(&mut text, "key", &vec![b'x'; len]);
+            record(&mut text, b"key", &vec![b'x'; len]);
             let said: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
                 .unwrap()
                 .parse()

@@ -109,7 +109,7 @@ impl Pax {
             }
             key => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.add_xattr(name.to_vec(), value.to_vec())?;
+                    self.add_xattr(gnu_decoded(name), value.to_vec())?;
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     let value = BASE64.decode(value).map_err(|_| "is not base64")?;
                     self.add_xattr(percent_decoded(name), value)?;
@@ -218,22 +218,35 @@ fn time(value: &[u8]) -> Result<Option<Time>, Fault> {
     Ok(Some(time))
 }
 
-/// `%41` is `A`; anything else stays.
+/// `%41` is `A`; anything else stays. libarchive's names of attributes.
 fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    decoded(text, |digits| {
+        let [high, low] = digits.map(|digit| (digit as char).to_digit(16));
+        Some((high? * 16 + low?) as u8)
+    })
+}
+
+/// `%25` is `%` and `%3D` is `=`; anything else stays, `%3d` too. GNU tar's names of attributes.
+fn gnu_decoded(text: &[u8]) -> Vec<u8> {
+    decoded(text, |digits| match &digits {
+        b"25" => Some(b'%'),
+        b"3D" => Some(b'='),
+        _ => None,
+    })
+}
+
+/// Puts the byte that `byte_of` says in the place of `%` and two bytes behind it.
+fn decoded(text: &[u8], byte_of: impl Fn([u8; 2]) -> Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, tail @ ..] = rest {
-        let hex = |b: &u8| (*b as char).to_digit(16);
-        match (first, tail) {
-            (b'%', [a, b, after @ ..]) if hex(a).is_some() && hex(b).is_some() => {
-                bytes.push((hex(a).unwrap_or(0) * 16 + hex(b).unwrap_or(0)) as u8);
-                rest = after;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
+        let escaped = match (first, tail) {
+            (b'%', [a, b, after @ ..]) => byte_of([*a, *b]).map(|byte| (byte, after)),
+            _ => None,
+        };
+        let (byte, after) = escaped.unwrap_or((*first, tail));
+        bytes.push(byte);
+        rest = after;
     }
     bytes
 }
@@ -288,6 +301,9 @@ mod tests {
         let mut pax = Pax::default();
         pax.set(b"LIBARCHIVE.xattr.user.a%20b", b"AP8K", &mut true).unwrap();
         assert_eq!(pax.xattr_list(), one);
+        let mut pax = Pax::default();
+        pax.set(b"SCHILY.xattr.user.%3D%25%3d%41%", b"x", &mut true).unwrap();
+        assert_eq!(&*pax.xattr_list()[0].name, b"user.=%%3d%41%");
         assert_eq!(BASE64.decode(b"AA").unwrap(), [0]);
         assert_eq!(BASE64.decode(b"AAE=").unwrap(), [0, 1]);
         assert!(BASE64.decode(b"A").is_err() && BASE64.decode(b"A*==").is_err());
