@@ -165,7 +165,8 @@ impl SourceOptions {
         self
     }
 
-    /// Which image of several: `os/architecture` or `os/architecture/variant`. Default:
+    /// Which image of several: `os/architecture` or `os/architecture/variant`. The one that is called just so, else
+    /// the same by another name (`arm64` is `arm64/v8`), else, without a variant, the only variant. Default:
     /// `linux/amd64`, or the only one there is.
     pub fn platform(mut self, platform: impl Into<String>) -> Self {
         self.choice.platform = Some(platform.into());

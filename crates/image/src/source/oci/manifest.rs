@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Source: OCI Image Format Specification 1.1, "Image Layout", "Image Index", "Image Manifest";
-//! Docker Image Specification 1.2.
+//! Docker Image Specification 1.2; names of platforms as containerd's `platforms` normalizes them.
 
 use super::store::{Digest, Store};
 use crate::error::SourceError;
@@ -45,6 +45,69 @@ struct Platform {
     os: String,
     architecture: String,
     variant: Option<String>,
+}
+
+/// How a platform is the one that is wanted; what is further down is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// A variant of it, where none was named.
+    Variant,
+    /// The same by other names, or with the variant that goes without saying.
+    Same,
+    /// The same word for word.
+    Exact,
+}
+
+impl Platform {
+    /// `os/architecture` or `os/architecture/variant`.
+    fn words(&self) -> String {
+        let variant = self.variant.as_ref().map(|variant| format!("/{variant}"));
+        format!("{}/{}{}", self.os, self.architecture, variant.unwrap_or_default())
+    }
+
+    /// The platform that such words name.
+    fn parse(words: &str) -> Option<Platform> {
+        let mut words = words.split('/').map(str::to_owned);
+        let (os, architecture, variant) = (words.next()?, words.next()?, words.next());
+        words.next().is_none().then_some(Platform { os, architecture, variant })
+    }
+
+    /// The one way to say it, as containerd has it.
+    fn normal(&self) -> Platform {
+        let [os, architecture] = [&self.os, &self.architecture].map(|word| word.to_lowercase());
+        let variant = self.variant.as_ref().map(|variant| variant.to_lowercase());
+        let variant = variant.filter(|variant| !variant.is_empty());
+        let (architecture, variant) = match (architecture.as_str(), variant.as_deref()) {
+            ("amd64" | "x86_64" | "x86-64", None | Some("v1")) => ("amd64", None),
+            ("amd64" | "x86_64" | "x86-64", variant) => ("amd64", variant),
+            ("i386", _) => ("386", None),
+            ("arm64" | "aarch64", None | Some("8" | "v8" | "v8.0")) => ("arm64", None),
+            ("arm64" | "aarch64", Some("9" | "v9" | "v9.0")) => ("arm64", Some("v9")),
+            ("arm64" | "aarch64", variant) => ("arm64", variant),
+            ("arm", None | Some("7")) | ("armhf", _) => ("arm", Some("v7")),
+            ("arm", Some("5")) => ("arm", Some("v5")),
+            ("arm", Some("6")) | ("armel", _) => ("arm", Some("v6")),
+            ("arm", Some("8")) => ("arm", Some("v8")),
+            (other, variant) => (other, variant),
+        };
+        Platform { os, architecture: architecture.into(), variant: variant.map(Into::into) }
+    }
+
+    fn fit(&self, wanted: &str) -> Option<Fit> {
+        if self.words() == wanted {
+            return Some(Fit::Exact);
+        }
+        let wanted = Platform::parse(wanted)?;
+        let (one, other) = (self.normal(), wanted.normal());
+        if (&one.os, &one.architecture) != (&other.os, &other.architecture) {
+            return None;
+        }
+        match (one.variant == other.variant, wanted.variant) {
+            (true, _) => Some(Fit::Same),
+            (false, None) => Some(Fit::Variant),
+            (false, Some(_)) => None,
+        }
+    }
 }
 
 /// A manifest: the layers in the order in which they are applied.
@@ -136,21 +199,13 @@ impl Descriptor {
         [REF_NAME, IMAGE_NAME].iter().any(|key| self.annotation(key) == Some(reference))
     }
 
-    fn fits(&self, wanted: &str) -> bool {
-        self.platform.as_ref().is_some_and(|p| {
-            let mut wanted = wanted.split('/');
-            wanted.next() == Some(p.os.as_str())
-                && wanted.next() == Some(p.architecture.as_str())
-                && wanted.next().is_none_or(|v| p.variant.as_deref() == Some(v))
-        })
+    fn fit(&self, wanted: &str) -> Option<Fit> {
+        self.platform.as_ref()?.fit(wanted)
     }
 
     fn shown(&self) -> String {
         let name = self.annotation(REF_NAME).or(self.annotation(IMAGE_NAME));
-        let platform = self.platform.as_ref().map(|p| {
-            let variant = p.variant.as_ref().map(|v| format!("/{v}")).unwrap_or_default();
-            format!("{}/{}{variant}", p.os, p.architecture)
-        });
+        let platform = self.platform.as_ref().map(Platform::words);
         let shown = match (name, platform) {
             (Some(name), Some(platform)) => format!("{name} ({platform})"),
             (Some(name), None) => name.to_owned(),
@@ -173,7 +228,7 @@ fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String),
     Ok((bytes, path))
 }
 
-/// Finds the manifest that is meant: the one of the platform (linux/amd64 unless told), or the
+/// Finds the manifest that is meant: the one that is best for the platform (linux/amd64 unless told), or the
 /// only one there is.
 pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, SourceError> {
     let bytes = store.read("index.json", JSON_MAX)?;
@@ -203,7 +258,9 @@ pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, Sourc
         }
     }
     let wanted = choice.platform.as_deref().unwrap_or(DEFAULT_PLATFORM);
-    let fitting: Vec<&Descriptor> = found.iter().filter(|d| d.fits(wanted)).collect();
+    let fits = || found.iter().filter_map(|d| Some((d.fit(wanted)?, d)));
+    let best = fits().map(|(fit, _)| fit).max();
+    let fitting: Vec<_> = fits().filter(|(fit, _)| Some(*fit) == best).map(|(_, d)| d).collect();
     let chosen = match (&fitting[..], &found[..]) {
         ([one], _) => one,
         ([], [one]) if choice.platform.is_none() || one.platform.is_none() => one,

@@ -192,6 +192,60 @@ fn the_image_of_the_platform_is_taken() {
 }
 
 #[test]
+fn the_platform_that_fits_best_is_taken() {
+    let several = "several images for";
+    for (wanted, all, taken) in [
+        ("linux/amd64", &["linux/amd64/v3", "linux/amd64"][..], "linux/amd64"),
+        ("linux/amd64", &["linux/amd64/v1", "linux/amd64/v3"], "linux/amd64/v1"),
+        ("linux/amd64", &["linux/amd64/v1", "linux/amd64"], "linux/amd64"),
+        ("linux/amd64", &["linux/amd64/v3", "linux/arm64"], "linux/amd64/v3"),
+        ("linux/amd64", &["linux/amd64/v2", "linux/amd64/v3"], several),
+        ("linux/amd64/v3", &["linux/amd64", "linux/amd64/v3"], "linux/amd64/v3"),
+        ("linux/amd64/v3", &["linux/amd64", "linux/amd64/v2"], "holds no image"),
+        ("linux/x86_64", &["linux/amd64", "linux/386"], "linux/amd64"),
+        ("Linux/AMD64", &["linux/amd64", "linux/386"], "linux/amd64"),
+        ("linux/arm64/v8", &["linux/arm64", "linux/arm/v8"], "linux/arm64"),
+        ("linux/arm64", &["linux/arm64/v8", "linux/arm64/v9"], "linux/arm64/v8"),
+        ("linux/aarch64", &["linux/arm64/v8", "linux/arm/v7"], "linux/arm64/v8"),
+        ("linux/arm64", &["linux/arm64/v8", "linux/arm64"], "linux/arm64"),
+        ("linux/arm64/v8", &["linux/arm64", "linux/arm64/v8"], "linux/arm64/v8"),
+        ("linux/arm", &["linux/arm/v6", "linux/arm/v7"], "linux/arm/v7"),
+        ("linux/arm", &["linux/arm/v6", "linux/arm/v5"], several),
+        ("linux/arm/v7", &["linux/arm/v6", "linux/arm"], "linux/arm"),
+        ("linux/arm/6", &["linux/arm/v6", "linux/arm"], "linux/arm/v6"),
+        ("linux", &["linux/amd64", "linux/arm64"], "holds no image"),
+        ("windows/amd64", &["linux/amd64", "windows/amd64"], "windows/amd64"),
+    ] {
+        let mut layout = Layout::default();
+        let image = |platform: &&str| {
+            let parts: Vec<&str> = platform.split('/').collect();
+            let file = platform.replace('/', "-");
+            let image = layout.image(&[Hand::default().file(&file, b"").end()]);
+            let (os, architecture) = (parts[0], parts[1]);
+            let variant = parts.get(2).map(|variant| format!(r#","variant":"{variant}""#));
+            let variant = variant.unwrap_or_default();
+            format!(
+                r#"{image},"platform":{{"os":"{os}","architecture":"{architecture}"{variant}}}}}"#
+            )
+        };
+        let images: Vec<String> = all.iter().map(image).collect();
+        layout.finish(&images);
+        let dir = tempfile::tempdir().unwrap();
+        layout.write(dir.path());
+        match read(dir.path(), &SourceOptions::new().platform(wanted)) {
+            Ok(tree) => {
+                let found = tree.find(taken.replace('/', "-").as_bytes());
+                assert!(found.is_some(), "{wanted} of {all:?} is not {taken}");
+            }
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!all.contains(&taken) && said.contains(taken), "{wanted}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn docker_save_of_old_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let one = Hand::default().file("a", b"1").file("b", b"1").end();
