@@ -4,11 +4,12 @@ use extant_testkit::command::{Finished, run};
 use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
 use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -381,6 +382,63 @@ fn of_what_the_kernel_collected_nothing_is_lost_unsaid_where_a_part_fits() {
     let shown = place.extant.run(&["cat", image, "/all"]).unwrap().stdout;
     let found = shown.iter().take(synced << 20).filter(|byte| **byte == 1).count();
     assert_eq!(found, synced << 20);
+}
+
+#[test]
+fn access_lists_name_the_owners_that_the_mount_shows() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("setfacl"), Program("getfacl"));
+    let place = Place::new();
+    place.mount("uid=4711,gid=4712,uidmap=1000:5000:10,gidmap=7:7000").success().unwrap();
+    let facl = |dir: &Path, program: &str, words: &[&str]| {
+        let done = run(Command::new(program).args(words).current_dir(dir), LIMIT);
+        done.unwrap().success().unwrap().out()
+    };
+    let list = |dir: &Path, name: &str| facl(dir, "getfacl", &["-nc", name]);
+    fs::write(place.dir.join("file"), b"content").unwrap();
+    fs::set_permissions(place.dir.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(place.dir.join("dir")).unwrap();
+    let words = "u:5003:r,u:4711:rw,u:9:x,g:7000:r,g:4712:w,g:70:x";
+    facl(&place.dir, "setfacl", &["-m", words, "file"]);
+    facl(&place.dir, "setfacl", &["-d", "-m", "u:5003:rx,g:7000:rwx", "dir"]);
+    fs::write(place.dir.join("dir/new"), b"").unwrap();
+    let shown = |user: [&str; 2], group: [&str; 2]| {
+        let file = [
+            &*format!("user::rw-\nuser:{}:rw-\nuser:9:--x\nuser:{}:r--\n", user[0], user[1]),
+            &*format!("group::---\ngroup:{}:-w-\ngroup:{}:r--\n", group[0], group[1]),
+            "group:70:--x\nmask::rwx\nother::---\n\n",
+        ];
+        let named = format!("user:{}:r-x", user[1]);
+        (file.concat(), named, format!("group:{}:rwx", group[1]))
+    };
+    let check = |dir: &Path, (file, user, group): (String, String, String)| {
+        let sorted = |list: &str| {
+            let mut lines: Vec<String> = list.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&list(dir, "file")), sorted(&file));
+        for line in [&user, &group] {
+            let handed_on = list(dir, "dir");
+            assert!(handed_on.contains(&format!("default:{line}\n")), "{line}: {handed_on}");
+            assert!(list(dir, "dir/new").contains(line), "{line}: {}", list(dir, "dir/new"));
+        }
+    };
+    check(&place.dir, shown(["4711", "5003"], ["4712", "7000"]));
+    let reads = |uid: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", uid, "--regid", "99", "--clear-groups", "cat"]);
+        run(command.arg(place.dir.join("file")), LIMIT).unwrap().ok()
+    };
+    assert!(reads("5003") && !reads("1003"));
+    place.unmount().success().unwrap();
+    place.expect_clean();
+    let mount = LoopMount::ro(&place.image, "").unwrap();
+    check(mount.path(), shown(["0", "1003"], ["0", "7"]));
+    mount.unmount().unwrap();
+    // From what is on the volume, too.
+    place.mount("uid=4711,gid=4712,uidmap=1000:5000:10,gidmap=7:7000").success().unwrap();
+    check(&place.dir, shown(["4711", "5003"], ["4712", "7000"]));
+    place.unmount().success().unwrap();
 }
 
 #[test]
