@@ -27,7 +27,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::json;
 
 use crate::report::{Key, Params, Report};
-use crate::rig::{Mount, Scratch, is_root};
+use crate::rig::{Mount, Scratch, is_root, sync_filesystem};
 
 const PIECE: u64 = 64 << 10;
 const CASE: &str = "fallocate_64k";
@@ -231,8 +231,8 @@ fn kernel(setting: &Setting, dir: &Path) -> Result<f64> {
         give(n)?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    rustix::fs::syncfs(&file)?;
     drop(file);
+    sync_filesystem(&path)?;
     fs::remove_file(path)?;
     Ok(seconds)
 }

@@ -52,6 +52,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Sees that what was written to the filesystem that `path` lies on is on its disk. Others are left alone: the sync of all
+/// waits for whatever this machine has mounted.
+pub(crate) fn sync_filesystem(path: &Path) -> Result<()> {
+    let file = fs::File::open(path)?;
+    rustix::fs::syncfs(file).with_context(|| format!("cannot sync {}", path.display()))
+}
+
 /// Those of `all` that `--only` names; all where it names none.
 pub(crate) fn chosen<S: Copy>(
     only: &[String],

@@ -25,7 +25,7 @@ use self::subject::Subject;
 use self::work::{Case, Outcome, Setting};
 use crate::backing;
 use crate::report::{Key, Params, Report};
-use crate::rig::{Scratch, chosen, is_root, load};
+use crate::rig::{Scratch, chosen, is_root, load, sync_filesystem};
 
 /// What is done, where, and how long.
 #[derive(Args, Clone, Debug)]
@@ -142,8 +142,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
             Err(error) => eprintln!("extant-bench: {} left out: {error:#}", subject.name()),
         }
     }
-    // What was filled is on its way to the disk.
-    rustix::fs::sync();
+    // What was filled is on its way to the disk; what is mounted was synced by itself.
+    sync_filesystem(&scratch.join(""))?;
     std::thread::sleep(SETTLE);
     for setting in plan.settings() {
         let mut reached = vec![0; open.len()];

@@ -13,7 +13,7 @@ use extant_blockdev::{BlockDevice, FileDevice};
 use super::lane::{Buffered, Calls, Lane, Queued, Raw};
 use super::work::Setting;
 use crate::backing::{Kept, Past, direct};
-use crate::rig::{Mount, run};
+use crate::rig::{Mount, run, sync_filesystem};
 
 /// Everybody, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,6 +105,7 @@ fn mounted(store: &Path, len: u64, kind: &'static str, options: &str) -> Result<
         file.write_at(ByteOffset(at), &bytes)?;
     }
     file.flush()?;
+    sync_filesystem(&path)?;
     Ok(Volume::Raw(file, Some(mount)))
 }
 
