@@ -7,6 +7,7 @@ use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -464,6 +465,112 @@ fn a_full_volume_is_told_at_the_write_that_does_not_fit() {
     assert!(size >> 20 >= written, "{size} bytes of {written} MiB");
     fs::remove_file(place.dir.join("all")).unwrap();
     fs::write(place.dir.join("again"), &piece).unwrap();
+    place.unmount().success().unwrap();
+    place.expect_clean();
+}
+
+/// Pieces of a file, and directories, until there is no block for one more; all of it is on the device.
+fn fill(dir: &Path) {
+    let mut file = fs::File::create(dir.join("all")).unwrap();
+    let mut len = 1 << 20;
+    loop {
+        let before = file.metadata().unwrap().len();
+        while file.write(&vec![1; len]).is_ok() {}
+        // What was promised beyond need is free then.
+        file.sync_all().unwrap();
+        match file.metadata().unwrap().len() == before {
+            true if len == 1024 => break,
+            true => len = 1024,
+            false => {}
+        }
+    }
+    // A block that is free when a piece of the file needs two.
+    let more = |n: &u32| fs::create_dir(dir.join(format!("more/{n}"))).is_err();
+    let first = fs::read_dir(dir.join("more")).unwrap().count() as u32;
+    (first..).find(more);
+}
+
+/// A call that needs space, in the working directory of its argument.
+type Call = (&'static str, fn(&Path) -> rustix::io::Result<()>);
+
+const NO_MODE: Mode = Mode::empty();
+
+/// What needs a block or more.
+const NEED_BLOCKS: &[Call] = &[
+    ("mkdir", |dir| rustix::fs::mkdir(dir.join("new"), NO_MODE)),
+    ("symlink", |dir| rustix::fs::symlink("x".repeat(900), dir.join("new"))),
+    ("setxattr", |dir| {
+        rustix::fs::setxattr(dir.join("old"), "user.a", &[1; 900], XattrFlags::empty())
+    }),
+    ("fallocate", |dir| {
+        let file = rustix::fs::open(dir.join("old"), OFlags::WRONLY, NO_MODE)?;
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, 1 << 20)
+    }),
+    ("copy_file_range", |dir| {
+        let from = rustix::fs::open(dir.join("source"), OFlags::RDONLY, NO_MODE)?;
+        let to = rustix::fs::open(dir.join("copy"), OFlags::WRONLY, NO_MODE)?;
+        rustix::fs::copy_file_range(from, None, to, None, 8192).map(drop)
+    }),
+    ("link", |dir| rustix::fs::link(dir.join("old"), long_name(dir, "names", 3))),
+    ("rename", |dir| rustix::fs::rename(dir.join("old"), long_name(dir, "names2", 3))),
+];
+
+/// Three of these are in a directory's block of 1 KiB.
+fn long_name(dir: &Path, below: &str, n: usize) -> PathBuf {
+    dir.join(below).join(n.to_string().repeat(250))
+}
+
+/// What needs an inode alone.
+const NEED_INODES: &[Call] = &[
+    ("create", |dir| {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        rustix::fs::open(dir.join("new"), flags, NO_MODE).map(drop)
+    }),
+    ("mkdir", |dir| rustix::fs::mkdir(dir.join("new"), NO_MODE)),
+    ("mknod", |dir| rustix::fs::mknodat(CWD, dir.join("new"), FileType::Fifo, NO_MODE, 0)),
+    ("symlink", |dir| rustix::fs::symlink("x", dir.join("new"))),
+    ("tmpfile", |dir| rustix::fs::open(dir, OFlags::TMPFILE | OFlags::WRONLY, NO_MODE).map(drop)),
+];
+
+/// The kernel lets go of a removed file some time after its last name went: here because it is open that long.
+#[test]
+fn space_of_what_was_just_removed_is_waited_for() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    mke2fs(&place.image, 16 << 20, "-b 1024 -m 0 -N 256", None).unwrap();
+    place.mount("").success().unwrap();
+    let dir = &place.dir;
+    for name in ["old", "copy"] {
+        fs::write(dir.join(name), b"").unwrap();
+    }
+    fs::write(dir.join("source"), vec![1; 8192]).unwrap();
+    for name in ["names", "names2", "more"] {
+        fs::create_dir(dir.join(name)).unwrap();
+        (0..3).for_each(|n| fs::write(long_name(dir, name, n), b"").unwrap());
+    }
+    let after_removal = |(name, call): &Call, removed: &str| {
+        assert_eq!(call(dir), Err(rustix::io::Errno::NOSPC), "{name}");
+        let open = fs::File::open(dir.join(removed)).unwrap();
+        fs::remove_file(dir.join(removed)).unwrap();
+        let close = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(open);
+        });
+        assert_eq!(call(dir), Ok(()), "{name}");
+        close.join().unwrap();
+        let _ = fs::remove_dir(dir.join("new")).or_else(|_| fs::remove_file(dir.join("new")));
+    };
+    for call in NEED_BLOCKS {
+        fill(dir);
+        after_removal(call, "all");
+    }
+    let name = |n: u32| dir.join(n.to_string());
+    let made = (0..).take_while(|n| fs::write(name(*n), b"").is_ok()).count() as u32;
+    assert!((100..256).contains(&made), "{made}");
+    for call in NEED_INODES {
+        after_removal(call, "0");
+        fs::write(name(0), b"").unwrap();
+    }
     place.unmount().success().unwrap();
     place.expect_clean();
 }

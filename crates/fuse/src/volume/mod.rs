@@ -180,7 +180,7 @@ impl Operations for Volume {
         _: Option<HandleId>,
         wish: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
-        self.change_attributes(node, wish)
+        self.asked_again(|| self.change_attributes(node, wish))
     }
 
     fn read_link(&self, _: &Caller, node: NodeId) -> Answer<Vec<u8>> {
@@ -188,15 +188,15 @@ impl Operations for Volume {
     }
 
     fn make_node(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.make_file(by, dir, name, new)
+        self.asked_again(|| self.make_file(by, dir, name, new))
     }
 
     fn make_dir(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.make_directory(by, dir, name, new)
+        self.asked_again(|| self.make_directory(by, dir, name, new))
     }
 
     fn symlink(&self, by: &Caller, dir: NodeId, name: &OsStr, target: &OsStr) -> Answer<Entry> {
-        self.make_symlink(by, dir, name, target)
+        self.asked_again(|| self.make_symlink(by, dir, name, target))
     }
 
     fn create(
@@ -218,7 +218,7 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.make_nameless(by, dir, new)?;
+        let entry = self.asked_again(|| self.make_nameless(by, dir, new))?;
         self.opened_with(entry, flags)
     }
 
@@ -241,12 +241,12 @@ impl Operations for Volume {
         new_name: &OsStr,
         flags: u32,
     ) -> Answer<()> {
-        self.change_name((dir, name), (new_dir, new_name), flags)
+        self.asked_again(|| self.change_name((dir, name), (new_dir, new_name), flags))
     }
 
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
-        let node = self.node(node)?;
-        self.node(dir)?.link(name, &node).map_err(errno)?;
+        let (node, dir) = (self.node(node)?, self.node(dir)?);
+        self.asked_again(|| dir.link(name, &node).map_err(errno))?;
         self.made(())?;
         Ok(self.entry(node, KEPT))
     }
@@ -309,7 +309,7 @@ impl Operations for Volume {
     }
 
     fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.give_space(lends_owners(by), node, offset, len, mode)
+        self.asked_again(|| self.give_space(lends_owners(by), node, offset, len, mode))
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
@@ -328,7 +328,7 @@ impl Operations for Volume {
         to: (NodeId, u64),
         len: u64,
     ) -> Answer<u64> {
-        self.copy_bytes(lends_owners(by), from, to, len)
+        self.asked_again(|| self.copy_bytes(lends_owners(by), from, to, len))
     }
 
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
@@ -383,7 +383,7 @@ impl Operations for Volume {
         flags: u32,
         kill_sgid: bool,
     ) -> Answer<()> {
-        self.change_xattr(node, name, value, flags, kill_sgid)
+        self.asked_again(|| self.change_xattr(node, name, value, flags, kill_sgid))
     }
 
     fn remove_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<()> {
