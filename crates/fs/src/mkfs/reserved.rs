@@ -26,7 +26,7 @@ use extant_ondisk::dirent::{DirBlockMut, EntryKind};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::{Inode as DiskInode, InodeFlags};
-use extant_ondisk::jbd2::superblock::{JournalFeatures, JournalSuperblock};
+use extant_ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::QuotaKind;

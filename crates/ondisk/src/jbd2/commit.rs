@@ -14,7 +14,7 @@
 //! Block; Linux's recovery for the torn block.
 
 use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
-use super::superblock::{BlockSum, LogFormat};
+use super::log_format::{BlockSum, LogFormat};
 use core::mem::offset_of;
 use extant_base::{BlockSize, Tid};
 use zerocopy::big_endian::{U32, U64};

@@ -16,7 +16,7 @@
 //! not counted). Source: ext4 documentation, "Journal (jbd2)", Descriptor Block.
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
-use super::superblock::{BlockSum, LogFormat};
+use super::log_format::{BlockSum, LogFormat};
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes of the uuid behind a tag without SAME_UUID.

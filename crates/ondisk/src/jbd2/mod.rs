@@ -9,15 +9,16 @@
 
 pub mod commit;
 pub mod descriptor;
+pub mod features;
 pub mod header;
+pub mod log_format;
 pub mod revoke;
 pub mod superblock;
 
 pub use commit::{Commit, CommitSum};
 pub use descriptor::{DescriptorWriter, Tag, TagFlags, Tags};
+pub use features::{JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat};
 pub use header::{BlockType, Header, MAGIC};
+pub use log_format::{BlockSum, LogFormat};
 pub use revoke::{RevokeWriter, Revokes};
-pub use superblock::{
-    BlockSum, JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat, JournalSuperblock,
-    LogFormat,
-};
+pub use superblock::JournalSuperblock;

@@ -11,7 +11,7 @@
 //! Source: ext4 documentation, "Journal (jbd2)", Revocation Block.
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
-use super::superblock::LogFormat;
+use super::log_format::LogFormat;
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes before the first record.
@@ -113,7 +113,7 @@ impl<'a> RevokeWriter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::superblock::BlockSum;
+    use super::super::log_format::BlockSum;
     use super::*;
     use extant_base::BlockSize;
 

@@ -1,4 +1,4 @@
-//! The journal superblock, and what it says of every other block of the log.
+//! The journal superblock.
 //!
 //! ```text
 //!   0   header (type 4, or 3 = v1: nothing past 24)      44  dynsuper 0
@@ -13,9 +13,11 @@
 //! with fast commits, block maxlen - fc stays unused and their area follows it.
 //! Source: ext4 documentation, "Journal (jbd2)", Super Block.
 
-use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
+use super::features::{JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat};
+use super::header::{self, BlockType, Header, RawHeader};
+use super::log_format::{BlockSum, LogFormat};
 use core::mem::offset_of;
-use extant_base::{BlockSize, Error, Feature, FeatureSet, Result, Site, Tid, What};
+use extant_base::{BlockSize, Result, Site, Tid, What};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -28,191 +30,6 @@ pub const LOG_BLOCKS_MIN: u32 = 1024;
 /// Filesystems that an external journal can name.
 pub const USERS_MAX: u32 = 48;
 const CHECKSUM_CRC32C: u8 = 4;
-
-bitflags::bitflags! {
-    /// Compatible features of a journal.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct JournalCompat: u32 {
-        /// Commit blocks carry a checksum of the transaction (v1).
-        const CHECKSUM = 1;
-        const _ = !0;
-    }
-
-    /// Incompatible features of a journal.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct JournalIncompat: u32 {
-        /// Revoke blocks may stand in the log. (Honour them without this bit, too.)
-        const REVOKE = 1;
-        /// Block numbers have 64 bits.
-        const BIT64 = 2;
-        /// Commit blocks may be written before the blocks they close.
-        const ASYNC_COMMIT = 4;
-        /// 16-bit checksum per block.
-        const CSUM_V2 = 8;
-        /// 32-bit checksum per block.
-        const CSUM_V3 = 0x10;
-        /// The fast-commit area may hold live records.
-        const FAST_COMMIT = 0x20;
-        const _ = !0;
-    }
-
-    /// Read-only compatible features of a journal: none so far.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct JournalRoCompat: u32 {
-        const _ = !0;
-    }
-}
-
-const INCOMPAT_KNOWN: JournalIncompat = JournalIncompat::from_bits_retain(0x3F);
-
-/// The feature words of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalFeatures {
-    /// `s_feature_compat`
-    pub compat: JournalCompat,
-    /// `s_feature_incompat`
-    pub incompat: JournalIncompat,
-    /// `s_feature_ro_compat`
-    pub ro_compat: JournalRoCompat,
-}
-
-impl JournalFeatures {
-    /// No feature at all, as a v1 superblock means.
-    pub const NONE: JournalFeatures = JournalFeatures {
-        compat: JournalCompat::empty(),
-        incompat: JournalIncompat::empty(),
-        ro_compat: JournalRoCompat::empty(),
-    };
-
-    /// Errors: `Unsupported` naming the first unknown bit; `Corrupt(JournalSuperblock)` when two
-    /// kinds of checksum are set at once.
-    pub fn check(self, at: Site) -> Result<()> {
-        let unknown = self.incompat.difference(INCOMPAT_KNOWN).bits();
-        let unknown = if unknown != 0 { unknown } else { self.ro_compat.bits() };
-        if unknown != 0 {
-            let bits = 1 << unknown.trailing_zeros();
-            let feature = Feature { set: FeatureSet::Journal, bits, name: "" };
-            return Err(Error::Unsupported { feature });
-        }
-        let sums = [
-            self.compat.contains(JournalCompat::CHECKSUM),
-            self.incompat.contains(JournalIncompat::CSUM_V2),
-            self.incompat.contains(JournalIncompat::CSUM_V3),
-        ];
-        if sums.into_iter().filter(|&set| set).count() > 1 {
-            return Err(at.offset(0x24).corrupt(What::JournalSuperblock));
-        }
-        Ok(())
-    }
-
-    /// Which checksums the log carries.
-    pub fn block_sum(self) -> BlockSum {
-        if self.incompat.contains(JournalIncompat::CSUM_V3) {
-            BlockSum::V3
-        } else if self.incompat.contains(JournalIncompat::CSUM_V2) {
-            BlockSum::V2
-        } else if self.compat.contains(JournalCompat::CHECKSUM) {
-            BlockSum::V1
-        } else {
-            BlockSum::None
-        }
-    }
-
-    /// The names of all set features as `dumpe2fs` prints them, with the bits nobody has named
-    /// at the end of each word.
-    pub fn names(self) -> impl Iterator<Item = (&'static str, u32)> {
-        const COMPAT: [(&str, u32); 1] = [("journal_checksum", 1)];
-        const INCOMPAT: [(&str, u32); 6] = [
-            ("journal_incompat_revoke", 1),
-            ("journal_64bit", 2),
-            ("journal_async_commit", 4),
-            ("journal_checksum_v2", 8),
-            ("journal_checksum_v3", 0x10),
-            ("journal_fast_commit", 0x20),
-        ];
-        fn words(
-            bits: u32,
-            known: &'static [(&'static str, u32)],
-        ) -> impl Iterator<Item = (&'static str, u32)> {
-            let unknown = known.iter().fold(bits, |bits, row| bits & !row.1);
-            let named = known.iter().copied().filter(move |row| bits & row.1 != 0);
-            named.chain((unknown != 0).then_some(("", unknown)))
-        }
-        words(self.compat.bits(), &COMPAT)
-            .chain(words(self.incompat.bits(), &INCOMPAT))
-            .chain(words(self.ro_compat.bits(), &[]))
-    }
-}
-
-/// The kind of checksum a log carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockSum {
-    /// None.
-    None,
-    /// CRC-32 of each transaction, in its commit block.
-    V1,
-    /// CRC32C everywhere, the low 16 bits of it in tags.
-    V2,
-    /// CRC32C everywhere.
-    V3,
-}
-
-/// What a reader or writer of the log's blocks must know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogFormat {
-    /// Block size of the log, and of the volume.
-    pub block_size: BlockSize,
-    /// Block numbers have 64 bits.
-    pub wide: bool,
-    /// Which checksums there are.
-    pub sum: BlockSum,
-    /// crc32c(~0, the journal's uuid).
-    pub seed: u32,
-}
-
-impl LogFormat {
-    /// Whether descriptor and revoke blocks end in a checksum.
-    pub fn has_tail(&self) -> bool {
-        matches!(self.sum, BlockSum::V2 | BlockSum::V3)
-    }
-
-    /// Where the tags or records of a block end, in bytes.
-    pub fn records_end(&self) -> usize {
-        self.block_size.bytes() - if self.has_tail() { header::TAIL_LEN } else { 0 }
-    }
-
-    /// Bytes of a tag, its uuid not counted.
-    pub fn tag_len(&self) -> usize {
-        match (self.sum, self.wide) {
-            (BlockSum::V3, _) => 16,
-            (BlockSum::V2, true) => 14,
-            (BlockSum::V2, false) => 10,
-            (BlockSum::None | BlockSum::V1, true) => 12,
-            (BlockSum::None | BlockSum::V1, false) => 8,
-        }
-    }
-
-    /// Blocks that one descriptor of ours names. As Linux does, a writer takes a tag only while
-    /// there is room for one with a uuid; without that rule v3 could hold one more.
-    pub fn blocks_per_descriptor(&self) -> usize {
-        (self.records_end() - HEADER_LEN - 2 * super::descriptor::UUID_LEN) / self.tag_len()
-    }
-
-    /// Bytes of a revoke record.
-    pub fn revoke_len(&self) -> usize {
-        if self.wide { 8 } else { 4 }
-    }
-
-    /// Blocks that one revoke block can name.
-    pub fn revokes_per_block(&self) -> usize {
-        (self.records_end() - super::revoke::REVOKE_HEADER_LEN) / self.revoke_len()
-    }
-
-    /// The checksum of a logged copy, escaped as it lies in the log, before any cut to 16 bits.
-    pub fn copy_sum(&self, tid: Tid, copy: &[u8]) -> u32 {
-        extant_crc32c::crc32c(extant_crc32c::crc32c(self.seed, &tid.0.to_be_bytes()), copy)
-    }
-}
 
 /// The superblock as stored.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -447,6 +264,7 @@ fn checksum(superblock: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_base::{Error, FeatureSet};
 
     fn features(compat: u32, incompat: u32) -> JournalFeatures {
         JournalFeatures {
@@ -569,17 +387,5 @@ mod tests {
                 (format.tag_len(), format.blocks_per_descriptor(), format.revokes_per_block());
             assert_eq!(got, (tag, blocks, revokes), "{compat:x} {incompat:x}");
         }
-    }
-
-    #[test]
-    fn features_have_the_names_of_dumpe2fs() {
-        let names: alloc::vec::Vec<_> = features(1, 0x100 | 0x12).names().collect();
-        let want = [
-            ("journal_checksum", 1),
-            ("journal_64bit", 2),
-            ("journal_checksum_v3", 0x10),
-            ("", 0x100),
-        ];
-        assert_eq!(names, want);
     }
 }
