@@ -4,9 +4,17 @@
 mod common;
 
 use common::{Image, new_file, pattern};
+use extant::check::{self, Finding, Options};
 use extant::{
-    Error, FallocateMode, FileKind, InodeFlags, NewFile, SetAttributes, Timestamp, XattrMode,
+    Error, FallocateMode, FileKind, FileOptions, InodeFlags, NewFile, SetAttributes, Timestamp,
+    XattrMode,
 };
+use extant_testkit::e2fsprogs;
+use extant_testkit::loop_mount::LoopMount;
+use extant_testkit::report::run_cases;
+use extant_testkit::require;
+use std::path::Path;
+use std::sync::Arc;
 
 #[test]
 fn flags_protect_content() {
@@ -132,6 +140,113 @@ fn attribute_calls_give_the_errors_of_the_system_calls() {
     assert!(fs.xattrs("f").unwrap().is_empty());
     fs.close().unwrap();
     image.judge();
+}
+
+/// A short target lies where other files have block numbers. Linux takes it for a target by its length, e2fsck by the
+/// attribute block where blocks are charged to the link: for its values in inodes of their own, say.
+#[test]
+fn a_short_link_with_attributes_of_any_size_is_read_as_a_link() {
+    require!(Root, Loop, E2fsprogs);
+    let rows: Vec<_> = ["ea_inode", "^ea_inode", "inline_data,ea_inode", "bigalloc,ea_inode"]
+        .into_iter()
+        .flat_map(|features| [1024, 4096].map(|block| (features, block)))
+        .flat_map(|(features, block)| [128, 256, 512].map(|inode| (features, block, inode)))
+        .filter(|(features, _, inode)| *inode > 128 || !features.contains("inline"))
+        .collect();
+    run_cases(
+        "attributes/short-links",
+        &rows,
+        |row| format!("{row:?}"),
+        |(features, block, inode)| {
+            let image = Image::mke2fs(24, &format!("-b {block} -I {inode} -O {features}"));
+            let fs = image.open();
+            let mut links = Vec::new();
+            for len in [3, 10, 59] {
+                for value in [1, 100, 800, 3000, 9000, 60_000] {
+                    let (path, target) = (format!("{len}-{value}"), "t".repeat(len));
+                    fs.symlink(&target, &path, &NewFile::default()).map_err(|e| e.to_string())?;
+                    let mut names = Vec::new();
+                    // Beside others, before and after it; some go again.
+                    for (name, value) in [("b", 100), ("a", value), ("c", 20), ("d", value)] {
+                        let name = format!("trusted.{name}");
+                        let value = vec![b'v'; value];
+                        match fs.set_xattr(&path, &name, &value, XattrMode::Any) {
+                            Ok(()) => names.push((name, value)),
+                            Err(Error::NoSpace) => {}
+                            Err(error) => return Err(format!("{path}: {error}")),
+                        }
+                    }
+                    for gone in ["trusted.b", "trusted.d"] {
+                        if let Some(at) = names.iter().position(|(name, _)| name == gone) {
+                            fs.remove_xattr(&path, gone).map_err(|e| e.to_string())?;
+                            names.remove(at);
+                        }
+                    }
+                    links.push((path, target, names));
+                }
+            }
+            fs.close().map_err(|e| e.to_string())?;
+            e2fsprogs::e2fsck(&image.path, None).expect_clean()?;
+            let found = check(&image.path);
+            if let Some(finding) = found.first() {
+                return Err(finding.to_string());
+            }
+            let mount = LoopMount::ro(&image.path, "")?;
+            for (path, target, names) in links {
+                let at = mount.path().join(&path);
+                let there = std::fs::read_link(&at).map_err(|e| format!("{path}: {e}"))?;
+                if there.as_os_str() != target.as_str() {
+                    return Err(format!("{path} leads to {there:?}"));
+                }
+                for (name, value) in names {
+                    let mut bytes = vec![0; 65_536];
+                    let len = rustix::fs::lgetxattr(&at, &name, &mut bytes);
+                    let len = len.map_err(|e| format!("{path}, {name}: {e}"))?;
+                    if bytes[..len] != value {
+                        return Err(format!("{path}, {name}: {len} bytes"));
+                    }
+                }
+            }
+            mount.unmount()?;
+            Ok(String::new())
+        },
+    );
+}
+
+#[test]
+fn a_short_link_that_linux_left_to_be_misread_is_read_as_a_link_after_a_change() {
+    require!(Root, Loop, E2fsprogs);
+    let image = Image::mke2fs(24, "-b 1024 -O ea_inode");
+    let mount = LoopMount::rw(&image.path, "").unwrap();
+    let link = mount.path().join("link");
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::lsetxattr(&link, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    set("trusted.large", &[b'v'; 9000]);
+    mount.unmount().unwrap();
+    assert!(!e2fsprogs::e2fsck(&image.path, None).clean(), "Linux itself leaves it so");
+    for remove in [false, true] {
+        let fs = image.open();
+        match remove {
+            false => fs.set_xattr("link", "trusted.small", b"1", XattrMode::Any).unwrap(),
+            true => fs.remove_xattr("link", "trusted.small").unwrap(),
+        }
+        assert_eq!(fs.xattr("link", "trusted.large").unwrap(), [b'v'; 9000]);
+        fs.close().unwrap();
+        image.judge();
+        assert_eq!(check(&image.path), []);
+    }
+    let fs = image.open();
+    fs.remove_xattr("link", "trusted.large").unwrap();
+    fs.close().unwrap();
+    image.judge();
+    assert_eq!(check(&image.path), []);
+}
+
+fn check(img: &Path) -> Vec<Finding> {
+    let device = FileOptions::new().open(img).unwrap();
+    check::check_device(Arc::new(device), &Options::default(), &()).unwrap().findings
 }
 
 /// An access list as system calls carry it: owner rwx, user 7 r, group r-x, mask, other.

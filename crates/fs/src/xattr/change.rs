@@ -8,6 +8,9 @@
 //!   else                ──► NoSpace
 //! ```
 //!
+//! A symlink whose target lies in the inode has the entries of value inodes in a block, where Linux may leave them in
+//! the tail: where blocks are charged to such a link, e2fsck knows by its attribute block alone that it has no others.
+//!
 //! Access control lists come as system calls carry them and are stored as ext4 does; one that says
 //! no more than the mode becomes the mode. Source: ext4 documentation, "Extended Attributes".
 
@@ -148,6 +151,11 @@ impl Volume {
         let before = self.charge(&homes.tail) + self.charge(&homes.block);
         let values_before = values(&homes.tail) + values(&homes.block);
         let done = edit(&mut homes, body)
+            .map(|()| {
+                if body.disk.is_fast_symlink(&self.inode_format) && homes.block.is_empty() {
+                    homes.move_values_to_block();
+                }
+            })
             .and_then(|()| self.xattr_store_tail(body, &homes.tail))
             .and_then(|()| match homes.block_changed {
                 true => self.xattr_store_block(handle, ino, body, &homes.block),
@@ -293,6 +301,15 @@ impl Homes {
         {
             self.gone.push(ino);
         }
+    }
+
+    /// Moves the entries of value inodes from the tail to the block, which is empty. Their references go with them.
+    fn move_values_to_block(&mut self) {
+        let in_inode = |attribute: &Attribute| matches!(attribute.value, Stored::InInode { .. });
+        let (moved, stay): (Vec<_>, _) = self.tail.drain(..).partition(in_inode);
+        self.tail = stay;
+        self.block_changed |= !moved.is_empty();
+        self.block.extend(moved.into_iter().map(|entry| Attribute { fresh: true, ..entry }));
     }
 
     /// Puts the attribute into the tail or the block, in place of the one with its name; `false`,

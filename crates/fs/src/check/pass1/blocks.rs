@@ -294,8 +294,8 @@ impl Scan<'_, '_> {
             if inode.has_extents() {
                 view.error_with(What::InodeFlags, at.offset(0x20), "extents on a fast symlink");
             }
-            if attributes.charged_sectors != 0 {
-                // Linux goes by the size, e2fsprogs up to 1.47.0 by the block count.
+            if attributes.charged_sectors != 0 && inode.file_acl.is_none() {
+                // Linux goes by the size, e2fsprogs up to 1.47.0 by the block count where there is no attribute block.
                 wrong("values are charged to it: e2fsprogs reads the target as block numbers");
             }
             if !encrypted {
