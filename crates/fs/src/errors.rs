@@ -13,7 +13,7 @@
 //! when, which inode and block, and which check failed (in the field for the function's name).
 
 use crate::mmp::Hold;
-use crate::superblock::{SUPERBLOCK_CREDITS, patch_superblock};
+use crate::superblock::{SUPERBLOCK_CREDITS, patch_errors};
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{Error, IoOp, Result, Site, What};
@@ -152,7 +152,7 @@ impl Volume {
     ///
     /// The primary superblock on the device gets the error state and the record, directly, as Linux
     /// does it; the log's superblock has its errno. Once, and nobody is told if the device fails
-    /// that too. Locks: takes `Mount`, then `Superblock`; none may be held.
+    /// that too. Rule D13: a sector at a time, each under a right checksum. Locks: takes `Mount`, then `Superblock`; none may be held.
     pub(crate) fn noting_abort<T>(&self, done: Result<T>) -> Result<T> {
         // Before the volume was announced nothing of it was changed.
         if done.is_ok() || !self.journal.is_aborted() || !*self.announced.lock() {
@@ -173,7 +173,7 @@ impl Volume {
             sb.clone()
         };
         // Of the rest the device may have an older state, which belongs to what the log replays.
-        let _ = patch_superblock(&*self.device, |sb| {
+        let _ = patch_errors(&*self.device, |sb| {
             sb.state.insert(VolumeState::ERROR);
             sb.error_count = now.error_count;
             (sb.first_error, sb.last_error) = (now.first_error, now.last_error);

@@ -17,6 +17,9 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
+/// Sectors are not torn.
+const SECTOR: usize = 512;
+
 /// Blocks that a change of the superblock dirties.
 pub(crate) const SUPERBLOCK_CREDITS: u32 = 1;
 
@@ -97,28 +100,48 @@ impl Volume {
     }
 }
 
-/// Changes fields of the primary superblock on `home`, durably.
+/// Changes a flag of the primary superblock on `home`, durably. A cut may tear it: `recovery/torn.rs` knows which flags.
 pub(crate) fn patch_superblock(
     home: &dyn BlockDevice,
     change: impl FnOnce(&mut Superblock),
 ) -> Result<()> {
-    write_changed_superblock(home, raw_superblock(home, SUPERBLOCK_OFFSET)?, change)
+    let before = raw_superblock(home, SUPERBLOCK_OFFSET)?;
+    // Other fields than the changed ones are checked when the volume is opened.
+    let mut superblock = before.parse(Site::NOWHERE)?;
+    change(&mut superblock);
+    let mut after = before.clone();
+    superblock.update_raw(&mut after);
+    if after.as_bytes() == before.as_bytes() {
+        return Ok(());
+    }
+    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), after.as_bytes())
 }
 
-/// As [`patch_superblock`], from the superblock `raw`, which is written when that differs from the
-/// one on `home`.
-pub(crate) fn write_changed_superblock(
+/// As [`patch_superblock`], for a change of what it says of errors, of which the last one is new.
+///
+/// Rule D13: no cut leaves a superblock with a wrong checksum.
+///
+/// ```text
+///   first sector     state, error records, four bytes that keep the old checksum right     written alone
+///   second sector    codes of the errors, the new checksum                                 behind it, alone
+/// ```
+pub(crate) fn patch_errors(
     home: &dyn BlockDevice,
-    mut raw: RawSuperblock,
     change: impl FnOnce(&mut Superblock),
 ) -> Result<()> {
     let before = raw_superblock(home, SUPERBLOCK_OFFSET)?;
-    // Other fields than the changed ones are checked when the volume is opened.
-    let mut superblock = raw.parse(Site::NOWHERE)?;
+    let mut superblock = before.parse(Site::NOWHERE)?;
     change(&mut superblock);
-    superblock.update_raw(&mut raw);
-    if raw.as_bytes() == before.as_bytes() {
-        return Ok(());
+    let mut after = before.clone();
+    superblock.update_raw(&mut after);
+    let mut first = after.clone();
+    first.as_mut_bytes()[SECTOR..].copy_from_slice(&before.as_bytes()[SECTOR..]);
+    let is_summed = superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+    if !is_summed || !before.checksum_is_right() || !first.fit_checksum() {
+        return home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), after.as_bytes());
     }
-    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), raw.as_bytes())
+    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &first.as_bytes()[..SECTOR])?;
+    after.as_mut_bytes()[..SECTOR].copy_from_slice(&first.as_bytes()[..SECTOR]);
+    after.set_checksum();
+    home.write_fua(ByteOffset(SUPERBLOCK_OFFSET + SECTOR as u64), &after.as_bytes()[SECTOR..])
 }

@@ -89,7 +89,7 @@ pub use handle::{Credits, Handle};
 pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};
 pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
-pub use recovery::Recovery;
+pub use recovery::{Amend, Recovery};
 pub use reread::Worth;
 pub use scan::LogUsage;
 pub use stats::{ByteLogStats, Ineligible, JournalStats};

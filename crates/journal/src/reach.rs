@@ -17,7 +17,6 @@ use crate::scan::{Control, Scan};
 use crate::superblock_last;
 use extant_base::{Result, Site, What};
 use extant_ondisk::jbd2::{Tag, TagFlags, Tags, header};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 
 impl Log {
     /// Blocks of the volume by the newest superblock that `scan` found; 0 where there is none, or one that is not right.
@@ -25,17 +24,18 @@ impl Log {
     /// Errors: `Device`; `Corrupt(JournalDescriptor)`; `Corrupt(SuperblockBeyondDevice)` where they are more than
     /// `device_blocks`.
     pub(crate) fn blocks_by_log(&self, scan: &Scan, device_blocks: u64) -> Result<u64> {
-        let Some(copy) = self.newest_superblock(scan)? else { return Ok(0) };
+        let Some(mut copy) = self.newest_superblock(scan)? else { return Ok(0) };
         let size = self.format().block_size;
-        let block = superblock_last::block_of(size);
-        let inside = (SUPERBLOCK_OFFSET - size.start_of(block).0) as usize;
-        let raw = RawSuperblock::from_prefix(&copy[inside..]);
+        let raw = superblock_last::within(size, &mut copy);
         let superblock = raw.and_then(|raw| raw.check(Site::NOWHERE).ok());
         let superblock = superblock.filter(|superblock| superblock.block_size == size);
         let blocks = superblock.map_or(0, |superblock| superblock.blocks_count);
         match blocks <= device_blocks {
             true => Ok(blocks),
-            false => Err(Site::of_block(block).offset(0x04).corrupt(What::SuperblockBeyondDevice)),
+            false => {
+                let site = Site::of_block(superblock_last::block_of(size)).offset(0x04);
+                Err(site.corrupt(What::SuperblockBeyondDevice))
+            }
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
     use extant_base::Error;
     use extant_ondisk::features::RoCompat;
     use extant_ondisk::jbd2::BlockSum;
-    use extant_ondisk::superblock::SUPERBLOCK_MAGIC;
+    use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC};
 
     const V3: (BlockSum, bool) = (BlockSum::V3, true);
     /// The image's blocks.

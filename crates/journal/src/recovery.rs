@@ -14,6 +14,10 @@ use crate::log::{HomeLimits, Log};
 use crate::replay::WINDOW;
 use extant_base::{Result, Tid};
 use extant_blockdev::BlockDevice;
+use extant_ondisk::superblock::RawSuperblock;
+
+/// What is put into the volume's superblock, as the log has it, before that goes home.
+pub type Amend<'a> = &'a dyn Fn(&mut RawSuperblock);
 
 /// What a recovery found and did.
 #[derive(Debug)]
@@ -42,7 +46,17 @@ impl Log {
     /// A log that needs no recovery gives an empty one. Errors: `Device`; `Corrupt` for damage in
     /// a committed transaction. All that was not damaged may be home then; the log stays.
     pub fn recover(&self, home: &dyn BlockDevice, limits: HomeLimits) -> Result<Recovery> {
-        self.recover_in_rounds(home, limits, WINDOW)
+        self.recover_amending(home, limits, &|_| ())
+    }
+
+    /// As [`Log::recover`]; what the superblock says besides, `amend` puts in: the same whenever it is asked.
+    pub fn recover_amending(
+        &self,
+        home: &dyn BlockDevice,
+        limits: HomeLimits,
+        amend: Amend<'_>,
+    ) -> Result<Recovery> {
+        self.recover_in_rounds(home, limits, WINDOW, amend)
     }
 
     pub(crate) fn recover_in_rounds(
@@ -50,6 +64,7 @@ impl Log {
         home: &dyn BlockDevice,
         limits: HomeLimits,
         window: usize,
+        amend: Amend<'_>,
     ) -> Result<Recovery> {
         let scan = self.scan()?;
         // An area that nobody can read is told before anything is written.
@@ -58,7 +73,7 @@ impl Log {
             false => None,
         };
         let revoked = self.revoked(&scan, home.len() >> self.format().block_size.log2())?;
-        let replayed = self.replay(&scan, &revoked, home, limits, window)?;
+        let replayed = self.replay(&scan, &revoked, home, limits, window, amend)?;
         if self.needs_recovery() {
             home.flush()?;
         }
@@ -374,7 +389,7 @@ mod tests {
         for window in 1..8 {
             let device = log.device();
             let opened = log.open(&device).unwrap();
-            opened.recover_in_rounds(&*device, log.limits(), window).unwrap();
+            opened.recover_in_rounds(&*device, log.limits(), window, &|_| ()).unwrap();
             assert!(device.content() == whole.0, "window {window}");
         }
     }

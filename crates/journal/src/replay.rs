@@ -11,6 +11,7 @@
 //! rounds, older copies first. All of it can be cut and repeated: it writes what it always writes.
 
 use crate::log::{HomeLimits, Log};
+use crate::recovery::Amend;
 use crate::revoke::RevokeTable;
 use crate::scan::{Control, Scan};
 use crate::superblock_last;
@@ -66,6 +67,7 @@ impl Log {
         home: &dyn BlockDevice,
         limits: HomeLimits,
         window: usize,
+        amend: Amend<'_>,
     ) -> Result<Replayed> {
         let (format, cycle) = (self.format(), self.cycle());
         let taken = if limits.log_on_volume { self.map().taken() } else { Vec::new() };
@@ -106,7 +108,7 @@ impl Log {
             }
         }
         replay.write_window()?;
-        replay.write_superblock()?;
+        replay.write_superblock(amend)?;
         match replay.damaged {
             Some(error) => Err(error),
             None => Ok(replay.done),
@@ -137,7 +139,7 @@ impl Replay<'_> {
     }
 
     /// Brings the superblock home, behind all the rest.
-    fn write_superblock(&mut self) -> Result<()> {
+    fn write_superblock(&mut self, amend: Amend<'_>) -> Result<()> {
         let format = self.log.format();
         let nr = superblock_last::block_of(format.block_size).0;
         let Some(newest) = self.newest.remove(&nr) else { return Ok(()) };
@@ -150,6 +152,7 @@ impl Replay<'_> {
         if newest.tag.flags.contains(TagFlags::ESCAPE) {
             header::unescape(&mut copy);
         }
+        superblock_last::amend(format.block_size, &mut copy, amend);
         superblock_last::write(self.home, format.block_size, &copy)?;
         self.done.blocks += 1;
         Ok(())

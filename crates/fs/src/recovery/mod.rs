@@ -101,12 +101,12 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
         log.discard()?;
         report.log_discarded = true;
     }
-    let errors = SavedErrors::of(&superblock, &**home)?;
-    let recovery = log.recover(home, limits(&superblock))?;
+    let errors = SavedErrors::of(&**home)?;
+    let recovery = log.recover_amending(home, limits(&superblock), &|raw| errors.put_into(raw))?;
     report.transactions = recovery.transactions;
     report.blocks_replayed = recovery.blocks_replayed;
     report.copies_revoked = recovery.copies_revoked;
-    errors.put_back(&**home, recovery.errno)?;
+    saved_errors::take_over(&**home, recovery.errno)?;
 
     let superblock = read_superblock(&**home, None)?;
     if needed && !superblock.has_journal() {

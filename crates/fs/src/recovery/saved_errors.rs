@@ -1,53 +1,63 @@
 //! What a superblock says of errors must outlive the log's replay.
 //!
 //! ```text
-//!   superblock at home      … │ 194 error count, first and last error … │ 200 …    newer than the log
-//!   superblock in the log   … │ older                                   │ …
-//!   after replay            … │ as it was at home                       │ …  from the log
+//!   superblock at home      … │ 194 error count, first and last error … │ 278 high bits, codes │   newer than the log
+//!   superblock in the log   … │ older                                   │ older                │
+//!   after replay            … │ as it was at home                       │ as it was at home    │   the rest from the log
 //! ```
 //!
 //! A writer that gives up cannot log any more: it writes the error block, and the ERROR state, to
-//! the primary superblock directly, and its errno into the journal's superblock.
+//! the primary superblock directly, and its errno into the journal's superblock. What it noted before
+//! went through the log: of the two superblocks the one that counts more errors is the newer.
+//!
+//! The log's superblock goes home with all of that in it: no cut leaves one without.
 
 use crate::recovery::mark_errors;
-use crate::superblock::write_changed_superblock;
+use crate::superblock::patch_superblock;
 use crate::volume::raw_superblock;
 use extant_base::Result;
 use extant_blockdev::BlockDevice;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use std::ops::Range;
-use zerocopy::{FromBytes, IntoBytes};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, VolumeState};
 
-/// The error block.
-const ERROR_BYTES: Range<usize> = 0x194..0x200;
-
-/// The error block and state before a replay.
+/// The primary superblock before a replay.
 pub(super) struct SavedErrors {
-    block: [u8; 0x200 - 0x194],
-    has_errors: bool,
+    before: RawSuperblock,
 }
 
 impl SavedErrors {
-    /// What the primary superblock on `home` says now.
-    pub(super) fn of(superblock: &Superblock, home: &dyn BlockDevice) -> Result<SavedErrors> {
-        let raw = raw_superblock(home, SUPERBLOCK_OFFSET)?;
-        let mut block = [0; 0x200 - 0x194];
-        block.copy_from_slice(&raw.as_bytes()[ERROR_BYTES]);
-        Ok(SavedErrors { block, has_errors: superblock.has_errors() })
+    /// What the primary superblock on `home` says now; of one that a cut tore both sectors do.
+    pub(super) fn of(home: &dyn BlockDevice) -> Result<SavedErrors> {
+        Ok(SavedErrors { before: raw_superblock(home, SUPERBLOCK_OFFSET)? })
     }
 
-    /// Puts it into the superblock that the replay left, durably; adds the log's `errno`, 0 for
-    /// none.
-    pub(super) fn put_back(&self, home: &dyn BlockDevice, errno: i32) -> Result<()> {
-        let raw = raw_superblock(home, SUPERBLOCK_OFFSET)?;
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        bytes.copy_from_slice(raw.as_bytes());
-        bytes[ERROR_BYTES].copy_from_slice(&self.block);
-        let Ok(raw) = RawSuperblock::read_from_bytes(&bytes) else { return Ok(()) };
-        write_changed_superblock(home, raw, |superblock| {
-            if self.has_errors || errno != 0 {
-                mark_errors(superblock);
-            }
-        })
+    /// Puts it into the superblock that the log has.
+    pub(super) fn put_into(&self, raw: &mut RawSuperblock) {
+        let before = &self.before;
+        let error = before.s_state.get() & VolumeState::ERROR.bits();
+        raw.s_state = (raw.s_state.get() | error).into();
+        if before.s_error_count.get() < raw.s_error_count.get() {
+            return;
+        }
+        raw.s_error_count = before.s_error_count;
+        raw.s_first_error_time = before.s_first_error_time;
+        raw.s_first_error_time_hi = before.s_first_error_time_hi;
+        raw.s_first_error_ino = before.s_first_error_ino;
+        raw.s_first_error_block = before.s_first_error_block;
+        raw.s_first_error_func = before.s_first_error_func;
+        raw.s_first_error_line = before.s_first_error_line;
+        raw.s_first_error_errcode = before.s_first_error_errcode;
+        raw.s_last_error_time = before.s_last_error_time;
+        raw.s_last_error_time_hi = before.s_last_error_time_hi;
+        raw.s_last_error_ino = before.s_last_error_ino;
+        raw.s_last_error_block = before.s_last_error_block;
+        raw.s_last_error_func = before.s_last_error_func;
+        raw.s_last_error_line = before.s_last_error_line;
+        raw.s_last_error_errcode = before.s_last_error_errcode;
     }
+}
+
+/// Takes the log's `errno`, 0 for none, over into the superblock that the replay left, durably: a flag and no more, so
+/// that a superblock that is torn meanwhile is known (`torn.rs`).
+pub(super) fn take_over(home: &dyn BlockDevice, errno: i32) -> Result<()> {
+    if errno == 0 { Ok(()) } else { patch_superblock(home, mark_errors) }
 }

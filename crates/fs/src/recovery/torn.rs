@@ -5,11 +5,12 @@
 //!   sector 1   …, checksum                           old   or    new        sum is wrong either way
 //! ```
 //!
-//! Recovery writes it at three moments. At the start and in the end only a flag changes, as when a
-//! volume is opened to write and closed: with the flag turned back, the sum is right again, and that
-//! superblock is the one before or after the write. In between the log holds it whole, and its
-//! replay writes it again. Anything else is damage.
+//! Recovery writes it at four moments. At the start and in the end, and where the errno of a writer that
+//! gave up is taken over, only a flag changes, as when a volume is opened to write and closed: with the
+//! flag turned back, the sum is right again, and that superblock is the one before or after the write. In
+//! between the log holds it whole, and its replay writes it again. Anything else is damage.
 
+use crate::recovery::saved_errors::SavedErrors;
 use crate::recovery::{Wish, limits, log_of};
 use crate::volume::{Volume, VolumeOptions, raw_superblock, read_superblock};
 use extant_base::{ByteOffset, Result, Site, What};
@@ -19,13 +20,14 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Flags that are turned on or off by a write of their own.
-const FLAGS: [(Incompat, RoCompat, VolumeState); 6] = [
+const FLAGS: [(Incompat, RoCompat, VolumeState); 7] = [
     (Incompat::RECOVER, RoCompat::empty(), VolumeState::empty()),
     (Incompat::empty(), RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
     (Incompat::RECOVER, RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
     (Incompat::LIVE, RoCompat::empty(), VolumeState::empty()),
     (Incompat::LIVE, RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
     (Incompat::empty(), RoCompat::empty(), VolumeState::VALID),
+    (Incompat::empty(), RoCompat::empty(), VolumeState::ERROR),
 ];
 
 /// Writes the superblock anew that a cut tore, or says that it is damaged.
@@ -51,7 +53,8 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     if !log.needs_recovery() {
         return Err(damaged());
     }
-    log.recover(home, limits)?;
+    let errors = SavedErrors::of(&**home)?;
+    log.recover_amending(home, limits, &|raw| errors.put_into(raw))?;
     read_superblock(&**home, None)
 }
 

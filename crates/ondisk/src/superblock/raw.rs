@@ -12,7 +12,7 @@
 //! All little-endian. Source: ext4 documentation, "The Super Block".
 
 use core::mem::{offset_of, size_of};
-use extant_crc32c::crc32c;
+use extant_crc32c::{crc32c, flip_delta};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -284,8 +284,70 @@ impl RawSuperblock {
         self.s_checksum.get() == self.compute_checksum()
     }
 
+    /// Makes the stored checksum right without a change of it, by four of the bytes behind the name of the last error's
+    /// function, which nobody reads. So the first sector of a superblock can change alone. `false` where the name leaves
+    /// no room. Call it only where `metadata_csum` is set.
+    pub fn fit_checksum(&mut self) -> bool {
+        let func = &mut self.s_last_error_func;
+        let end = func.iter().position(|byte| *byte == 0).unwrap_or(func.len());
+        let Some(free) = func.get_mut(end..).filter(|free| free.len() > size_of::<u32>()) else {
+            return false;
+        };
+        free.fill(0);
+        // What each bit of the word adds to the sum; the 32 amounts are independent, as the sum has 32 bits.
+        let covered = 8 * offset_of!(RawSuperblock, s_checksum) as u64;
+        let at = 8 * (offset_of!(RawSuperblock, s_last_error_func) + end + 1) as u64;
+        let mut by_top = [(0, 0); 32];
+        for bit in 0..32 {
+            let (mut delta, mut word) = (flip_delta(covered, at + bit, 1), 1u32 << bit);
+            while delta != 0 {
+                let slot = &mut by_top[delta.ilog2() as usize];
+                if slot.0 == 0 {
+                    *slot = (delta, word);
+                    break;
+                }
+                (delta, word) = (delta ^ slot.0, word ^ slot.1);
+            }
+        }
+        let (mut wrong, mut fitting) = (self.s_checksum.get() ^ self.compute_checksum(), 0);
+        while wrong != 0 {
+            let (delta, word) = by_top[wrong.ilog2() as usize];
+            (wrong, fitting) = (wrong ^ delta, fitting ^ word);
+        }
+        self.s_last_error_func[end + 1..][..4].copy_from_slice(&fitting.to_le_bytes());
+        true
+    }
+
     /// Stores the right checksum. Call it last, and only where `metadata_csum` is set.
     pub fn set_checksum(&mut self) {
         self.s_checksum = self.compute_checksum().into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_sector_changes_under_the_sum_of_the_old_one() {
+        let mut old = RawSuperblock::default();
+        for (n, byte) in old.as_mut_bytes().iter_mut().enumerate() {
+            *byte = (n * 7) as u8;
+        }
+        old.s_last_error_func.fill(b'x');
+        old.set_checksum();
+        assert!(!old.clone().fit_checksum(), "no NUL");
+        for len in 0..32 {
+            let mut new = old.clone();
+            new.s_error_count = 77.into();
+            new.s_last_error_func[len] = 0;
+            assert_eq!(new.fit_checksum(), len < 28, "{len}");
+            if len < 28 {
+                assert!(new.checksum_is_right() && new.s_checksum == old.s_checksum, "{len}");
+                assert!(new.s_last_error_func[..len].iter().all(|byte| *byte == b'x'));
+                assert_eq!(new.s_last_error_func[len], 0);
+                assert_eq!(new.as_bytes()[512..], old.as_bytes()[512..]);
+            }
+        }
     }
 }
