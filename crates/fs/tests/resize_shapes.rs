@@ -4,7 +4,7 @@
 use extant::FileOptions;
 use extant::check::{self, Options};
 use extant::resize::{Size, resize};
-use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::e2fsprogs::{debugfs_write, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::report::run_cases;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
@@ -96,4 +96,71 @@ fn the_reserve_of_descriptors_is_named_as_before() {
             Ok(String::new())
         },
     );
+}
+
+#[test]
+fn a_refused_change_of_size_leaves_the_volume_as_it_was() {
+    require!(E2fsprogs);
+    // Damage, by debugfs or to a bitmap, and the sizes that are refused because of it.
+    let (bitmap, descriptor) = ("", "set_bg 3 checksum 0x1234");
+    let reserve = "sif <7> block[DIND] 9000000";
+    let rows: &[(&str, &str, &str, u64)] = &[
+        ("shrink", "-b 1024", bitmap, 20),
+        ("shrink-meta-bg", "-b 1024 -g 1024 -O meta_bg,^resize_inode", bitmap, 20),
+        ("shrink-no-journal", "-b 1024 -O ^has_journal", bitmap, 20),
+        ("shrink-descriptor", "-b 1024", descriptor, 20),
+        ("grow-descriptor", "-b 1024", descriptor, 200),
+        ("grow-no-journal", "-b 1024 -O ^has_journal", descriptor, 200),
+        ("grow-resize-inode", "-b 1024", reserve, 200),
+        ("grow-bitmap", "-b 4096", bitmap, 200),
+    ];
+    run_cases(
+        "resize/refused",
+        rows,
+        |row| row.0.to_owned(),
+        |&(_, options, request, mib)| {
+            let scratch = Scratch::new();
+            let img = scratch.file("a.img");
+            mke2fs(&img, 64 * MIB, options, None)?;
+            match request {
+                "" => spoil_bitmap(&img)?,
+                request => debugfs_write(&img, request)?,
+            }
+            let before = superblock(&img)?;
+            match resize(&img, Size::Bytes(mib * MIB), &mut |_, _| {}) {
+                Ok(done) => return Err(format!("was done: {done:?}")),
+                Err(error) => println!("{error}"),
+            }
+            let after = superblock(&img)?;
+            let len = std::fs::metadata(&img).map_err(|e| e.to_string())?.len();
+            if before != after || len != 64 * MIB {
+                return Err(format!("{len} bytes, {before:?} became {after:?}"));
+            }
+            Ok(String::new())
+        },
+    );
+}
+
+/// Spoils the first group's block bitmap.
+fn spoil_bitmap(img: &Path) -> Result<(), String> {
+    let said = dumpe2fs(img)?;
+    let block =
+        said.split("Block bitmap at ").nth(1).and_then(|text| text.split([' ', ',']).next());
+    let block: u64 = block.and_then(|block| block.parse().ok()).ok_or("no bitmap")?;
+    let at = block * field(&said, "Block size")?;
+    let file = std::fs::File::options().write(true).open(img).map_err(|e| e.to_string())?;
+    let done = std::os::unix::fs::FileExt::write_all_at(&file, &[0x5A; 64], at);
+    done.map_err(|e| e.to_string())
+}
+
+/// What of a superblock would tell of a change.
+fn superblock(img: &Path) -> Result<(u64, extant_ondisk::features::Features, u16), String> {
+    let device = FileOptions::new().open(img).map_err(|e| e.to_string())?;
+    let mut bytes = [0; 1024];
+    extant::BlockDevice::read_at(&device, extant_base::ByteOffset(1024), &mut bytes)
+        .map_err(|e| e.to_string())?;
+    let raw = zerocopy::FromBytes::read_from_bytes(&bytes[..]).map_err(|_| "short".to_owned())?;
+    let raw: extant_ondisk::superblock::RawSuperblock = raw;
+    let sb = raw.parse(extant::Site::NOWHERE).map_err(|e| e.to_string())?;
+    Ok((sb.blocks_count, sb.features, sb.state.bits()))
 }

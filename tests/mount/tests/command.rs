@@ -490,7 +490,7 @@ fn fill(dir: &Path) {
     (first..).find(more);
 }
 
-/// A call that needs space, in the working directory of its argument.
+/// A call that needs space, in a directory.
 type Call = (&'static str, fn(&Path) -> rustix::io::Result<()>);
 
 const NO_MODE: Mode = Mode::empty();

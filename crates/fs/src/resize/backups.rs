@@ -9,7 +9,7 @@ use super::switch::Switch;
 use extant_base::{BlockNr, GroupNr, Result};
 
 /// Writes the copies that lie behind the old end.
-pub(super) fn write_behind(switch: &Switch) -> Result<()> {
+pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     for group in switch.new.super_groups().filter(|group| group.0 != 0) {
         write_super(switch, group, |block| block.0 >= old_end)?;
@@ -23,7 +23,7 @@ pub(super) fn write_behind(switch: &Switch) -> Result<()> {
 }
 
 /// Writes and settles the copies that lie before the old end.
-pub(super) fn write_before(switch: &mut Switch) -> Result<()> {
+pub(super) fn write_before(switch: &mut Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     let groups: Vec<GroupNr> = switch.new.super_groups().filter(|group| group.0 != 0).collect();
     for group in groups {
@@ -44,7 +44,11 @@ pub(super) fn write_before(switch: &mut Switch) -> Result<()> {
     settle(switch, true)
 }
 
-fn write_super(switch: &Switch, group: GroupNr, wanted: impl Fn(BlockNr) -> bool) -> Result<()> {
+fn write_super(
+    switch: &Switch<'_>,
+    group: GroupNr,
+    wanted: impl Fn(BlockNr) -> bool,
+) -> Result<()> {
     let Some(at) = switch.new.super_offset(group) else { return Ok(()) };
     let bs = switch.new.block_size();
     let block = bs.block_at(at);
@@ -60,7 +64,7 @@ fn write_super(switch: &Switch, group: GroupNr, wanted: impl Fn(BlockNr) -> bool
     switch.write(block, &bytes)
 }
 
-fn settle(switch: &mut Switch, last: bool) -> Result<()> {
+fn settle(switch: &mut Switch<'_>, last: bool) -> Result<()> {
     if !last && !switch.exclusive.staged.is_large() {
         return Ok(());
     }

@@ -223,12 +223,23 @@ fn run(
 
 /// Makes a volume larger; whether it turned to `meta_bg`.
 fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
-    let exclusive = Exclusive::begin(devices, environment)?;
-    let before = exclusive.at_begin.features.incompat;
-    let new = plan::geometry(&exclusive.at_begin, blocks)?;
-    let turned = new.features.incompat != before;
-    switch::to(exclusive, new, None)?.finish()?;
+    let old = Exclusive::check(devices)?;
+    let new = plan::geometry(&old, blocks)?;
+    let turned = new.features.incompat != old.features.incompat;
+    changed(devices, environment, |exclusive| switch::to(exclusive, new, None))?;
     Ok(turned)
+}
+
+/// Has `change` change the volume, which is marked as being changed meanwhile. What it did not settle is dropped.
+fn changed(
+    devices: &Devices,
+    environment: &Environment,
+    change: impl FnOnce(&mut Exclusive) -> Result<()>,
+) -> Result<()> {
+    let mut exclusive = Exclusive::begin(devices, environment)?;
+    let done = change(&mut exclusive);
+    let finished = exclusive.finish();
+    done.and(finished)
 }
 
 /// Makes a volume smaller, to `least` blocks or as far as it goes. The tables of groups that go may
@@ -251,8 +262,7 @@ fn shrink_in_rounds(
             };
         }
         let new = plan::geometry(&sb, blocks)?;
-        let exclusive = Exclusive::begin(devices, environment)?;
-        shrink::run(exclusive, new, done, progress)?;
+        changed(devices, environment, |exclusive| shrink::run(exclusive, new, done, progress))?;
         done.to_blocks = blocks;
         if least == Some(blocks) {
             return Ok(());

@@ -16,7 +16,7 @@ use std::ops::Range;
 /// Writes the metadata of the groups that are new, and appends their descriptors.
 ///
 /// Errors: `Invalid` when they have no room for it; `Device`.
-pub(super) fn lay_down(switch: &mut Switch) -> Result<()> {
+pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
     let (old, new) = (switch.old.groups_count(), switch.new.groups_count());
     if new <= old {
         return Ok(());

@@ -14,7 +14,7 @@ use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
 use std::ops::Range;
 
 /// Where the slot of inode 7 is: its table block, and the bytes in it.
-fn slot(switch: &Switch) -> Result<(BlockNr, Range<usize>)> {
+fn slot(switch: &Switch<'_>) -> Result<(BlockNr, Range<usize>)> {
     let place = switch.old.inode_place(Ino::RESIZE);
     let place = place.ok_or_else(|| Site::of_ino(Ino::RESIZE).corrupt(What::InodeNumber))?;
     let table = switch.after[place.group.0 as usize].inode_table;
@@ -22,21 +22,21 @@ fn slot(switch: &Switch) -> Result<(BlockNr, Range<usize>)> {
     Ok((block, place.offset..place.offset + switch.old.inode_size()))
 }
 
-fn read(switch: &Switch) -> Result<DiskInode> {
+fn read(switch: &Switch<'_>) -> Result<DiskInode> {
     let (block, place) = slot(switch)?;
     let mut bytes = vec![0; switch.old.block_size().bytes()];
     switch.read(block, &mut bytes)?;
     DiskInode::parse(&bytes[place], Ino::RESIZE, &format(switch))
 }
 
-fn format(switch: &Switch) -> InodeFormat {
+fn format(switch: &Switch<'_>) -> InodeFormat {
     InodeFormat::new(&switch.exclusive.at_begin)
 }
 
 /// The block with the list of reserved blocks, if there is one.
 ///
 /// Errors: `InodeBlocks` when it lies outside of the volume.
-pub(super) fn list_block(switch: &Switch) -> Result<Option<BlockNr>> {
+pub(super) fn list_block(switch: &Switch<'_>) -> Result<Option<BlockNr>> {
     let inode = read(switch)?;
     let word = inode.i_block[52..56].first_chunk().copied().unwrap_or_default();
     let block = BlockNr(u64::from(u32::from_le_bytes(word)));
@@ -50,7 +50,7 @@ pub(super) fn list_block(switch: &Switch) -> Result<Option<BlockNr>> {
 /// Makes inode 7 name the reserve of the new size; empty where there is none any more.
 ///
 /// Errors: `Corrupt`, `Device`.
-pub(super) fn rewrite(switch: &mut Switch) -> Result<()> {
+pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
     if !switch.exclusive.at_begin.features.compat.contains(Compat::RESIZE_INODE) {
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(super) fn rewrite(switch: &mut Switch) -> Result<()> {
 }
 
 /// Writes the list and every reserved block of group 0; how many blocks the inode holds.
-fn write_lists(switch: &Switch, list: BlockNr) -> Result<u64> {
+fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
     let layout = &switch.new;
     let bs = layout.block_size();
     let per_block = u64::from(pointers_per_block(bs));

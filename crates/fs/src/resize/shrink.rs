@@ -27,7 +27,7 @@ pub(super) const CREDITS: Credits = Credits::blocks(64);
 
 /// A volume whose end is being emptied.
 pub(super) struct Shrink<'a> {
-    pub(super) exclusive: Exclusive,
+    pub(super) exclusive: &'a mut Exclusive,
     pub(super) volume: Volume,
     pub(super) free: FreeMap,
     /// The first block that goes.
@@ -43,9 +43,10 @@ pub(super) struct Shrink<'a> {
 
 /// Makes the volume what `sb` says, which has fewer blocks.
 ///
-/// Errors: `NoSpace` when what it holds does not fit; those of [`super::resize`].
+/// Every step before one that fails was whole: the volume is as large as it was, and in order. Errors: `NoSpace` when
+/// what it holds does not fit; those of [`super::resize`].
 pub(super) fn run(
-    exclusive: Exclusive,
+    exclusive: &mut Exclusive,
     sb: Superblock,
     done: &mut Resized,
     progress: Progress<'_>,
@@ -62,21 +63,8 @@ pub(super) fn run(
         usage_changed: false,
         done,
     };
-    match shrink.empty(progress) {
-        Ok(()) => {}
-        Err(error) => {
-            // Every step so far was whole: the volume is as large as it was, and in order.
-            let _ = shrink.exclusive.finish();
-            return Err(error);
-        }
-    }
-    let moved = match shrink.move_tables() {
-        Ok(moved) => moved,
-        Err(error) => {
-            let _ = shrink.exclusive.finish();
-            return Err(error);
-        }
-    };
+    shrink.empty(progress)?;
+    let moved = shrink.move_tables()?;
     let Shrink { exclusive, volume, .. } = shrink;
     let now = volume.superblock.read().clone();
     drop(volume);
@@ -90,7 +78,7 @@ pub(super) fn run(
         lpf_ino: now.lpf_ino,
         ..sb
     };
-    switch::to(exclusive, sb, Some(moved))?.finish()
+    switch::to(exclusive, sb, Some(moved))
 }
 
 impl Shrink<'_> {

@@ -18,7 +18,7 @@ use crate::volume::raw_superblock;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
-use extant_ondisk::bitmap;
+use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
@@ -28,8 +28,8 @@ use std::ops::Range;
 use zerocopy::IntoBytes;
 
 /// The volume between two sizes.
-pub(super) struct Switch {
-    pub(super) exclusive: Exclusive,
+pub(super) struct Switch<'a> {
+    pub(super) exclusive: &'a mut Exclusive,
     pub(super) old: Layout,
     pub(super) new: Layout,
     pub(super) sb: Superblock,
@@ -46,10 +46,10 @@ pub(super) struct Switch {
 /// Errors: `NotSupported` when the step does not fit the log, and nothing has changed then;
 /// `Corrupt`, `Device`.
 pub(super) fn to(
-    exclusive: Exclusive,
+    exclusive: &mut Exclusive,
     sb: Superblock,
     moved: Option<Vec<GroupDesc>>,
-) -> Result<Exclusive> {
+) -> Result<()> {
     let old = Layout::new(&exclusive.at_begin)?;
     let new = Layout::new(&sb)?;
     let csum = sb.checksums();
@@ -66,8 +66,7 @@ pub(super) fn to(
     backups::write_behind(&switch)?;
     let end = switch.old.blocks_count();
     switch.exclusive.staged.settle_whole(end, now)?;
-    backups::write_before(&mut switch)?;
-    Ok(switch.exclusive)
+    backups::write_before(&mut switch)
 }
 
 /// All descriptors, checked.
@@ -152,7 +151,7 @@ fn without(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
     rest
 }
 
-impl Switch {
+impl Switch<'_> {
     /// Brings the bitmaps of the groups that stay in line with the new size.
     fn adjust_groups(&mut self) -> Result<()> {
         let end = self.old.clusters_count().min(self.new.clusters_count());
@@ -205,6 +204,7 @@ impl Switch {
             bitmap::init_block_bitmap(&mut bytes, nr, &self.before[g], &self.old);
         } else {
             self.read(self.before[g].block_bitmap, &mut bytes)?;
+            bitmap::check(&bytes, Kind::Block, nr, &self.before[g], &self.old, &self.csum)?;
         }
         let had = self.old.clusters_in_group(nr).unwrap_or(0);
         let has = self.new.clusters_in_group(nr).unwrap_or(0);
