@@ -1,25 +1,24 @@
 //! Directories: opened and listed.
 //!
 //! ```text
-//!   offset   1: "."   2: ".."   3…: the names, counted as they come
+//!   offset   1: "."   2: ".."   3…: the names, counted as they are given
 //! ```
 //!
 //! An opening goes on where the last call stopped, or at any name of the last answer: the kernel often takes
-//! only some of those. A caller that goes back further has the directory listed anew up to there, and what
-//! came and went meanwhile shifts the places.
+//! only some of those. For a caller that goes back further the directory is listed anew, without the names that were
+//! given before that place (`given.rs`): so none that stays is lost or comes twice. In another opening a place is a count.
 
+use super::given::{FIRST, Given};
 use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
 use extant::{DirEntry, FileKind, InodeFlags, Node, ReadDir};
 use extant_base::lock::{Mutex, Rank};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Offsets below this one are "." and "..".
-const FIRST: u64 = 2;
 /// The type of a directory, as in `st_mode >> 12`.
 const DIRECTORY: u32 = 4;
 
@@ -32,7 +31,9 @@ pub(super) struct OpenDir {
 /// Where the listing is.
 struct At {
     names: Option<ReadDir>,
-    /// Names given before the next one, "." and ".." included.
+    /// How many of "." and ".." were given.
+    dots: u64,
+    /// The place before the next name.
     given: u64,
     /// An error that comes by itself.
     next: Option<extant::Result<DirEntry>>,
@@ -40,11 +41,24 @@ struct At {
     last: VecDeque<DirEntry>,
     /// How many of them, at the end, are to be given (again).
     again: usize,
+    /// What came out of `names`.
+    told: Given,
+    /// What of `names` was given before the place that it went back to, by its hashes.
+    passed_over: HashSet<u64>,
 }
 
 impl OpenDir {
     pub(super) fn new(dir: Node) -> OpenDir {
-        let at = At { names: None, given: 0, next: None, last: VecDeque::new(), again: 0 };
+        let at = At {
+            names: None,
+            dots: 0,
+            given: FIRST,
+            next: None,
+            last: VecDeque::new(),
+            again: 0,
+            told: Given::new(),
+            passed_over: HashSet::new(),
+        };
         OpenDir { dir, at: Mutex::new(Rank::Door, at) }
     }
 }
@@ -52,25 +66,31 @@ impl OpenDir {
 impl At {
     /// Goes to the name that `offset` stands for.
     fn seek(&mut self, dir: &Node, offset: u64) -> Answer<()> {
+        self.dots = FIRST.min(offset);
         let front = self.given + self.again as u64;
-        if offset >= FIRST && front >= offset && front - offset <= self.last.len() as u64 {
+        let is_near = front >= offset && front - offset <= self.last.len() as u64;
+        if self.names.is_some() && offset >= FIRST && is_near {
             (self.given, self.again) = (offset, (front - offset) as usize);
             return Ok(());
         }
         (self.given, self.again) = (front, 0);
         self.last.clear();
-        if offset < FIRST || self.names.is_none() || offset < self.given {
-            self.names = Some(dir.read_dir().map_err(errno)?);
-            (self.given, self.next) = (FIRST.min(offset), None);
+        let is_back = offset < self.given;
+        if self.names.is_none() || is_back {
+            let is_first = self.names.replace(dir.read_dir().map_err(errno)?).is_none();
+            self.next = None;
+            if is_back && !is_first {
+                self.passed_over = self.told.go_back(offset.max(FIRST));
+                self.given = self.told.end();
+                return Ok(());
+            }
         }
+        // Names, damaged places not counted.
         while self.given < offset {
-            // "." and ".." first; then names, damaged places not counted.
-            if self.given >= FIRST {
-                match self.take() {
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) => continue,
-                    None => break,
-                }
+            match self.take() {
+                Some(Ok(entry)) => self.told.add(entry.name_bytes()),
+                Some(Err(_)) => continue,
+                None => break,
             }
             self.given += 1;
         }
@@ -78,7 +98,22 @@ impl At {
     }
 
     fn take(&mut self) -> Option<extant::Result<DirEntry>> {
-        self.next.take().or_else(|| self.names.as_mut()?.next())
+        if let Some(next) = self.next.take() {
+            return Some(next);
+        }
+        loop {
+            let next = self.names.as_mut()?.next()?;
+            let is_new = match &next {
+                Ok(entry) => {
+                    let none = self.passed_over.is_empty();
+                    none || !self.passed_over.remove(&self.told.hash(entry.name_bytes()))
+                }
+                Err(error) => self.told.add_error(error),
+            };
+            if is_new {
+                return Some(next);
+            }
+        }
     }
 
     /// A new answer begins: what was given before it is not asked for again.
@@ -90,7 +125,10 @@ impl At {
     fn look(&mut self) -> Option<extant::Result<DirEntry>> {
         if self.again == 0 {
             match self.take()? {
-                Ok(entry) => self.last.push_back(entry),
+                Ok(entry) => {
+                    self.told.add(entry.name_bytes());
+                    self.last.push_back(entry);
+                }
                 Err(error) => return Some(Err(error)),
             }
             self.again = 1;
@@ -132,17 +170,17 @@ impl Volume {
             false => KEPT,
         };
         at.begin();
-        while at.given < FIRST {
-            let name = OsStr::new(if at.given == 0 { "." } else { ".." });
+        while at.dots < FIRST {
+            let name = OsStr::new(if at.dots == 0 { "." } else { ".." });
             if !into.fits(name.len()) {
                 return Ok(());
             }
-            let ino = match at.given {
+            let ino = match at.dots {
                 0 => dir.ino(),
                 _ => dir.lookup("..").map_or(dir.ino(), |parent| parent.ino()),
             };
-            at.given += 1;
-            into.add_name(name, u64::from(ino.get()), DIRECTORY, at.given);
+            at.dots += 1;
+            into.add_name(name, u64::from(ino.get()), DIRECTORY, at.dots);
         }
         let mut some = false;
         while let Some(next) = at.look() {

@@ -15,6 +15,7 @@
 mod attributes;
 mod controls;
 mod files;
+mod given;
 mod handles;
 mod ids;
 mod listing;

@@ -11,6 +11,7 @@ pub fn run(s: &mut Script) {
     kinds(s);
     many(s);
     places(s);
+    back(s);
     meanwhile(s);
     emptied(s);
 }
@@ -119,6 +120,63 @@ fn places(s: &mut Script) {
     }
     s.tell("unlink", unlink("many/zzz"));
     s.tell("rmdir", rmdir("many"));
+}
+
+/// A place of this opening stays good, whatever comes and goes: behind it is each name that was there and stays.
+fn back(s: &mut Script) {
+    s.tell("mkdir", mkdir("back", 0o755));
+    for n in 0..3000 {
+        put(&format!("back/name-{n:04}"), b"").expect("room");
+    }
+    let mut dir = opened("back");
+    let (mut order, mut places) = (Vec::new(), Vec::new());
+    while let Some(entry) = dir.read() {
+        let entry = entry.expect("a healthy device");
+        order.push(entry.file_name().to_string_lossy().into_owned());
+        places.push(entry.offset());
+    }
+    let mut there: BTreeSet<String> = order.iter().cloned().collect();
+    let good = |dir: &mut Dir, at: usize, there: &BTreeSet<String>| {
+        dir.seek(places[at]).expect("a place it gave");
+        let mut names = names(dir).expect("a healthy device");
+        names.retain(|name| !name.starts_with("more"));
+        names.sort();
+        let mut want = order[at + 1..].to_vec();
+        want.retain(|name| there.contains(name));
+        want.sort();
+        names == want
+    };
+    let all = [2999, 2500, 1500, 999, 1000, 1, 0, 2000];
+    let count = |dir: &mut Dir, there: &BTreeSet<String>| {
+        all.iter().filter(|at| good(dir, **at, there)).count()
+    };
+    s.tell("places that are good", count(&mut dir, &there));
+    for name in order.iter().skip(7).step_by(3).filter(|name| !name.starts_with('.')) {
+        unlink(&*format!("back/{name}")).expect("it is there");
+        there.remove(name);
+    }
+    s.tell("places that are good after deletes", count(&mut dir, &there));
+    // Leaves are split, and names move.
+    for n in 0..3000 {
+        put(&format!("back/more-{n:04}-{}", "x".repeat(n % 60)), b"").expect("room");
+    }
+    s.tell("places that are good after more came", count(&mut dir, &there));
+    for name in order.iter().skip(8).step_by(3).filter(|name| !name.starts_with('.')) {
+        unlink(&*format!("back/{name}")).expect("it is there");
+        there.remove(name);
+    }
+    // Places of one pass among those of another.
+    dir.seek(places[100]).expect("a place it gave");
+    let some: Vec<_> = (0..500).filter_map(|_| dir.read()).collect();
+    let last = some.last().expect("more").as_ref().expect("a healthy device");
+    let rest = names(&mut dir).expect("a healthy device");
+    s.tell("places that are good between", count(&mut dir, &there));
+    dir.seek(last.offset()).expect("a place it gave");
+    s.tell("place of a later pass", names(&mut dir).map(|names| names == rest));
+    for name in names(&mut opened("back")).expect("a healthy device") {
+        let _ = unlink(&*format!("back/{name}"));
+    }
+    s.tell("rmdir", rmdir("back"));
 }
 
 /// What stays is listed once, whatever comes and goes.
