@@ -1,12 +1,16 @@
 //! Volumes with multiple mount protection, as e2fsprogs and Linux see them.
 
-use extant::{Error, OpenOptions};
+use extant::{BlockDevice, Error, FileDevice, NewFile, OpenOptions};
+use extant_base::IoOp;
+use extant_blockdev::Faulty;
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A volume whose holder beats every second.
 fn protected(scratch: &Scratch) -> std::path::PathBuf {
@@ -38,6 +42,38 @@ fn the_second_writer_is_refused_and_told_who_holds_it() {
     run_args("dumpe2fs", &["-m", img.to_str().unwrap()]).unwrap().success().unwrap();
     assert!(e2fsck(&img, None).clean());
     OpenOptions::new().write(true).open(&img).unwrap().close().unwrap();
+}
+
+/// A system tells of a lost write once, to whoever asks first: here to the thread that beats.
+#[test]
+fn nothing_is_acknowledged_behind_a_beat_that_failed() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = protected(&scratch);
+    let device = Arc::new(Faulty::new(FileDevice::open_rw(&img).unwrap()));
+    let open = || {
+        let device = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        OpenOptions::new().write(true).commit_interval(None).open_device(device).unwrap()
+    };
+    let fs = open();
+    fs.create_file("before", &NewFile::default()).unwrap();
+    fs.sync().unwrap();
+    fs.create_file("after", &NewFile::default()).unwrap();
+    device.fail(IoOp::Write, 1);
+    let before = device.count(IoOp::Write);
+    for _ in 0..100 {
+        if device.count(IoOp::Write) > before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(fs.sync().is_err());
+    drop(fs);
+    let fs = open();
+    assert!(fs.metadata("/before").is_ok());
+    fs.close().unwrap();
+    drop(device);
+    e2fsck(&img, None).expect_clean().unwrap();
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl Journal {
         block_size: BlockSize,
         options: CacheOptions,
     ) -> Journal {
+        let device = Watched::new(device) as Arc<dyn BlockDevice>;
         let cache = Arc::new(MetaCache::new(device, block_size, options));
         Journal { cache, _background: None, transactions: None }
     }

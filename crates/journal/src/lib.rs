@@ -85,6 +85,7 @@ mod write_out;
 pub use cache::{CacheOptions, CacheStats, MetaCache};
 pub use changes::{Change, InodeTold, Piece, Snapshot, Step};
 pub use fast_commit_log::FastCommitLog;
+pub use flushes::Watched;
 pub use handle::{Credits, Handle};
 pub use journal::Journal;
 pub use log::{HomeLimits, Log, LogMap, LogRun};

@@ -69,6 +69,16 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         ["", "self.area.device().flush()?;", ""],
     ),
     form(
+        "who flushes does not wait for others that may fail",
+        "journal/flushes.rs",
+        ["while ", "syncs.under_way.iter().any(|nr| *nr <= begun)", "false"],
+    ),
+    form(
+        "a flush that failed is forgotten",
+        "journal/flushes.rs",
+        ["if ", "kind == Kind::Flush && syncs.failed > 0", "false"],
+    ),
+    form(
         "the tail moves before blocks are durable at home",
         "journal/checkpoint.rs",
         ["return Ok(());\n        }\n        ", "self.cache.flush()?;", ""],

@@ -5,6 +5,7 @@ use crate::errors::ErrorHook;
 use crate::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
+use extant_journal::Watched;
 use extant_layout::{Assembled, Mirror, Opening, Part};
 use extant_ondisk::superblock::Superblock;
 use std::ffi::OsStr;
@@ -113,9 +114,11 @@ impl OpenOptions {
         if !self.write || self.backup.is_some() {
             return Ok(None);
         }
-        let hold = Hold::take(device, file_name(name), &self.environment)?;
+        // A beat that fails may be told of an error that was the volume's: its next flush hears of that.
+        let watched = Watched::new(Arc::clone(device)) as Arc<dyn BlockDevice>;
+        let hold = Hold::take(&watched, file_name(name), &self.environment)?;
         if let Some(hold) = &hold {
-            *device = hold.guard(Arc::clone(device));
+            *device = hold.guard(watched);
         }
         Ok(hold)
     }

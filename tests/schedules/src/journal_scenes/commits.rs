@@ -87,6 +87,32 @@ fn abort() {
     ground.cut();
 }
 
+/// One flush loses what was written before it, and one thread is told: nobody else goes on as if all were well.
+fn lost() {
+    let ground = Ground::new(empty_log(KINDS[7], 1), options(), 2);
+    ground.disk.lose_in(below(8) + 1);
+    thread::scope(|scope| {
+        for n in 0..2 {
+            let ground = &ground;
+            scope.spawn(move || {
+                for _ in 0..2 {
+                    let Ok((value, tid)) = ground.change(n, &[]) else { return };
+                    if ground.journal.commit(tid).is_err() {
+                        return;
+                    }
+                    ground.acknowledge(n, value);
+                }
+            });
+        }
+        scope.spawn(|| {
+            // As one who syncs data alone.
+            while ground.journal.flush().is_ok() && below(4) > 0 {}
+            ground.cut();
+        });
+    });
+    ground.cut();
+}
+
 /// Threads ask for blocks that one of them reads, in a cache too small for all.
 fn loading() {
     let log = empty_log(KINDS[7], 1);
@@ -122,6 +148,12 @@ const ABORT: Scene = Scene {
     run: abort,
 };
 
+const LOST: Scene = Scene {
+    name: "journal_scenes::commits::a_flush_that_loses_what_it_is_about",
+    timers: Timers::Never,
+    run: lost,
+};
+
 #[test]
 fn handles_beside_commits() {
     explore(&COMMITS, 1500);
@@ -135,6 +167,13 @@ fn leaders_that_wait_for_others() {
 #[test]
 fn a_device_that_fails() {
     explore(&ABORT, 1500);
+}
+
+#[test]
+fn a_flush_that_loses_what_it_is_about() {
+    explore(&LOST, 1500);
+    finds("who flushes does not wait for others that may fail", &LOST, 2000, "");
+    finds("a flush that failed is forgotten", &LOST, 6000, "");
 }
 
 #[test]

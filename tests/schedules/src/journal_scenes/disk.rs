@@ -20,18 +20,26 @@ struct State {
     writes: u64,
     /// Requests until one fails; none does at `u64::MAX`.
     fails_in: u64,
+    /// Flushes until one loses what it is about; none does at `u64::MAX`.
+    loses_in: u64,
 }
 
 impl Disk {
     pub(crate) fn new(bytes: Vec<u8>) -> Disk {
         let durable = bytes.clone();
-        let state = State { bytes, durable, pending: Vec::new(), writes: 0, fails_in: u64::MAX };
+        let (fails_in, loses_in) = (u64::MAX, u64::MAX);
+        let state = State { bytes, durable, pending: Vec::new(), writes: 0, fails_in, loses_in };
         Disk { state: Mutex::new(state) }
     }
 
     /// Request `n` from now on fails, and all after it.
     pub(crate) fn fail_in(&self, n: u64) {
         self.state.lock().unwrap().fails_in = n;
+    }
+
+    /// Flush `n` from now on loses what was written before, and only who asked for that one is told.
+    pub(crate) fn lose_in(&self, n: u64) {
+        self.state.lock().unwrap().loses_in = n;
     }
 
     /// What a power cut leaves: everything that was flushed, and any part of the rest.
@@ -56,9 +64,27 @@ impl Disk {
             return Ok(());
         }
         state.fails_in = state.fails_in.saturating_sub(1);
-        let source = std::io::Error::from_raw_os_error(5);
-        if state.fails_in == 0 { Err(Error::Device { op, at, len, source }) } else { Ok(()) }
+        if state.fails_in == 0 { Err(broken(op, at, len)) } else { Ok(()) }
     }
+
+    /// Whether this flush is the one that loses writes, which are then gone up to number `last`.
+    fn loses(&self, last: u64) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if state.loses_in == u64::MAX {
+            return false;
+        }
+        state.loses_in -= 1;
+        if state.loses_in > 0 {
+            return false;
+        }
+        state.loses_in = u64::MAX;
+        state.pending.retain(|(nr, ..)| *nr > last);
+        true
+    }
+}
+
+fn broken(op: IoOp, at: ByteOffset, len: usize) -> Error {
+    Error::Device { op, at, len, source: std::io::Error::from_raw_os_error(5) }
 }
 
 impl BlockDevice for Disk {
@@ -90,6 +116,11 @@ impl BlockDevice for Disk {
         // A flush is about what was written before it began.
         let last = self.state.lock().unwrap().writes;
         point();
+        if self.loses(last) {
+            // Others go on before anybody is told.
+            point();
+            return Err(broken(IoOp::Flush, ByteOffset(0), 0));
+        }
         let state = &mut *self.state.lock().unwrap();
         for (_, at, bytes) in state.pending.extract_if(.., |(nr, ..)| *nr <= last) {
             state.durable[at..at + bytes.len()].copy_from_slice(&bytes);
