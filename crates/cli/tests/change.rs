@@ -303,8 +303,21 @@ fn a_volume_gets_another_size() {
         lines.collect::<Vec<_>>()
     };
     assert_eq!(same(&content(at, "a.img")), same(&before));
-    let why = fail(at, 1, &["resize", "a.img", "64K"]);
-    assert!(why.starts_with("a.img: "), "{why}");
+    // Too small for its own metadata, for a group, for what it holds: the size that will do is named.
+    let least = succeed(at, &["resize", "--print-minimum", "a.img"]);
+    let least = least.trim();
+    for size in ["0", "64K", "1M", "4M", "-1G"] {
+        let why = fail(at, 1, &["resize", "a.img", size]);
+        assert!(
+            why.starts_with("a.img: too small for what it holds: ")
+                && why.contains(&format!(" {least} bytes"))
+                && why.contains("`extant resize IMG min`"),
+            "{size}: {why}"
+        );
+        assert_clean(&image);
+    }
+    succeed(at, &["resize", "-q", "a.img", least]);
+    assert_clean(&image);
 }
 
 #[test]

@@ -174,11 +174,29 @@ fn now(image: &Image) -> Result<u64, Failure> {
 }
 
 fn failure(image: &Image, size: Size, error: &extant::Error) -> Failure {
-    match error {
-        extant::Error::NoSpace if size != Size::Minimum => Failure::new(format_args!(
-            "{}: what it holds does not fit that size: `extant resize IMG min` makes it as small as can be",
-            Shown::path(&image.name)
+    use extant::Error;
+    let name = Shown::path(&image.name);
+    let small = match (size, error) {
+        (Size::Bytes(bytes), Error::NoSpace | Error::Invalid(_)) => {
+            least(image).filter(|least| bytes < *least)
+        }
+        _ => None,
+    };
+    match (small, error) {
+        (Some(least), _) => Failure::new(format_args!(
+            "{name}: too small for what it holds: {least} bytes ({}) will do, and `extant resize IMG min` makes it \
+             as small as can be",
+            amount::shown(least)
         )),
-        error => Failure::of_image(&image.name, error),
+        (None, Error::NoSpace) if size != Size::Minimum => Failure::new(format_args!(
+            "{name}: what it holds does not fit that size: `extant resize IMG min` makes it as small as can be"
+        )),
+        (None, error) => Failure::of_image(&image.name, error),
     }
+}
+
+/// Bytes that are enough for what a volume holds.
+fn least(image: &Image) -> Option<u64> {
+    let fs = image.open().ok()?;
+    Some(minimum(&fs).ok()? << fs.superblock().block_size.log2())
 }
