@@ -1,9 +1,9 @@
 //! What a change of size leaves beside the content: flags of groups, the reserve of descriptors, counters. extant's own
 //! check finds nothing in it either, which sees some of what e2fsck does not look at.
 
-use extant::FileOptions;
 use extant::check::{self, Options};
-use extant::resize::{Size, resize};
+use extant::resize::{Size, minimum, resize};
+use extant::{FileOptions, Filesystem};
 use extant_testkit::e2fsprogs::{debugfs_write, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::report::run_cases;
 use extant_testkit::require;
@@ -163,4 +163,48 @@ fn superblock(img: &Path) -> Result<(u64, extant_ondisk::features::Features, u16
     let raw: extant_ondisk::superblock::RawSuperblock = raw;
     let sb = raw.parse(extant::Site::NOWHERE).map_err(|e| e.to_string())?;
     Ok((sb.blocks_count, sb.features, sb.state.bits()))
+}
+
+#[test]
+fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
+    require!(E2fsprogs);
+    let rows = [
+        "-b 1024",
+        "-b 1024 -g 2048",
+        "-b 1024 -O bigalloc -C 4096",
+        "-b 1024 -O ^64bit,bigalloc -C 8192",
+        "-b 1024 -O bigalloc,^resize_inode -C 65536",
+        "-b 4096 -O bigalloc -C 65536",
+    ];
+    run_cases(
+        "resize/empty",
+        &rows,
+        |row| (*row).to_owned(),
+        |options| {
+            let scratch = Scratch::new();
+            let img = scratch.file("a.img");
+            mke2fs(&img, 100 * MIB, options, None)?;
+            let mut text = String::new();
+            for mib in [0, 300, 900, 1400] {
+                let wish = Size::Bytes(mib * MIB);
+                if mib > 0 {
+                    resize(&img, wish, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
+                }
+                let told = Filesystem::open(&img).and_then(|fs| minimum(&fs));
+                let told = told.map_err(|e| e.to_string())?;
+                let back = resize(&img, Size::Bytes(100 * MIB), &mut |_, _| {});
+                back.map_err(|e| format!("back from {mib}: {e}"))?;
+                checked(&img)?;
+                text += &format!(" {told}");
+            }
+            let done = resize(&img, Size::Minimum, &mut |_, _| {}).map_err(|e| e.to_string())?;
+            checked(&img)?;
+            let bytes = done.to_blocks * done.block_bytes as u64;
+            // A journal, one group's tables, a reserve of descriptors.
+            match bytes < 30 * MIB {
+                true => Ok(format!("{text}, and {bytes} bytes")),
+                false => Err(format!("{bytes} bytes, told were {text}")),
+            }
+        },
+    );
 }

@@ -136,7 +136,11 @@ pub(super) fn minimum(volume: &Volume) -> Result<u64> {
     // Sizes that fit below this one may exist; none of them fits by accident of its last group.
     while low < high {
         let middle = low + (high - low) / 2;
-        if needs.fit_into(old, middle) { high = middle } else { low = middle + 1 }
+        // Many numbers of blocks no volume can have: part of a cluster, a last group too small.
+        match fit(old, middle) {
+            Ok(blocks) if needs.fit_into(old, blocks) => high = blocks,
+            _ => low = middle + 1,
+        }
     }
     Ok(high)
 }
@@ -179,10 +183,8 @@ impl Needs {
         })
     }
 
+    /// Whether a volume like `old` with so many blocks, which [`fit`] gave, holds it.
     fn fit_into(&self, old: &Superblock, blocks: u64) -> bool {
-        if !matches!(fit(old, blocks), Ok(fits) if fits == blocks) {
-            return blocks >= old.blocks_count;
-        }
         let Ok(new) = geometry(old, blocks) else { return false };
         let Ok(layout) = Layout::new(&new) else { return false };
         let groups = layout.groups_count() as usize;
@@ -205,16 +207,16 @@ impl Needs {
             .map(|run| run.end - run.start)
             .sum();
         let itable = u64::from(layout.itable_blocks());
+        let ratio = u64::from(layout.cluster_ratio());
         for desc in &self.descs[..groups] {
             let places =
                 [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
             let moves = places.iter().filter(|(at, len)| at.0 + len > blocks);
-            fixed += moves.map(|(_, len)| len).sum::<u64>();
+            fixed += moves.map(|(_, len)| len.div_ceil(ratio)).sum::<u64>();
         }
         if self.journal.iter().any(|(first, len)| first + len > blocks) {
             // The old place is free only when the new one is in use.
             let below = |(first, len): &(u64, u64)| blocks.saturating_sub(*first).min(*len);
-            let ratio = u64::from(layout.cluster_ratio());
             fixed += self.journal.iter().map(|run| below(run).div_ceil(ratio)).sum::<u64>();
         }
         // Trees become larger where free space is in pieces; the last step of a move needs some.
