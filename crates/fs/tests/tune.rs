@@ -42,6 +42,7 @@ const SWITCHES: &[(&str, &str, &str, bool)] = &[
     ("quota-off", "-b 1024 -O quota", "^quota", true),
     ("quota-project-off", "-b 1024 -O quota,project", "^quota,^project", true),
     ("fast-commit", "-b 1024 -J size=4", "fast_commit", true),
+    ("journal-for-it", "-t ext2 -b 4096 -O fast_commit", "has_journal", true),
     ("seed-on", "-b 1024", "metadata_csum_seed", true),
     ("seed-off", "-b 1024 -O metadata_csum_seed", "^metadata_csum_seed", true),
     ("uninit-on", "-b 1024 -O ^metadata_csum,^uninit_bg", "uninit_bg", true),

@@ -136,7 +136,9 @@ fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Supe
     let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
     let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
     if new.features.has(journal) && !old.features.has(journal) {
-        journal::add(devices, &old, (wish.journal_blocks, gets_fast), environment)?;
+        // Without a journal the feature may have been there, and meant nothing.
+        let fast_commits = new.features.has(fast);
+        journal::add(devices, &old, (wish.journal_blocks, fast_commits), environment)?;
     } else if wish.journal_blocks.is_some() {
         return Err(match old.features.has(journal) {
             true => Error::NotSupported(
