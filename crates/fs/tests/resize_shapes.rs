@@ -4,7 +4,7 @@
 use extant::check::{self, Options};
 use extant::resize::{Size, minimum, resize};
 use extant::{FileOptions, Filesystem};
-use extant_testkit::e2fsprogs::{debugfs_write, dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::e2fsprogs::{debugfs, debugfs_write, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::report::run_cases;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
@@ -204,6 +204,37 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             match bytes < 30 * MIB {
                 true => Ok(format!("{text}, and {bytes} bytes")),
                 false => Err(format!("{bytes} bytes, told were {text}")),
+            }
+        },
+    );
+}
+
+#[test]
+fn an_orphan_file_that_moves_is_sealed_anew() {
+    require!(E2fsprogs);
+    let rows = [
+        "-b 1024 -O orphan_file,^64bit,^extent",
+        "-b 1024 -O orphan_file,^64bit,^extent,^metadata_csum",
+        "-b 1024 -O orphan_file",
+    ];
+    run_cases(
+        "resize/orphan-file",
+        &rows,
+        |row| (*row).to_owned(),
+        |options| {
+            let scratch = Scratch::new();
+            let img = scratch.file("a.img");
+            mke2fs(&img, 100 * MIB, options, None)?;
+            // The volume is to end within it.
+            let blocks = || debugfs(&img, "blocks <12>");
+            let first: u64 =
+                blocks()?.split(' ').next().and_then(|n| n.parse().ok()).ok_or("no orphan file")?;
+            let before = blocks()?;
+            resize(&img, Size::Blocks(first + 9), &mut |_, _| {}).map_err(|e| e.to_string())?;
+            checked(&img)?;
+            match blocks()? == before {
+                true => Err("it stayed".into()),
+                false => Ok(String::new()),
             }
         },
     );

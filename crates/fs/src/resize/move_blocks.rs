@@ -80,9 +80,7 @@ impl Shrink<'_> {
         for node in nodes {
             self.mark_free(node, 1)?;
         }
-        if self.volume.has_compat(Compat::ORPHAN_FILE)
-            && ino.get() == self.volume.at_open.orphan_file_inum
-        {
+        if self.is_orphan_file(ino) {
             self.renew_orphan_file(ino, body)?;
         }
         self.store(ino, body)?;
@@ -241,21 +239,39 @@ impl Shrink<'_> {
         Ok(new)
     }
 
-    /// The blocks of the orphan file are sealed with their own numbers; all of them are empty.
+    /// Whether this is the orphan file.
+    pub(super) fn is_orphan_file(&self, ino: Ino) -> bool {
+        self.volume.has_compat(Compat::ORPHAN_FILE)
+            && ino.get() == self.volume.at_open.orphan_file_inum
+    }
+
+    /// Seals all of the orphan file anew.
     fn renew_orphan_file(&self, ino: Ino, body: &Body) -> Result<()> {
         let seed = body.seed(&self.volume, ino);
         let blocks = body.disk.size >> self.volume.block_size().log2();
         let blocks = u32::try_from(blocks).unwrap_or(LOGICAL_END);
-        let handle = self.volume.journal.start(CREDITS)?;
         for run in self.volume.runs(ino, body, 0..blocks) {
             let run = run?;
-            let Some(first) = run.target.block() else { continue };
-            for n in 0..u64::from(run.len) {
-                let nr = BlockNr(first.0 + n);
-                let block = self.volume.journal.cache().get_new(nr)?;
-                let block = block.write(&handle)?;
-                orphan_file::init(&mut block.bytes_mut(), nr, seed);
+            if let Some(first) = run.target.block() {
+                self.renew_orphan_blocks(first, run.len, seed)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The blocks of the orphan file are sealed with their own numbers; all of them are empty.
+    pub(super) fn renew_orphan_blocks(
+        &self,
+        first: BlockNr,
+        count: u32,
+        seed: Option<u32>,
+    ) -> Result<()> {
+        let handle = self.volume.journal.start(CREDITS)?;
+        for n in 0..u64::from(count) {
+            let nr = BlockNr(first.0 + n);
+            let block = self.volume.journal.cache().get_new(nr)?;
+            let block = block.write(&handle)?;
+            orphan_file::init(&mut block.bytes_mut(), nr, seed);
         }
         handle.stop()
     }

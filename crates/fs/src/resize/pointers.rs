@@ -20,8 +20,9 @@ impl Shrink<'_> {
             let Some(block) = check_pointer(&body.disk.i_block, slot, &range, at)? else {
                 continue;
             };
+            let levels = (slot + 1).saturating_sub(DIRECT);
             let stays = match self.goes(block) {
-                true => self.move_block(block)?,
+                true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };
             if stays != block {
@@ -30,7 +31,6 @@ impl Shrink<'_> {
                 self.settle_if_large()?;
             }
             // The reserve of the descriptor table stays where it is.
-            let levels = (slot + 1).saturating_sub(DIRECT);
             if levels > 0 && ino != Ino::RESIZE {
                 self.move_pointers_in(ino, stays, levels - 1)?;
             }
@@ -46,7 +46,7 @@ impl Shrink<'_> {
         for slot in 0..pointers_per_block(self.volume.block_size()) {
             let Some(block) = check_pointer(&bytes, slot, &range, at)? else { continue };
             let stays = match self.goes(block) {
-                true => self.move_block(block)?,
+                true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };
             if stays != block {
@@ -63,8 +63,8 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Copies one block to a free one, which is used from now on; the old one is free.
-    fn move_block(&mut self, block: BlockNr) -> Result<BlockNr> {
+    /// Copies one block, of data or of pointers, to a free one, which is used from now on; the old one is free.
+    fn move_block(&mut self, ino: Ino, block: BlockNr, is_data: bool) -> Result<BlockNr> {
         // What was changed in memory is on the staged device before it is copied there.
         self.volume.journal.sync()?;
         let (to, _) = self.free.take(1)?;
@@ -75,6 +75,10 @@ impl Shrink<'_> {
         self.mark_used(to, 1)?;
         self.mark_free(block, 1)?;
         self.done.moved_blocks += 1;
+        if is_data && self.is_orphan_file(ino) {
+            let body = self.volume.read_inode(ino)?;
+            self.renew_orphan_blocks(to, 1, body.seed(&self.volume, ino))?;
+        }
         Ok(to)
     }
 }
