@@ -27,6 +27,10 @@ impl Volume {
         if hit == buf.len() {
             return Ok(hit);
         }
+        // A part of a block ends where the file did. What is there by now is not put behind it: the block comes whole.
+        let log2 = self.block_size().log2();
+        let reached = offset.saturating_add(hit as u64);
+        let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
         let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
         let more = self.noting(|| {
             let body = inode.read();
