@@ -2,7 +2,7 @@
 # what is missing.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
 
-.PHONY: all setup build demo test check bench fuzz soak
+.PHONY: all setup build demo test check bench fuzz soak guest
 
 all: build
 
@@ -37,3 +37,8 @@ fuzz: setup
 # The test suites over and over with new seeds, for SOAK_ROUNDS rounds.
 soak: setup
 	tests/soak
+
+# Power cuts of an emulated machine with persistent memory, GUEST_ROUNDS of them (about 20 s each), and what an fsync costs
+# there. As root.
+guest: setup
+	tests/guests

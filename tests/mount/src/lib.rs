@@ -16,3 +16,4 @@ pub mod known;
 pub mod raw;
 pub mod script;
 pub mod served;
+pub mod writers;

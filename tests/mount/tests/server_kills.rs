@@ -4,409 +4,41 @@
 //!   writers (processes) ──► the mount ── SIGKILL ──► remount ──► each file is as it was synced, or as
 //!      └──► "about to", "synced" ──► a log outside ─────────────┘   something that was tried since
 //! ```
-//!
-//! Kinds of file, each written by one writer: `grow` is appended to; `swap` is replaced by renaming over
-//! it, sometimes without a sync; `name` comes and goes; `page` is written over in place as databases do
-//! it, what its pages held before being in a file beside it until they are there. In between are
-//! truncations, links, and names in a directory that all share.
 
-use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments};
+use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments, ok};
+use extant_mount_tests::writers::{self, WRITERS};
+use extant_testkit::command::Finished;
+use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::extant::Extant;
+use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::qemu::{self, Qemu};
 use extant_testkit::require;
-use extant_testkit::rng::{Rng, bytes};
-use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use extant_testkit::rng::Rng;
+use extant_testkit::scratch::Scratch;
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const ROUNDS: usize = 5;
-const WRITERS: usize = 4;
-/// Files of each kind that one writer has.
-const FILES: usize = 5;
-const KINDS: [&str; 4] = ["grow", "swap", "name", "page"];
-
-/// What a file may be: the numbers from `synced` to `tried`, which only grow. A file's number is its
-/// length (`grow`), the version of its content (`swap`, `page`), or odd when it is there (`name`).
-#[derive(Debug, Clone, Copy, Default)]
-struct Known {
-    synced: u64,
-    tried: u64,
-}
-
-/// The log of one writer: a line is `t FILE NUMBER` before, and `s FILE NUMBER` after.
-struct Log(File);
-
-impl Log {
-    fn line(&mut self, what: char, file: &str, number: u64) {
-        writeln!(self.0, "{what} {file} {number}").expect("the log takes lines");
-    }
-
-    /// What the log of `writer` says of `file`.
-    fn known(path: &Path, file: &str) -> Known {
-        let mut known = Known::default();
-        for line in fs::read_to_string(path).unwrap_or_default().lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            match words[..] {
-                ["t", of, number] if of == file => known.tried = number.parse().unwrap(),
-                ["s", of, number] if of == file => known.synced = number.parse().unwrap(),
-                _ => {}
-            }
-        }
-        known.tried = known.tried.max(known.synced);
-        known
-    }
-}
-
-/// One writer: a process of its own, so that its calls end with it.
-struct Writer {
-    dir: PathBuf,
-    log: Log,
-    rng: Rng,
-    numbers: [[u64; FILES]; KINDS.len()],
-}
-
-impl Writer {
-    fn step(&mut self) -> io::Result<()> {
-        let n = self.rng.below(FILES);
-        match self.rng.below(15) {
-            0..=3 => self.grow(n),
-            4..=6 => self.swap(n),
-            7..=9 => self.come_or_go(n),
-            10..=12 => self.change_pages(n),
-            13 => self.scribble(),
-            _ => self.shared(n),
-        }
-    }
-
-    fn next(&mut self, kind: usize, n: usize, more: u64) -> (String, u64, u64) {
-        let name = format!("{}{n}", KINDS[kind]);
-        let old = self.numbers[kind][n];
-        self.numbers[kind][n] = old + more;
-        self.log.line('t', &name, old + more);
-        (name, old, old + more)
-    }
-
-    fn grow(&mut self, n: usize) -> io::Result<()> {
-        let more = [1, 100, 5000, 70_000][self.rng.below(4)] + self.rng.below(50);
-        let (name, old, new) = self.next(0, n, more as u64);
-        let file = OpenOptions::new().append(true).create(true).open(self.dir.join(&name))?;
-        (&file).write_all(&growing(&name, old, new))?;
-        match self.rng.below(4) {
-            0 => file.sync_all()?,
-            1 => file.sync_data()?,
-            _ => return Ok(()),
-        }
-        // A new name is the directory's.
-        File::open(&self.dir)?.sync_all()?;
-        self.log.line('s', &name, new);
-        Ok(())
-    }
-
-    fn swap(&mut self, n: usize) -> io::Result<()> {
-        let (name, _, new) = self.next(1, n, 1);
-        let partial = self.dir.join(format!("{name}.partial"));
-        let file = File::create(&partial)?;
-        (&file).write_all(&version(&name, new))?;
-        let synced = self.rng.below(3) > 0;
-        if synced {
-            file.sync_all()?;
-        }
-        drop(file);
-        fs::rename(partial, self.dir.join(&name))?;
-        if synced {
-            File::open(&self.dir)?.sync_all()?;
-            self.log.line('s', &name, new);
-        }
-        Ok(())
-    }
-
-    fn come_or_go(&mut self, n: usize) -> io::Result<()> {
-        let (name, _, new) = self.next(2, n, 1);
-        let path = self.dir.join(&name);
-        match (new % 2 == 1, n % 3) {
-            (true, 0) => drop(File::create_new(path)?),
-            (true, 1) => fs::create_dir(path)?,
-            (true, _) => std::os::unix::fs::symlink(&name, path)?,
-            (false, 1) => fs::remove_dir(path)?,
-            (false, _) => fs::remove_file(path)?,
-        }
-        if self.rng.below(3) == 0 {
-            File::open(&self.dir)?.sync_all()?;
-            self.log.line('s', &name, new);
-        }
-        Ok(())
-    }
-
-    /// One transaction: the old pages in a file of their own, the new ones over them, the file gone. Each is
-    /// durable before the next.
-    fn change_pages(&mut self, n: usize) -> io::Result<()> {
-        let (name, old, new) = self.next(3, n, 1);
-        let path = self.dir.join(&name);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let dir = File::open(&self.dir)?;
-        let mut before = Vec::new();
-        for page in changed_pages(new).into_iter().filter(|page| *page < pages(old)) {
-            let mut content = vec![0; PAGE];
-            file.read_exact_at(&mut content, page * PAGE as u64)?;
-            before.push((page, content));
-        }
-        let undo = undo_of(&path);
-        let kept = File::create_new(&undo)?;
-        (&kept).write_all(&Undo { len: pages(old), before }.bytes())?;
-        kept.sync_data()?;
-        dir.sync_all()?;
-        for page in changed_pages(new) {
-            file.write_all_at(&page_of(&name, page, new), page * PAGE as u64)?;
-        }
-        file.sync_data()?;
-        fs::remove_file(undo)?;
-        dir.sync_all()?;
-        self.log.line('s', &name, new);
-        Ok(())
-    }
-
-    /// Work that nothing is asked of, but that the volume stays whole.
-    fn scribble(&mut self) -> io::Result<()> {
-        let path = self.dir.join("scribble");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
-        let at = self.rng.below(4 << 20) as u64;
-        let len = self.rng.below(40_000);
-        file.write_all_at(&bytes(at, len), at)?;
-        if self.rng.below(3) == 0 {
-            file.set_len(self.rng.below(4 << 20) as u64)?;
-        }
-        if self.rng.below(8) == 0 {
-            fs::remove_file(&path)?;
-            // Open, and without a name.
-            file.write_all_at(b"orphan", 0)?;
-        }
-        Ok(())
-    }
-
-    /// Names that several writers fight for: each may be refused for what another did.
-    fn shared(&mut self, n: usize) -> io::Result<()> {
-        let dir = self.dir.join("../shared");
-        let (a, b) = (dir.join(format!("a{n}")), dir.join(format!("b{}", self.rng.below(FILES))));
-        let done = match self.rng.below(4) {
-            0 => File::create(&a).and_then(|mut file| file.write_all(b"shared")),
-            1 => fs::hard_link(&a, &b),
-            2 => fs::rename(&a, &b),
-            _ => fs::remove_file(&b),
-        };
-        match done {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
-                ) =>
-            {
-                Ok(())
-            }
-            other => other,
-        }
-    }
-}
-
-/// Bytes `from..to` of the growing file `name`.
-fn growing(name: &str, from: u64, to: u64) -> Vec<u8> {
-    let seed = u64::from(name.as_bytes()[4]);
-    (from..to).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 7) as u8 ^ seed as u8).collect()
-}
-
-/// All of version `number` of the replaced file `name`.
-fn version(name: &str, number: u64) -> Vec<u8> {
-    let len = [10, 3000, 20_000][number as usize % 3];
-    let mut content = format!("{name} {number}\n").into_bytes();
-    content.extend(bytes(number, len));
-    content
-}
-
-const PAGE: usize = 4096;
-
-/// Pages of version `number` of a paged file.
-fn pages(number: u64) -> u64 {
-    if number == 0 { 0 } else { 9 + number / 5 }
-}
-
-/// Pages that version `number` changes: the first, one in the middle, and the last, which may be new.
-fn changed_pages(number: u64) -> [u64; 3] {
-    [0, 1 + number % 7, pages(number) - 1]
-}
-
-/// What version `number` of `name`, which changed `page`, left there.
-fn page_of(name: &str, page: u64, number: u64) -> Vec<u8> {
-    let mut content = format!("{name} {page} {number}\n").into_bytes();
-    content.extend(bytes(page << 32 | number, PAGE - content.len()));
-    content
-}
-
-/// All of version `number` of `name`.
-fn paged_version(name: &str, number: u64) -> Vec<u8> {
-    let last_change = |page| (1..=number).rev().find(|n| changed_pages(*n).contains(&page));
-    let page = |page| last_change(page).map_or(vec![0; PAGE], |n| page_of(name, page, n));
-    (0..pages(number)).flat_map(page).collect()
-}
-
-fn undo_of(path: &Path) -> PathBuf {
-    path.with_extension("undo")
-}
-
-/// What takes a transaction back: how many pages there were, and what those held that it changes.
-struct Undo {
-    len: u64,
-    before: Vec<(u64, Vec<u8>)>,
-}
-
-impl Undo {
-    /// A sum, then numbers and pages.
-    fn bytes(&self) -> Vec<u8> {
-        let mut all = self.len.to_le_bytes().to_vec();
-        for (page, content) in &self.before {
-            all.extend(page.to_le_bytes());
-            all.extend(content);
-        }
-        [sum(&all).to_le_bytes().to_vec(), all].concat()
-    }
-
-    /// `None` of what is not whole.
-    fn read(bytes: &[u8]) -> Option<Undo> {
-        let (known, all) = bytes.split_first_chunk()?;
-        let (len, pages) = all.split_first_chunk()?;
-        let before = pages.chunks_exact(8 + PAGE).map(|chunk| {
-            let (page, content) = chunk.split_first_chunk().expect("8 bytes and more");
-            (u64::from_le_bytes(*page), content.to_vec())
-        });
-        let undo = Undo { len: u64::from_le_bytes(*len), before: before.collect() };
-        (u64::from_le_bytes(*known) == sum(all)).then_some(undo)
-    }
-}
-
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(1, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
-}
 
 fn start_writer(served: &Served, n: usize, seed: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "--nocapture", "one_writer"]);
-    command.env("EXTANT_WRITER_DIR", served.dir().join(format!("w{n}")));
-    command.env("EXTANT_WRITER_LOG", served.outside(&format!("w{n}.log")));
+    command.env("EXTANT_WRITER_DIR", writers::dir_of(served.dir(), n));
+    command.env("EXTANT_WRITER_LOG", writers::log_of(&served.outside(""), n));
     command.env("EXTANT_WRITER_SEED", seed.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
 #[test]
-#[ignore = "a process of the other test"]
+#[ignore = "a process of the other tests"]
 fn one_writer() {
     let of = |name: &str| std::env::var(format!("EXTANT_WRITER_{name}"));
     let (Ok(dir), Ok(log)) = (of("DIR"), of("LOG")) else { return };
-    let (dir, log) = (PathBuf::from(dir), PathBuf::from(log));
     let seed = of("SEED").unwrap().parse().unwrap();
-    let numbers =
-        KINDS.map(|kind| std::array::from_fn(|n| Log::known(&log, &format!("{kind}{n}")).synced));
-    let log = Log(OpenOptions::new().append(true).open(&log).unwrap());
-    let mut writer = Writer { dir, log, rng: Rng::new(seed), numbers };
-    loop {
-        if let Err(error) = writer.step() {
-            let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO];
-            let gone = gone.map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error());
-            // The dead mount is taken away under us.
-            assert!(gone || !writer.dir.exists(), "{error}");
-            return;
-        }
-    }
-}
-
-/// Each file is as the log allows. What it is counts as synced from now on: it is on the device.
-fn judge(served: &Served, n: usize) {
-    let dir = served.dir().join(format!("w{n}"));
-    let path = served.outside(&format!("w{n}.log"));
-    let mut lines = String::new();
-    for kind in KINDS {
-        for file in (0..FILES).map(|n| format!("{kind}{n}")) {
-            let known = Log::known(&path, &file);
-            let at = dir.join(&file);
-            let number = match kind {
-                "grow" => grown(&at, &file),
-                "swap" => swapped(&at, &file),
-                "page" => paged(&at, &file, known),
-                _ => come(fs::symlink_metadata(&at).is_ok(), known),
-            };
-            let number =
-                number.unwrap_or_else(|said| panic!("{}: {said}: {known:?}", at.display()));
-            assert!(
-                (known.synced..=known.tried).contains(&number),
-                "{}: {number}, not one of {known:?}",
-                at.display()
-            );
-            lines += &format!("s {file} {number}\n");
-        }
-    }
-    fs::write(path, lines).unwrap();
-}
-
-/// The length of a growing file, whose every byte is right.
-fn grown(path: &Path, name: &str) -> Result<u64, String> {
-    let mut content = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        file => file.and_then(|mut f| f.read_to_end(&mut content)).map_err(|e| e.to_string())?,
-    };
-    let right = growing(name, 0, content.len() as u64);
-    match content.iter().zip(&right).position(|(a, b)| a != b) {
-        None => Ok(content.len() as u64),
-        Some(at) => Err(format!("byte {at} of {} is {:#x}", content.len(), content[at])),
-    }
-}
-
-/// The version of a replaced file, which is there as a whole.
-fn swapped(path: &Path, name: &str) -> Result<u64, String> {
-    let content = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        content => content.map_err(|e| e.to_string())?,
-    };
-    let first = content.split(|&b| b == b'\n').next().unwrap_or_default();
-    let first = String::from_utf8_lossy(first).into_owned();
-    let number = first.rsplit(' ').next().and_then(|n| n.parse().ok());
-    let number = number.ok_or(format!("{} bytes that begin {first:?}", content.len()))?;
-    match content == version(name, number) {
-        true => Ok(number),
-        false => Err(format!("{} bytes are not version {number}", content.len())),
-    }
-}
-
-/// The version of a paged file, a transaction that has not ended taken back.
-fn paged(path: &Path, name: &str, known: Known) -> Result<u64, String> {
-    let mut content = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        content => content.map_err(|e| e.to_string())?,
-    };
-    if let Ok(undo) = fs::read(undo_of(path)) {
-        if let Some(undo) = Undo::read(&undo) {
-            for (page, before) in undo.before {
-                let start = page as usize * PAGE;
-                content[start..start + PAGE].copy_from_slice(&before);
-            }
-            content.truncate(undo.len as usize * PAGE);
-            let file = OpenOptions::new().write(true).truncate(true).open(path);
-            file.and_then(|mut f| f.write_all(&content).and(f.sync_all()))
-                .map_err(|e| e.to_string())?;
-        }
-        fs::remove_file(undo_of(path)).map_err(|e| e.to_string())?;
-    }
-    let found = (known.synced..=known.tried).find(|n| paged_version(name, *n) == content);
-    found.ok_or_else(|| {
-        let first = content.split(|&b| b == b'\n').next().unwrap_or_default();
-        format!("{} bytes that begin {}", content.len(), first.escape_ascii())
-    })
-}
-
-/// A number that says whether the name is there, if the log has one.
-fn come(is_there: bool, known: Known) -> Result<u64, String> {
-    let fits = |number: &u64| (number % 2 == 1) == is_there;
-    (known.synced..=known.tried).find(fits).ok_or(format!("is there: {is_there}"))
+    writers::work(PathBuf::from(dir), &PathBuf::from(log), seed);
 }
 
 #[test]
@@ -448,12 +80,8 @@ fn what_was_synced_with_sums_outlives_the_server() {
 }
 
 fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
-    fs::create_dir(served.dir().join("shared")).unwrap();
-    for n in 0..WRITERS {
-        fs::create_dir(served.dir().join(format!("w{n}"))).unwrap();
-        fs::write(served.outside(&format!("w{n}.log")), "").unwrap();
-    }
-    File::open(served.dir()).unwrap().sync_all().unwrap();
+    let logs = served.outside("");
+    writers::prepare(served.dir(), &logs).unwrap();
     for round in 0..ROUNDS {
         let writers: Vec<Child> =
             (0..WRITERS).map(|n| start_writer(&served, n, rng.next_u64())).collect();
@@ -469,10 +97,9 @@ fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
             served.mount();
         }
         for n in 0..WRITERS {
-            let log = fs::read_to_string(served.outside(&format!("w{n}.log"))).unwrap();
-            let (tried, synced) = (log.matches("t ").count(), log.matches("s ").count());
+            let (tried, synced) = writers::progress(&writers::log_of(&logs, n));
             println!("round {round}, writer {n}: {tried} steps, {synced} synced");
-            judge(&served, n);
+            writers::judge(served.dir(), &logs, n);
         }
         // Else the next kill comes to a log that begins with a recovery.
         if rng.below(2) == 0 {
@@ -481,4 +108,122 @@ fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
         }
     }
     served.finish();
+}
+
+/// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is on persistent memory.
+const GUEST: &str = r#"
+set -e
+for module in nd_e820 nd_pmem ext4 fuse; do modprobe $MODULES $module; done
+mkdir /mnt/dax /mnt/volume
+if [ "$FIRST" = 1 ]; then mke2fs -q -t ext4 -b 4096 /dev/pmem0; fi
+mount -t ext4 -o dax=always /dev/pmem0 /mnt/dax
+if [ "$FIRST" = 1 ]; then
+    truncate -s 200M /mnt/dax/volume.img
+    $EXTANT mkfs --quiet -O fast_commit /mnt/dax/volume.img
+fi
+$EXTANT mount -o dax_fc_bytelog=force /mnt/dax/volume.img /mnt/volume
+if [ "$FIRST" = 1 ]; then
+    mkdir /mnt/volume/shared
+    for n in 0 1 2 3; do mkdir /mnt/volume/w$n; : > /mnt/work/w$n.log; done
+    sync -f /mnt/volume
+fi
+for n in 0 1 2 3; do
+    EXTANT_WRITER_DIR=/mnt/volume/w$n EXTANT_WRITER_LOG=/mnt/work/w$n.log EXTANT_WRITER_SEED=$SEED$n \
+        "$WRITER" --exact --ignored --nocapture one_writer > /mnt/work/w$n.out 2>&1 &
+done
+echo > /mnt/work/working
+wait
+"#;
+
+/// What the mount in a guest says when its byte log is on memory that keeps its bytes.
+const DURABLE: &str = "fsync stores into the byte log (clwb): survives a power cut";
+
+/// Power cuts of a guest whose byte log is on persistent memory: `EXTANT_ROUNDS` of them, 3 unless it is set.
+///
+/// Each round ends a guest at a random moment, takes its memory, and recovers on this machine: extant replays the
+/// outer volume, which Linux was using with DAX, takes the image out of it, mounts it, and the writers' logs say
+/// what must be there. The recovered image goes back into the memory, and the next guest goes on with it.
+#[test]
+#[ignore = "runs machines in an emulator: make guest"]
+fn what_was_synced_to_the_byte_log_outlives_the_power() {
+    require!(Root, Fuse, E2fsprogs);
+    let rounds = std::env::var("EXTANT_ROUNDS").map_or(3, |text| text.parse().expect("a number"));
+    let qemu = ok(Qemu::get());
+    let extant = ok(Extant::get());
+    let mut rng = moments(33);
+    let scratch = Scratch::new();
+    // The guest has a /dev of its own, so what it shares lies elsewhere.
+    let shared = tempfile::Builder::new().prefix("extant-guest.").tempdir().unwrap();
+    let memory = scratch.file("memory");
+    let (mut tried, mut synced) = (0, 0);
+    for round in 0..rounds {
+        // A long life makes large files, and large files make the judge slow.
+        let first = round % 20 == 0;
+        let script = format!(
+            "FIRST={} SEED={} EXTANT='{}' WRITER='{}'\n{GUEST}",
+            u8::from(first),
+            rng.below(1 << 20),
+            extant.bin().display(),
+            std::env::current_exe().unwrap().display()
+        );
+        let _ = fs::remove_file(shared.path().join("working"));
+        let mut guest = ok(qemu.start(&script, shared.path(), &memory));
+        ok(guest.wait_for("working", Duration::from_secs(180)));
+        a_moment(&mut rng, 500, 8000);
+        guest.kill();
+        let (outer, inner) = (scratch.file("outer.img"), scratch.file("inner.img"));
+        ok(qemu::take_pmem(&memory, &outer));
+        let run = |args: &[&str]| ok(extant.run(args).and_then(Finished::success));
+        run(&["replay", outer.to_str().unwrap()]);
+        ok(e2fsck(&outer, None).expect_clean());
+        let _ = fs::remove_file(&inner);
+        run(&["get", outer.to_str().unwrap(), "/volume.img", inner.to_str().unwrap()]);
+        let noted = fs::read_to_string(shared.path().join("output")).unwrap();
+        assert!(noted.contains(DURABLE), "{noted}");
+        let mount = ok(FuseMount::new(&inner, ""));
+        for n in 0..WRITERS {
+            let of = writers::progress(&writers::log_of(shared.path(), n));
+            (tried, synced) = (tried + of.0, synced + of.1);
+            writers::judge(mount.path(), shared.path(), n);
+        }
+        ok(mount.unmount());
+        ok(e2fsck(&inner, None).expect_clean());
+        // Both copies do not fit side by side.
+        run(&["rm", outer.to_str().unwrap(), "/volume.img"]);
+        run(&["put", outer.to_str().unwrap(), inner.to_str().unwrap(), "/volume.img"]);
+        ok(qemu::put_pmem(&outer, &memory));
+        println!("round {round}: {tried} steps, {synced} synced, nothing lost");
+    }
+}
+
+/// Script of a guest that measures: every volume is a file on one DAX volume.
+const FIGURES: &str = r#"
+set -e
+for module in nd_e820 nd_pmem ext4 loop; do modprobe $MODULES $module; done
+mkdir /mnt/dax
+mke2fs -q -t ext4 -b 4096 /dev/pmem0
+mount -t ext4 -o dax=always /dev/pmem0 /mnt/dax
+"$BENCH" fsync --scratch /mnt/dax --store tmpfs --threads 1 --rounds 3 --millis 1000 \
+    --only extant-full-commit --only extant-fast-commit --only extant-byte-log --only kernel-ext4-fast-commit
+"#;
+
+/// Prints the cost of an fsync on a guest's persistent memory, by `extant-bench` at `EXTANT_BENCH`.
+///
+/// The processor is emulated, so only ratios mean something, and those not much: stores and kernel code slow down by
+/// different factors.
+#[test]
+#[ignore = "runs a machine in an emulator: make guest"]
+fn figures_of_the_byte_log_on_persistent_memory() {
+    require!(Root);
+    let Some(bench) = std::env::var_os("EXTANT_BENCH") else {
+        return println!("NOT RUN: EXTANT_BENCH names no extant-bench");
+    };
+    let scratch = Scratch::new();
+    let shared = tempfile::Builder::new().prefix("extant-guest.").tempdir().unwrap();
+    let script = format!("BENCH='{}'\n{FIGURES}", PathBuf::from(bench).display());
+    let mut guest = ok(ok(Qemu::get()).start(&script, shared.path(), &scratch.file("memory")));
+    ok(guest.wait_for("exit", Duration::from_secs(600)));
+    let text = |name| fs::read_to_string(shared.path().join(name)).unwrap();
+    println!("emulated processor, memory of the guest as the device\n{}", text("output"));
+    assert_eq!(text("exit").trim(), "0");
 }

@@ -22,6 +22,7 @@ pub mod kernel_images;
 pub mod loop_mount;
 pub mod manifest;
 pub mod populate;
+pub mod qemu;
 pub mod report;
 pub mod rng;
 pub mod scratch;
