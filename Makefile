@@ -1,16 +1,22 @@
-# The project's doors. As root on Debian 12 each installs what it needs; as a normal user it says
+# What can be done with the project. As root on Debian 12 each target installs what it needs; as a normal user it says
 # what is missing.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
 
-.PHONY: all setup build demo test check bench fuzz soak guest
+.PHONY: all setup setup-build build demo test check bench fuzz soak guest
 
 all: build
 
+# What a build and the demo need.
+setup-build:
+	tests/setup-judges demo
+	tests/setup-rust
+
+# What the tests need.
 setup:
 	tests/setup-judges
 	tests/setup-rust
 
-build: setup
+build: setup-build
 	cargo build --release --package extant-cli
 
 # Builds an image from a real tree, checks, lists and extracts it; as root, mounts and compares it.

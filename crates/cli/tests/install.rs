@@ -87,3 +87,28 @@ fn the_static_program_runs_where_there_is_nothing_else() {
     let installed = dir.path().join("home/bin/extant");
     run(Command::new(&installed).args(["check", "a.img"]).current_dir(&empty));
 }
+
+/// What `tests/setup-judges` calls missing on a machine that has only these commands.
+fn packages_for(set: &str) -> String {
+    let bin = tempfile::tempdir().unwrap();
+    for name in ["id", "sort", "tr", "dirname"] {
+        let program = run(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+        std::os::unix::fs::symlink(program.trim_end(), bin.path().join(name)).unwrap();
+    }
+    let mut setup = Command::new("/bin/sh");
+    setup.arg(root().join("tests/setup-judges")).arg(set);
+    // As root it goes on to apt-get, which is not there either.
+    let out = setup.env_clear().env("PATH", bin.path()).output().expect("there is sh");
+    assert!(!out.status.success());
+    String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+}
+
+#[test]
+fn the_demo_asks_for_no_package_of_the_tests() {
+    let (demo, test) = (packages_for("demo"), packages_for("test"));
+    assert!(demo.contains("gcc") && demo.contains("curl"), "{demo}");
+    for package in ["postgresql", "mypy", "stress-ng", "python3", "sqlite3", "musl-tools"] {
+        assert!(!demo.contains(package), "{package} in {demo}");
+        assert!(test.contains(package), "no {package} in {test}");
+    }
+}
