@@ -11,10 +11,13 @@
 //! Linux.
 
 use crate::inode::Inode;
+use crate::names::NewFile;
+use crate::names::create::Content;
 use crate::names::hold::Held;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::FileKind;
+use std::collections::HashSet;
 
 /// The most symlinks one path leads through.
 const LINKS_MAX: u32 = 40;
@@ -37,6 +40,33 @@ impl Volume {
         let mut walk = Walk::new(self, path)?;
         walk.run(last)?;
         Ok(walk.into_end())
+    }
+
+    /// The directories from the root to what `path` names, that included.
+    ///
+    /// Errors: as [`Volume::resolve`].
+    pub(crate) fn directories_along(&self, path: &[u8]) -> Result<HashSet<Ino>> {
+        let mut walk = Walk::new(self, path)?;
+        walk.run(Last::Keep)?;
+        Ok(walk.trail.iter().map(|held| held.ino).collect())
+    }
+
+    /// Holds the directory that `path` names, and creates those on the way that are missing, each as an operation of its
+    /// own. The cost grows with the length of `path` and with nothing else. A symlink to a missing target is not
+    /// followed.
+    ///
+    /// Errors: as [`Volume::resolve`] and [`Volume::create`]; `Exists` where something else has the last name, or is a
+    /// symlink to a missing target.
+    pub(crate) fn resolve_or_create_dirs(&self, path: &[u8], new: &NewFile) -> Result<Held<'_>> {
+        let mut walk = Walk::new(self, path)?;
+        walk.create = Some(new);
+        walk.run(Last::Follow).map_err(|error| match error {
+            Error::NotADirectory if walk.is_done() => Error::Exists,
+            error => error,
+        })?;
+        let end = walk.into_end();
+        let is_dir = end.read().file_kind() == FileKind::Directory;
+        if is_dir { Ok(end) } else { Err(Error::Exists) }
     }
 
     /// The directory that holds, or would hold, the last name of `path`, and that name, which can
@@ -74,7 +104,7 @@ pub(crate) struct Parent<'v, 'p> {
     pub(crate) is_root: bool,
 }
 
-struct Walk<'v> {
+struct Walk<'v, 'n> {
     volume: &'v Volume,
     /// Directories walked through; the first is the root, the last where names are looked up. A
     /// last element that is no directory ends the walk.
@@ -82,16 +112,21 @@ struct Walk<'v> {
     /// Names still to look up, from `next` on.
     rest: Vec<u8>,
     next: usize,
+    /// Bytes at the end of `rest` that are the caller's path; what lies before them came out of symlinks.
+    own: usize,
     links: u32,
+    /// Directories of the caller's path that are missing are created so.
+    create: Option<&'n NewFile>,
 }
 
-impl<'v> Walk<'v> {
-    fn new(volume: &'v Volume, path: &[u8]) -> Result<Walk<'v>> {
+impl<'v> Walk<'v, '_> {
+    fn new(volume: &'v Volume, path: &[u8]) -> Result<Self> {
         if path.contains(&0) {
             return Err(Error::Invalid("a path holds no NUL"));
         }
         let root = Held::new(volume, volume.inode(Ino::ROOT)?);
-        Ok(Walk { volume, trail: vec![root], rest: path.to_vec(), next: 0, links: 0 })
+        let (rest, own) = (path.to_vec(), path.len());
+        Ok(Walk { volume, trail: vec![root], rest, next: 0, own, links: 0, create: None })
     }
 
     fn into_end(mut self) -> Held<'v> {
@@ -131,7 +166,10 @@ impl<'v> Walk<'v> {
                 }
                 _ => {}
             }
-            let inode = self.volume.lookup(dir, &self.rest[name])?;
+            let inode = match self.volume.lookup(dir, &self.rest[name.clone()]) {
+                Err(Error::NotFound) => self.create_missing(dir, name)?,
+                found => found?,
+            };
             let kind = inode.read().file_kind();
             let ends_here = self.is_done() && !slash;
             if kind == FileKind::Symlink && !(ends_here && last == Last::Keep) {
@@ -146,6 +184,20 @@ impl<'v> Walk<'v> {
         Ok(())
     }
 
+    /// Creates the directory that `name` should mean in `dir`, if missing ones are to be created.
+    fn create_missing(&self, dir: &Inode, name: std::ops::Range<usize>) -> Result<Held<'v>> {
+        let new = self.create.ok_or(Error::NotFound)?;
+        if name.start < self.rest.len() - self.own {
+            return Err(Error::Exists);
+        }
+        let name = &self.rest[name];
+        match self.volume.create(dir, name, Content::Directory, new) {
+            // Another thread was faster.
+            Err(Error::Exists) => self.volume.lookup(dir, name),
+            created => created,
+        }
+    }
+
     /// Puts the target of `link` before what is left of the path.
     fn follow(&mut self, link: &Inode) -> Result<()> {
         self.links += 1;
@@ -156,6 +208,7 @@ impl<'v> Walk<'v> {
         if rest.first() == Some(&b'/') {
             self.trail.truncate(1);
         }
+        self.own = self.own.min(self.rest.len() - self.next);
         // What is left starts with a slash, or is empty.
         rest.extend_from_slice(&self.rest[self.next..]);
         self.rest = rest;

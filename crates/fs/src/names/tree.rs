@@ -1,8 +1,9 @@
-//! Whole trees of directories: made along a path, taken away with all they hold.
+//! Whole trees of directories: created along a path, removed with all they hold.
 //!
 //! ```text
 //!   remove_dir_all   stack of directories: a batch of names read, files unlinked, a directory
-//!                    pushed; a directory that has given all its names is removed and popped
+//!                    pushed; a directory that has given all its names is removed and popped;
+//!                    one that is on the stack already is a cycle, and an error
 //! ```
 //!
 //! Each name is an operation of its own: what fails, or a crash, leaves a smaller tree.
@@ -14,7 +15,7 @@ use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::path::Last;
 use crate::volume::Volume;
-use extant_base::{Error, Result};
+use extant_base::{Error, Result, Site, What};
 use extant_ondisk::inode::FileKind;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -54,31 +55,21 @@ impl<'v> Level<'v> {
 }
 
 impl Filesystem {
-    /// Makes a directory and those above it that are missing; one that is there is fine.
+    /// Creates a directory and those above it that are missing; one that exists is fine.
     ///
-    /// Errors: `NotADirectory` where something else stands in the way; as
+    /// # Errors
+    /// `NotADirectory` where something else is in the way, `Exists` where it has the last name; as
     /// [`Filesystem::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<()> {
-        let path = path.as_ref();
-        match self.metadata(path) {
-            Ok(there) if there.is_dir() => return Ok(()),
-            Ok(_) => return Err(Error::Exists),
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error),
-        }
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            self.create_dir_all(parent, new)?;
-        }
-        match self.create_dir(path, new) {
-            // Somebody else was faster.
-            Err(Error::Exists) if self.metadata(path)?.is_dir() => Ok(()),
-            done => done.map(drop),
-        }
+        let path = path.as_ref().as_os_str().as_bytes();
+        self.volume().noting(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
     }
 
-    /// Takes a directory away, and everything below it. A symlink is not followed.
+    /// Removes a directory, and everything below it. A symlink is not followed.
     ///
-    /// Errors: `NotADirectory`; what taking a single name gives. The tree is smaller then.
+    /// # Errors
+    /// `NotADirectory`; `Corrupt` where a directory holds itself or one above it, so that a damaged volume cannot lead
+    /// in circles; what removing a single name gives. What was removed before the error stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().noting(|| {
             let volume = self.volume();
@@ -91,10 +82,15 @@ impl Filesystem {
             if top.read().file_kind() != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
+            // The directories on the stack, and all that lead to them.
+            let mut above = volume.directories_along(path)?;
             let mut stack = vec![Level::new(top, at.name.to_vec())];
             while let Some(level) = stack.last_mut() {
                 if let Some(entry) = level.next(volume)? {
                     if let Some(below) = volume.take_file(&level.dir, &entry.name)? {
+                        if !above.insert(below.ino) {
+                            return Err(Site::of_ino(below.ino).corrupt(What::DirectoryLoop));
+                        }
                         stack.push(Level::new(below, entry.name));
                     }
                     continue;
@@ -102,6 +98,7 @@ impl Filesystem {
                 let Some(done) = stack.pop() else { break };
                 let parent = stack.last().map_or(&at.dir, |level| &level.dir);
                 let name = done.name.clone();
+                above.remove(&done.dir.ino);
                 drop(done);
                 match volume.rmdir(parent, &name) {
                     Ok(()) | Err(Error::NotFound) => {}
