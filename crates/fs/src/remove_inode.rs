@@ -82,6 +82,9 @@ impl Volume {
                 true => self.unmap_content(handle, ino, body, 0),
             })?;
         }
+        if let Some(block) = body.disk.translator.take() {
+            self.pass_over(self.free_metadata(ino, body, handle, block))?;
+        }
         // A value has no attributes, whatever its slot says.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
             self.pass_over(self.xattr_release_all(handle, ino, body))?;

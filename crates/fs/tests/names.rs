@@ -3,10 +3,10 @@
 use extant::mkfs::{MkfsOptions, format};
 use extant::{
     BlockSize, Environment, Error, FileDevice, FileKind, Filesystem, InodeFlags, NewFile, Node,
-    OpenOptions, RenameFlags, SetAttributes,
+    OpenOptions, RenameFlags, SetAttributes, What,
 };
 use extant_ondisk::superblock::VolumeState;
-use extant_testkit::e2fsprogs::e2fsck;
+use extant_testkit::e2fsprogs::{debugfs, debugfs_write, e2fsck, mke2fs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -306,4 +306,108 @@ fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
         let over = dir.rename("g", &dir, "f", RenameFlags::REPLACE);
         assert!(matches!(over, Err(Error::NotPermitted)));
     });
+}
+
+/// A volume that mke2fs made with `options`, in a scratch file.
+fn by_mke2fs(mib: u64, options: &str) -> Scratch {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    mke2fs(&path, mib << 20, options, None).unwrap();
+    Scratch { path, _dir: dir }
+}
+
+#[test]
+fn a_cycle_of_directories_ends_the_removal_of_a_tree() {
+    for (top, kept) in [("/d", "/kept/file"), ("/top/d", "/top/file")] {
+        let scratch = by_mke2fs(16, "-t ext4");
+        scratch.with(|fs| {
+            fs.create_dir_all("/kept", &NewFile::directory()).unwrap();
+            fs.create_dir_all(format!("{top}/e"), &NewFile::directory()).unwrap();
+            fs.create_file(kept, &NewFile::default()).unwrap();
+        });
+        // A second name of the directory itself, and of one above it.
+        let above = if top == "/d" { "/d" } else { "/top" };
+        debugfs_write(&scratch.path, &format!("ln {above} {top}/e/f")).unwrap();
+        let fs = scratch.open();
+        match fs.remove_dir_all(top) {
+            Err(Error::Corrupt { what: What::DirectoryLoop, .. }) => {}
+            other => panic!("{top}: {other:?}"),
+        }
+        assert!(fs.exists(kept).unwrap(), "{top}: what lies elsewhere is gone");
+    }
+}
+
+#[test]
+fn directories_are_created_along_a_path_of_any_length() {
+    let scratch = by_mke2fs(64, "-t ext4 -N 40000 -b 1024");
+    scratch.with(|fs| {
+        let deep = "d/".repeat(30_000);
+        fs.create_dir_all(&deep, &NewFile::directory()).unwrap();
+        assert!(fs.metadata(&deep).unwrap().is_dir());
+        fs.create_dir_all(&deep, &NewFile::directory()).unwrap();
+        fs.remove_dir_all("d").unwrap();
+        assert!(!fs.exists("d").unwrap());
+    });
+}
+
+#[test]
+fn directories_are_created_through_symlinks_and_not_behind_missing_targets() {
+    let scratch = by_mke2fs(16, "-t ext4");
+    scratch.with(|fs| {
+        let dir = NewFile::directory();
+        fs.create_dir_all("a/real", &dir).unwrap();
+        fs.symlink("a/real", "to-real", &NewFile::default()).unwrap();
+        fs.symlink("a/missing", "to-missing", &NewFile::default()).unwrap();
+        fs.create_file("file", &NewFile::default()).unwrap();
+        fs.create_dir_all("to-real/x/../y/./z", &dir).unwrap();
+        for made in ["a/real/x", "a/real/y/z"] {
+            assert!(fs.metadata(made).unwrap().is_dir(), "{made}");
+        }
+        for (path, errno) in [
+            ("to-missing", Error::Exists),
+            ("to-missing/b", Error::Exists),
+            ("file", Error::Exists),
+            ("file/b", Error::NotADirectory),
+        ] {
+            let error = fs.create_dir_all(path, &dir).unwrap_err();
+            assert_eq!(error.errno(), errno.errno(), "{path}: {error}");
+        }
+        assert!(!fs.exists("a/missing").unwrap());
+    });
+}
+
+#[test]
+fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
+    let scratch = by_mke2fs(16, "-t ext2 -o hurd -b 1024");
+    scratch.with(|fs| {
+        for name in ["a", "b"] {
+            let file = fs.create_file(name, &NewFile::default()).unwrap().open().unwrap();
+            file.write_all_at(0, &[7; 20_000]).unwrap();
+            file.set_len(1000).unwrap();
+        }
+        fs.set_attributes("a", &SetAttributes { mode: Some(0o600), ..Default::default() }).unwrap();
+    });
+    let stat = |name: &str| debugfs(&scratch.path, &format!("stat {name}")).unwrap();
+    assert!(stat("/a").contains("Translator: 0"), "{}", stat("/a"));
+    // A translator as the Hurd sets one: a block of its own, counted by the inode.
+    let block = debugfs(&scratch.path, "ffb 1").unwrap();
+    let block: String = block.chars().filter(char::is_ascii_digit).collect();
+    debugfs_write(&scratch.path, &format!("setb {block}")).unwrap();
+    debugfs_write(&scratch.path, &format!("sif /a translator {block}")).unwrap();
+    debugfs_write(&scratch.path, "sif /a blocks 4").unwrap();
+    // Free counts and checksums follow; exit status 1 says that something was repaired.
+    let fsck = std::process::Command::new("e2fsck").arg("-fy").arg(&scratch.path).output().unwrap();
+    assert!(fsck.status.code() <= Some(1), "{}", String::from_utf8_lossy(&fsck.stdout));
+    scratch.with(|fs| {
+        fs.set_attributes("a", &SetAttributes { mode: Some(0o640), ..Default::default() }).unwrap();
+        let file = fs.node("a").unwrap().open().unwrap();
+        file.write_all_at(5000, &[8; 3000]).unwrap();
+    });
+    let device = Arc::new(extant::FileOptions::new().open(&scratch.path).unwrap());
+    let report = extant::check::check_device(device, &Default::default(), &()).unwrap();
+    assert_eq!(report.exit_code(), 0, "{:?}", report.findings);
+    assert!(stat("/a").contains(&format!("Translator: {block}")), "{}", stat("/a"));
+    scratch.with(|fs| fs.remove_file("a").unwrap());
+    let free = debugfs(&scratch.path, &format!("testb {block}")).unwrap();
+    assert!(free.contains("not in use"), "{free}");
 }

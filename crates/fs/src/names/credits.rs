@@ -141,6 +141,7 @@ impl Volume {
     /// its own, and no attributes outside of the inode.
     pub(super) fn is_quick_to_release(&self, body: &Body) -> bool {
         if body.disk.file_acl.is_some()
+            || body.disk.translator.is_some()
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA)
             || self.journals_data(body)
             || (self.has_incompat(Incompat::EA_INODE) && self.may_have_xattrs(body))
@@ -165,6 +166,8 @@ impl Volume {
     /// number.
     pub(crate) fn release_end_credits(&self) -> Credits {
         let own = self.store_credits() + FREE_INODE + 2 * ORPHAN_CREDITS;
-        self.xattr_release_credits().plus(Credits::blocks(own))
+        // The Hurd's translator: its block, with bitmap and descriptor.
+        let translator = Credits { blocks: 3, revokes: 1 };
+        self.xattr_release_credits().plus(translator).plus(Credits::blocks(own))
     }
 }

@@ -67,7 +67,7 @@ impl Inode {
             _ => true,
         };
         let size_hi = if wide_size { raw.i_size_high.get() } else { 0 };
-        let acl_hi = if format.is_64bit { raw.i_file_acl_high.get() } else { 0 };
+        let acl_hi = if format.is_64bit && !format.hurd { raw.i_file_acl_high.get() } else { 0 };
         let acl = u64::from(raw.i_file_acl_lo.get()) | u64::from(acl_hi) << 32;
         let mut blocks = u64::from(raw.i_blocks_lo.get());
         if format.huge_file {
@@ -89,8 +89,17 @@ impl Inode {
             links: raw.i_links_count.get(),
             sectors: blocks,
             flags,
-            version: u64::from(raw.i_version.get())
-                | u64::from(extra!(i_version_hi).unwrap_or(0)) << 32,
+            version: match format.hurd {
+                true => 0,
+                false => {
+                    u64::from(raw.i_version.get())
+                        | u64::from(extra!(i_version_hi).unwrap_or(0)) << 32
+                }
+            },
+            translator: match (format.hurd, raw.i_version.get()) {
+                (false, _) | (_, 0) => None,
+                (true, block) => Some(BlockNr(block.into())),
+            },
             i_block: raw.i_block,
             generation: raw.i_generation.get(),
             file_acl: if acl == 0 { None } else { Some(BlockNr(acl)) },
@@ -141,11 +150,14 @@ impl Inode {
             raw.i_blocks_high = ((blocks >> 32) as u16).into();
         }
         raw.i_flags = flags.bits().into();
-        raw.i_version = (self.version as u32).into();
+        raw.i_version = match (format.hurd, self.translator) {
+            (false, _) => (self.version as u32).into(),
+            (true, block) => block.map_or(0, |block| block.0 as u32).into(),
+        };
         raw.i_block = self.i_block;
         raw.i_generation = self.generation.into();
         raw.i_file_acl_lo = (acl as u32).into();
-        if format.is_64bit {
+        if format.is_64bit && !format.hurd {
             raw.i_file_acl_high = ((acl >> 32) as u16).into();
         }
         raw.i_atime = self.atime.encode(fits!(extra_isize, i_atime_extra: 4)).0.into();
@@ -174,7 +186,9 @@ impl Inode {
                 put!(i_crtime = crtime.encode(fits!(extra_isize, i_crtime_extra: 4)).0);
                 put!(i_crtime_extra = crtime.encode(true).1);
             }
-            put!(i_version_hi = (self.version >> 32) as u32);
+            if !format.hurd {
+                put!(i_version_hi = (self.version >> 32) as u32);
+            }
             if format.project {
                 put!(i_projid = self.projid);
             }

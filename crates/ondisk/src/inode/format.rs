@@ -10,6 +10,9 @@ use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::Superblock;
 use extant_base::BlockSize;
 
+/// `s_creator_os` of volumes whose inodes have the Hurd's fields where Linux has others of its own.
+const CREATOR_HURD: u32 = 1;
+
 /// What one must know of the volume to read or write its inodes. Small, and free to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeFormat {
@@ -27,6 +30,7 @@ pub struct InodeFormat {
     pub(super) casefold: bool,
     pub(super) inline_data: bool,
     pub(super) project: bool,
+    pub(super) hurd: bool,
     pub(super) want_extra_isize: u16,
 }
 
@@ -50,6 +54,7 @@ impl InodeFormat {
             casefold: incompat(Incompat::CASEFOLD),
             inline_data: incompat(Incompat::INLINE_DATA),
             project: ro_compat(RoCompat::PROJECT),
+            hurd: sb.creator_os == CREATOR_HURD,
             want_extra_isize: match sb.inode_size {
                 0..=128 => 0,
                 // A multiple of 4 that reaches all our fields, where there is room for them.

@@ -66,8 +66,10 @@ pub struct Inode {
     pub sectors: u64,
     /// Flags, unknown ones included. HUGE_FILE is settled when the inode is written.
     pub flags: InodeFlags,
-    /// Version; the reference count on an attribute's value inode.
+    /// Version; the reference count on an attribute's value inode. 0 on volumes of the Hurd, which have no such field.
     pub version: u64,
+    /// On volumes of the Hurd, the block that holds the command line of the file's passive translator.
+    pub translator: Option<BlockNr>,
     /// Block map, extent root, inline data, symlink target or device.
     pub i_block: [u8; I_BLOCK_SIZE],
     /// Generation, part of the seed of all this inode's checksums.
@@ -97,6 +99,7 @@ impl Default for Inode {
             sectors: 0,
             flags: InodeFlags::empty(),
             version: 0,
+            translator: None,
             i_block: [0; I_BLOCK_SIZE],
             generation: 0,
             file_acl: None,

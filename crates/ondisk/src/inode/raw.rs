@@ -38,7 +38,7 @@ pub struct RawInode {
     pub i_blocks_lo: U32,
     /// See `InodeFlags`.
     pub i_flags: U32,
-    /// Version, low half.
+    /// Version, low half; the translator's block on volumes of the Hurd.
     pub i_version: U32,
     /// Block map, extent root, inline data, symlink target or device.
     pub i_block: [u8; I_BLOCK_SIZE],

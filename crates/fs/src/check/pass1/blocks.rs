@@ -79,7 +79,23 @@ impl<'u> Blocks<'u> {
         Taking { view, blocks: self, dir_blocks }
     }
 
-    /// 512-byte sectors that the map takes.
+    /// Claims the block of the file's passive translator, which only volumes of the Hurd have.
+    pub(super) fn take_translator(&mut self, view: &View<'_>, block: BlockNr) {
+        if !view.layout.holds(block, 1) {
+            self.wrongs += 1;
+            return view.error_with(
+                What::MapBlockRange,
+                Site::of_ino(self.ino).block(block),
+                "the translator's block",
+            );
+        }
+        self.clusters += 1;
+        if self.usage.spend(1) {
+            self.usage.claim(block.0..block.0 + 1);
+        }
+    }
+
+    /// 512-byte sectors that the map takes, and a translator.
     pub(super) fn sectors(&self, view: &View<'_>) -> u64 {
         self.clusters * view.cluster_sectors()
     }

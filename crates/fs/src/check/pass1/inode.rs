@@ -169,6 +169,9 @@ impl Scan<'_, '_> {
             walk(view, &map, &mut buffers, &mut sink);
             self.buffers = buffers;
         }
+        if let Some(block) = inode.translator {
+            blocks.take_translator(view, block);
+        }
         self.check_content(ino, role, &inode, bytes, fast_link, &blocks, &attributes);
         self.check_blocks(ino, &inode, &blocks, &attributes);
         if role == Role::Ordinary && kind == Some(FileKind::Directory) {
