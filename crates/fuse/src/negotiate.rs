@@ -54,7 +54,11 @@ pub enum Refusal {
 }
 
 impl Agreed {
-    /// Settles on what both can. OVER_IO_URING is not asked for: who serves rings sets it.
+    /// Settles on what both can. OVER_IO_URING is not requested here: the ring transport sets it.
+    ///
+    /// ASYNC_DIO is not requested either. With it Linux invalidates cached pages before an asynchronous direct write and not
+    /// after it, so a page that a buffered read brings in meanwhile keeps the old bytes for good. Without it the
+    /// submission waits for the write, and the pages go afterwards.
     pub fn settle(offer: &abi::InitIn, want: &Settings) -> Result<Agreed, Refusal> {
         match (offer.major, offer.minor) {
             (abi::MAJOR, abi::OLDEST_MINOR..) => {}
@@ -68,7 +72,6 @@ impl Agreed {
             | InitFlags::HAS_IOCTL_DIR
             | InitFlags::DO_READDIRPLUS
             | InitFlags::READDIRPLUS_AUTO
-            | InitFlags::ASYNC_DIO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS

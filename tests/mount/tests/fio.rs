@@ -4,11 +4,16 @@
 //!   engine × access × block size × page cache or not, two jobs side by side ──► crc32c of each block
 //! ```
 
+use extant_mount_tests::raw::AsyncWrites;
 use extant_mount_tests::served::{LIMIT, Served, by_linux, effort};
 use extant_testkit::command::run_in;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// Bytes of each job's file.
 const SIZE_MIB: usize = 6;
@@ -102,4 +107,54 @@ fn blocks_with_sums_are_read_back() {
     }
     let plan = Plan { engine: "io_uring", extra: "iodepth=8\nfdatasync=64", direct: &[0, 1] };
     verified(&plan, "-O data_csum");
+}
+
+/// Buffered readers beside one writer that passes the kernel's cache by asynchronous direct writes: when all have ended,
+/// the mount shows what was written last, and so does every reader that begins then.
+#[test]
+fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    const BYTES: usize = 256 << 10;
+    let served = Served::new(64, "");
+    let path = served.dir().join("file");
+    fs::write(&path, vec![0; BYTES]).unwrap();
+    // Memory at a page's border, as direct writes want it.
+    let memory = vec![0u8; BYTES + 4096];
+    let skip = memory.as_ptr().align_offset(4096);
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let file = File::open(&path).unwrap();
+                let mut page = vec![0; 4096];
+                while !done.load(Ordering::Relaxed) {
+                    for at in (0..BYTES).step_by(4096) {
+                        file.read_exact_at(&mut page, at as u64).unwrap();
+                    }
+                }
+            });
+        }
+        let mut memory = memory;
+        let direct =
+            OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+        let writes = AsyncWrites::new().unwrap();
+        for round in 1..=400u32 {
+            let bytes = &mut memory[skip..skip + BYTES];
+            bytes.fill(round as u8);
+            for at in (0..BYTES).step_by(64 << 10) {
+                let part = &bytes[at..at + (64 << 10)];
+                assert_eq!(writes.write(&direct, part, at as u64), Ok(64 << 10));
+            }
+            if round % 40 == 0 {
+                let shown = fs::read(&path).unwrap();
+                let stale = shown.iter().position(|byte| *byte != round as u8);
+                if stale.is_some() {
+                    done.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(stale, None, "round {round}: an old byte is shown");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    served.finish();
 }

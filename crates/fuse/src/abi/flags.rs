@@ -28,8 +28,6 @@ bitflags! {
         const DO_READDIRPLUS = 1 << 13;
         /// It is asked only where it is likely to pay.
         const READDIRPLUS_AUTO = 1 << 14;
-        /// Direct I/O of one call may be in flight in parts.
-        const ASYNC_DIO = 1 << 15;
         /// Writes stay in the kernel's cache for a while.
         const WRITEBACK_CACHE = 1 << 16;
         /// OPEN may be answered ENOSYS.
