@@ -186,3 +186,130 @@ pub fn has_generation(file: impl AsFd) -> Result<(), Errno> {
     let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), 0x8008_7601, &raw mut word) };
     answer(rc.into()).map(drop)
 }
+
+/// A context of Linux' asynchronous I/O (`io_submit`), with one write in flight at a time.
+#[derive(Debug)]
+pub struct AsyncWrites {
+    context: libc::c_ulong,
+}
+
+/// `struct iocb` of `linux/aio_abi.h`.
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buf: u64,
+    len: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: u32,
+}
+
+/// `IOCB_CMD_PWRITE`.
+const PWRITE: u16 = 1;
+
+impl AsyncWrites {
+    /// A context of its own.
+    pub fn new() -> Result<AsyncWrites, Errno> {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one number, to a variable of that type.
+        answer(unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) })?;
+        Ok(AsyncWrites { context })
+    }
+
+    /// Starts a write of `bytes` at `offset` of `file`, and waits for its end. Returns the bytes written.
+    pub fn write(&self, file: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+        let iocb = Iocb {
+            opcode: PWRITE,
+            fd: file.as_fd().as_raw_fd() as u32,
+            buf: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+            offset: offset as i64,
+            ..Iocb::default()
+        };
+        let list = [&raw const iocb];
+        // SAFETY: the context is this one's; the kernel copies the request before the call returns, and reads `bytes`
+        // until the event below, which this function waits for.
+        answer(unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_ptr()) })?;
+        // data, obj, res, res2
+        let mut event = [0i64; 4];
+        let no_limit = std::ptr::null::<libc::timespec>();
+        // SAFETY: the kernel writes one `struct io_event`, 32 bytes, to `event`.
+        answer(unsafe {
+            libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, event.as_mut_ptr(), no_limit)
+        })?;
+        match event[2] {
+            res @ 0.. => Ok(res as usize),
+            res => Err(Errno::from_raw_os_error(-res as i32)),
+        }
+    }
+}
+
+impl Drop for AsyncWrites {
+    fn drop(&mut self) {
+        // SAFETY: the context is this one's, and nothing is in flight.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+/// A file handle as `name_to_handle_at` gives it for a file on a FUSE mount: node (two words), generation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    /// High half of the node's number, low half, generation.
+    words: [u32; 3],
+    spare: [u32; 29],
+}
+
+impl FileHandle {
+    /// The same handle for another node's number.
+    pub fn with_node(self, node: u64) -> FileHandle {
+        FileHandle { words: [(node >> 32) as u32, node as u32, self.words[2]], ..self }
+    }
+
+    /// The node's number.
+    pub fn node(&self) -> u64 {
+        u64::from(self.words[0]) << 32 | u64::from(self.words[1])
+    }
+}
+
+/// The handle of the file at `path`.
+pub fn handle_of(path: &std::path::Path) -> Result<FileHandle, Errno> {
+    let path =
+        std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
+    let mut handle = FileHandle { bytes: 128, kind: 0, words: [0; 3], spare: [0; 29] };
+    let mut mount = 0i32;
+    let (handle_at, mount_at) = (&raw mut handle, &raw mut mount);
+    // SAFETY: the handle has room for the 128 bytes that it says; path and mount id are valid for the call.
+    answer(unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            handle_at,
+            mount_at,
+            0,
+        )
+    })?;
+    Ok(handle)
+}
+
+/// Opens the file of `handle` for reading, on the filesystem that has `mount`.
+pub fn open_handle(mount: impl AsFd, handle: &FileHandle) -> Result<OwnedFd, Errno> {
+    use rustix::fd::FromRawFd;
+    let (mut handle, dir) = (*handle, mount.as_fd().as_raw_fd());
+    // SAFETY: the handle is valid for the call.
+    let fd = answer(unsafe {
+        libc::syscall(libc::SYS_open_by_handle_at, dir, &raw mut handle, libc::O_RDONLY)
+    })?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,6 +1,7 @@
 //! A damaged volume under a mount: who meets the damage is told, the rest works, the server lives.
 
-use extant_testkit::e2fsprogs::{debugfs, debugfs_write, mke2fs};
+use extant_mount_tests::raw::{handle_of, open_handle};
+use extant_testkit::e2fsprogs::{debugfs, debugfs_write, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
@@ -56,4 +57,35 @@ fn damage_is_told_to_who_meets_it_and_noted() {
     // It ends as any mount does, but has something to say.
     let said = mount.unmount().unwrap_err();
     assert!(said.contains("exit status: 0") && said.contains("corrupt"), "{said}");
+}
+
+/// Handles that a network file server kept, or that somebody made up: the volume is whole whatever they name.
+#[test]
+fn a_handle_without_a_file_is_stale_and_no_damage() {
+    require!(Root, Fuse, E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("volume.img");
+    mke2fs(&image, 32 << 20, "-t ext4 -b 4096 -e remount-ro", None).unwrap();
+    let mount = FuseMount::new(&image, "").unwrap();
+    fs::write(mount.path().join("kept"), b"kept").unwrap();
+    fs::write(mount.path().join("gone"), b"gone").unwrap();
+    let kept = handle_of(&mount.path().join("kept")).unwrap();
+    let gone = handle_of(&mount.path().join("gone")).unwrap();
+    fs::remove_file(mount.path().join("gone")).unwrap();
+    let root = fs::File::open(mount.path()).unwrap();
+    assert!(open_handle(&root, &kept).is_ok());
+    let made_up = [0, 2, 5, 8, 10, 4000, 8192, 8193, 100_000, u64::from(u32::MAX)];
+    for ino in made_up {
+        let handle = kept.with_node(ino);
+        // The root is there, with another generation.
+        assert_eq!(open_handle(&root, &handle).err(), Some(Errno::STALE), "inode {ino}");
+    }
+    assert_eq!(open_handle(&root, &gone).err(), Some(Errno::STALE));
+    let far = kept.with_node(1 << 32 | kept.node());
+    assert_eq!(open_handle(&root, &far).err(), Some(Errno::STALE));
+    drop(root);
+    fs::write(mount.path().join("later"), b"the volume is still writable").unwrap();
+    mount.unmount().unwrap();
+    e2fsck(&image, None).expect_clean().unwrap();
+    assert!(!dumpe2fs(&image).unwrap().contains("FS Error count"));
 }

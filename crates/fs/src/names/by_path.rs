@@ -8,6 +8,7 @@ use super::create::{Content, NewFile};
 use super::hold::{Held, InodeHold};
 use super::rename::RenameFlags;
 use crate::filesystem::Filesystem;
+use crate::inode::Ask;
 use crate::node::Node;
 use crate::path::{Last, Parent};
 use extant_base::{Error, Ino, Result};
@@ -43,6 +44,25 @@ impl Filesystem {
     /// name.
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
         self.volume().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
+    }
+
+    /// Holds the inode with a number that came from outside the volume, as a network file server's handles do.
+    ///
+    /// Such a number says nothing about the volume: it may be made up, or older than a removal. So a number without an
+    /// inode in use is no damage, and is not recorded as such.
+    ///
+    /// # Errors
+    /// `NotFound` for a number that is out of range or reserved, and for an inode that is free, or cannot be read as one;
+    /// `Device`.
+    pub fn node_of_handle(&self, ino: Ino) -> Result<Node> {
+        // The first look keeps a free inode out of the table of inodes in use.
+        let held =
+            self.volume().peek_inode(ino, Ask::Name).and_then(|_| self.volume().hold_ino(ino));
+        match held {
+            Ok(held) => Ok(Node::new(held.keep(self))),
+            Err(error @ Error::Device { .. }) => Err(error),
+            Err(_) => Err(Error::NotFound),
+        }
     }
 
     /// Holds the root directory.

@@ -60,7 +60,7 @@ impl Volume {
         if ino.get() < first {
             return Err(Errno::STALE);
         }
-        let node = self.fs.node_of_ino(ino).map_err(|_| Errno::STALE)?;
+        let node = self.fs.node_of_handle(ino).map_err(|_| Errno::STALE)?;
         Ok(self.entry(node, KEPT))
     }
 
