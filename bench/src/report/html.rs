@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   objects of --json ──► head: who measured where
+//!                         ten jobs in one picture, which README shows, too
 //!                         all in one picture: extant to each rival, least ── middle ── most
 //!                         a section a bench: a dot plot for each case and metric, conditions, findings, figures
 //! ```
@@ -11,6 +12,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::digits;
+use super::figures::{Row, less_is_better, rows};
+use super::jobs;
 use super::plot::{Dots, Kind, Line, Spans, legend};
 
 /// The page of these benches, each an object as `--json` writes it. `command` is what made them.
@@ -38,8 +41,14 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
         let name = escape(&plain(&bench["bench"]));
         let _ = write!(out, "<a href=\"#{name}\">{name}</a> ");
     }
-    out.push_str("</nav>\n<h2>All in one picture</h2>\n<p>extant to each rival, over all cases that both have: the \
-                  worst, the geometric mean, the best. Right of 1, extant is better.</p>\n");
+    out.push_str("</nav>\n");
+    if let Some(picture) = jobs::picture(benches) {
+        let _ = writeln!(out, "<figure class=picture>{picture}</figure>");
+    }
+    out.push_str(
+        "<h2>Each bench in one line</h2>\n<p>extant to each rival, over all cases that both have: the worst, the \
+         geometric mean, the best. Right of 1, extant is better.</p>\n",
+    );
     let mut spans = Spans::default();
     for bench in benches {
         ratios(bench, &mut spans);
@@ -50,55 +59,6 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
     }
     out.push_str("</main></body></html>\n");
     out
-}
-
-/// The first picture of the page alone, as a file of its own.
-pub(crate) fn plot(benches: &[Value]) -> String {
-    let mut spans = Spans::default();
-    for bench in benches {
-        ratios(bench, &mut spans);
-    }
-    let style = HEAD.split("<style>").nth(1).and_then(|rest| rest.split("</style>").next());
-    let svg = spans.svg();
-    let (open, rest) = svg.split_once('>').unwrap_or((&svg, ""));
-    let open = open.replace("<svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"");
-    let style = style.unwrap_or_default();
-    format!("{open}><style>{style}</style>{rest}")
-}
-
-/// A figure of a bench.
-struct Row<'a> {
-    case: &'a str,
-    subject: &'a str,
-    metric: &'a str,
-    params: &'a Value,
-    value: f64,
-    /// Of one round nothing is known.
-    spread: Option<f64>,
-}
-
-fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
-    let each = bench[list].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    each.filter_map(|row| {
-        Some(Row {
-            case: row["case"].as_str()?,
-            subject: row["subject"].as_str()?,
-            metric: row["metric"].as_str()?,
-            params: &row["params"],
-            value: row["value"].as_f64().filter(|value| *value > 0.0)?,
-            spread: row["spread_percent"].as_f64(),
-        })
-    })
-    .collect()
-}
-
-/// Whether less of it is better.
-fn less_is_better(metric: &str) -> bool {
-    ["_us", "_s", "_mib", "per_call"].iter().any(|end| metric.ends_with(end))
-        && !metric.contains("per_s")
-        || metric.starts_with("ns_")
-        || metric.starts_with("us_per_")
-        || metric.contains("per_fsync")
 }
 
 /// The ways of extant that stand for it where it has several and none goes by its bare name.
@@ -273,7 +233,7 @@ figure{margin:0;flex:1 1 30rem;min-width:0}figcaption{font-weight:600}figcaption
 svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg .dim{fill:var(--dim)}svg .grid{stroke:var(--line)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0;list-style:none}.legend svg{width:12px;display:inline;vertical-align:-1px}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.1rem .7rem .1rem 0;text-align:left;border-bottom:1px solid var(--line)}
-ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--dim);margin:.8rem 0}</style></head><body><main>\n";
+.picture{max-width:480px;margin:1.5rem 0}ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--dim);margin:.8rem 0}</style></head><body><main>\n";
 
 #[cfg(test)]
 mod tests {
@@ -312,18 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_picture_has_worst_mean_and_best() {
+    fn a_line_has_worst_mean_and_best() {
         let mut spans = Spans::default();
         ratios(&bench(), &mut spans);
         let svg = spans.svg();
         assert!(svg.contains("1.00 · 2.00 · 4.00"), "{svg}");
-    }
-
-    #[test]
-    fn the_first_picture_stands_alone() {
-        let svg = plot(&[bench()]);
-        assert!(svg.starts_with("<svg xmlns=") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        assert!(svg.contains("--own:"), "{svg}");
     }
 
     #[test]

@@ -6,15 +6,19 @@
 //!       ├─ table   one block a case; a line for each params and metric, a column for each subject
 //!       │          cell = median ±half the interquartile range, in percent
 //!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", "params", …}], …}
-//!       └─ page    pictures of one or more such objects
+//!       ├─ page    pictures of one or more such objects
+//!       └─ picture a bar for each of ten jobs, as README shows it
 //! ```
 //!
 //! Published figures stand beside in columns of their own, whose heads say so; they are not rows.
 
+mod figures;
 mod html;
+mod jobs;
 mod plot;
 
-pub(crate) use html::{page, plot};
+pub(crate) use html::page;
+pub(crate) use jobs::{kept, picture};
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

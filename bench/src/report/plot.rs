@@ -38,13 +38,20 @@ const RIGHT: f64 = WIDTH - 20.0;
 const STEP: f64 = 20.0;
 
 /// A logarithmic axis over some values.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
+    /// Where it begins and ends in the picture.
+    ends: (f64, f64),
 }
 
 impl Axis {
     fn over(values: impl Iterator<Item = f64>) -> Axis {
+        Axis::between(values, (LEFT, RIGHT))
+    }
+
+    /// One that begins and ends at other places.
+    pub(super) fn between(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value), high.max(value));
@@ -52,17 +59,17 @@ impl Axis {
         if high <= 0.0 {
             (low, high) = (1.0, 10.0);
         }
-        Axis { low: low / 1.25, high: high * 1.25 }
+        Axis { low: low / 1.25, high: high * 1.25, ends }
     }
 
-    fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let share =
             (value.clamp(self.low, self.high) / self.low).ln() / (self.high / self.low).ln();
-        LEFT + share * (RIGHT - LEFT)
+        self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
     /// Round values between its ends: 1, 2 and 5 times powers of ten, fewer where there are many.
-    fn marks(&self) -> Vec<f64> {
+    pub(super) fn marks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor() as i32;
