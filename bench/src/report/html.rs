@@ -15,6 +15,7 @@ use super::digits;
 use super::figures::{Row, less_is_better, rows};
 use super::jobs;
 use super::plot::{Dots, Kind, Line, Spans, legend};
+use super::words;
 
 /// The page of these benches, each an object as `--json` writes it. `command` is what made them.
 pub(crate) fn page(benches: &[Value], command: &str) -> String {
@@ -117,7 +118,12 @@ fn ratios_of(bench: &Value, rows: &[Row<'_>], own: &str, spans: &mut Spans) {
         let mean = (found.iter().map(|ratio| ratio.ln()).sum::<f64>() / found.len() as f64).exp();
         let least = found.iter().copied().fold(f64::INFINITY, f64::min);
         let most = found.iter().copied().fold(0.0, f64::max);
-        let name = format!("{}: {own} to {rival}", plain(&bench["bench"]));
+        let name = format!(
+            "{}: {} to {}",
+            plain(&bench["bench"]),
+            words::subject(own),
+            words::subject(rival)
+        );
         spans.add(name, found.len(), [least, mean, most]);
     }
 }
@@ -161,8 +167,8 @@ fn section(bench: &Value, out: &mut String) {
         let _ = writeln!(
             out,
             "<figure><figcaption>{} · {} <span>({better})</span></figcaption>{}</figure>",
-            escape(case),
-            escape(metric),
+            escape(&words::case(case)),
+            escape(&words::metric(metric)),
             Dots { subjects: &subjects, lines: &lines }.svg(),
         );
     }
@@ -176,15 +182,15 @@ fn section(bench: &Value, out: &mut String) {
     };
     let _ = writeln!(out, "<p>{rounds}</p>");
     list(&bench["conditions"], "conditions", out);
-    out.push_str("<table><tr><th>case<th>params<th>metric<th>subject<th>value<th>± %</tr>\n");
+    out.push_str("<table><tr><th>job<th>with<th>counted<th>of<th>value<th>± %</tr>\n");
     for row in &rows {
         let _ = writeln!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
-            escape(row.case),
+            escape(&words::case(row.case)),
             escape(&params(row.params)),
-            escape(row.metric),
-            escape(row.subject),
+            escape(&words::metric(row.metric)),
+            escape(&words::subject(row.subject)),
             digits(row.value),
             row.spread.map_or("–".into(), |spread| format!("{spread:.0}")),
         );
@@ -199,7 +205,7 @@ fn list(items: &Value, class: &str, out: &mut String) {
     }
     let _ = write!(out, "<ul class={class}>");
     for item in items {
-        let _ = write!(out, "<li>{}", escape(&plain(item)));
+        let _ = write!(out, "<li>{}", escape(&words::prose(&plain(item))));
     }
     out.push_str("</ul>\n");
 }
@@ -262,11 +268,13 @@ mod tests {
             "all alike",
             "faster",
             "series v7",
-            "extant to kernel-ext4",
-            "threads=4",
+            "extant to kernel ext4",
+            "operations/s",
+            "4 threads",
         ] {
             assert!(page.contains(part), "{part}");
         }
+        assert!(!page.contains("kernel-ext4") && !page.contains("ops_per_s"), "ids, not words");
         assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::digits;
 use super::html::escape;
+use super::words;
 
 /// Who a figure is of, by which it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,12 +145,12 @@ fn mark(kind: Kind, colour: &str, x: f64, y: f64, title: &str) -> String {
 pub(super) fn legend(subjects: &[(&str, Kind)]) -> String {
     let mut out = String::from("<ul class=legend>");
     for (n, (subject, kind)) in subjects.iter().enumerate() {
-        let mark = mark(*kind, colour_of(subjects, n), 6.0, 6.0, subject);
+        let mark = mark(*kind, colour_of(subjects, n), 6.0, 6.0, &words::subject(subject));
         let published = if *kind == Kind::Published { " (published)" } else { "" };
         let _ = write!(
             out,
             "<li><svg viewBox=\"0 0 12 12\">{mark}</svg> {}{published}",
-            escape(subject)
+            escape(&words::subject(subject))
         );
     }
     out.push_str("</ul>\n");
@@ -160,13 +161,16 @@ impl Dots<'_> {
     pub(super) fn svg(&self) -> String {
         let values = self.lines.iter().flat_map(|line| &line.dots).map(|dot| dot.1);
         let axis = Axis::over(values);
-        let bottom = 8.0 + STEP * self.lines.len() as f64;
+        // A label longer than the margin has a line of its own, above the dots.
+        let long = self.lines.iter().any(|line| line.label.chars().count() > 30);
+        let (step, above) = if long { (2.0 * STEP, STEP * 0.75) } else { (STEP, 0.0) };
+        let bottom = 8.0 + step * self.lines.len() as f64;
         let mut out = open(bottom + 18.0);
         axis.draw(bottom, &mut out);
         for (n, line) in self.lines.iter().enumerate() {
-            let y = 8.0 + STEP * (n as f64 + 0.5);
+            let y = 8.0 + step * n as f64 + STEP * 0.5 + above;
             let label = escape(&line.label);
-            let _ = write!(out, "<text x=\"0\" y=\"{:.1}\">{label}</text>", y + 4.0);
+            let _ = write!(out, "<text x=\"0\" y=\"{:.1}\">{label}</text>", y + 4.0 - above);
             for (series, value, spread) in &line.dots {
                 let (subject, kind) = self.subjects[*series];
                 let colour = colour_of(self.subjects, *series);
@@ -185,7 +189,7 @@ impl Dots<'_> {
                     colour,
                     axis.at(*value),
                     y,
-                    &format!("{subject}: {}", digits(*value)),
+                    &format!("{}: {}", words::subject(subject), digits(*value)),
                 ));
             }
         }
