@@ -32,7 +32,7 @@ use crate::rig::{Mount, Scratch, is_root};
 pub(crate) struct Plan {
     /// Directory to build from
     #[arg(long, value_name = "DIR", default_value = "/usr")]
-    source: PathBuf,
+    pub(crate) source: PathBuf,
     /// Directory for the outputs, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     scratch: PathBuf,

@@ -35,8 +35,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 
 use crate::report::{Host, Report};
 
@@ -53,46 +54,69 @@ struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write each bench's table and JSON into DIR as it ends, one page of pictures of all of them (report.html), and its
-    /// first picture alone (plot.svg)
+    /// first picture alone (plot.svg), a bar for each of ten jobs
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
 }
 
-/// Figures of earlier runs, and where their page goes.
+/// A run whose JSON was kept.
 #[derive(Clone, clap::Args)]
-struct Picture {
-    /// Files that --json wrote
-    #[arg(required = true, value_name = "JSON")]
-    files: Vec<PathBuf>,
-    /// The page to write
-    #[arg(short, long, value_name = "HTML")]
-    output: PathBuf,
-    /// Write its first picture alone to SVG, too
-    #[arg(long, value_name = "SVG")]
-    plot: Option<PathBuf>,
+struct Kept {
+    /// Directory that --report wrote, or that --keep did
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Write into DIR only what README's picture shows: plot.svg and its rows as JSON; without it, write report.html
+    /// and plot.svg where the JSON is
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
-impl Picture {
+impl Kept {
     fn draw(&self) -> Result<()> {
-        let mut benches = Vec::new();
-        for path in &self.files {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            for line in text.lines().filter(|line| !line.trim().is_empty()) {
-                benches
-                    .push(serde_json::from_str(line).with_context(|| {
-                        format!("{} is not what --json writes", path.display())
-                    })?);
-            }
-        }
-        let write = |path: &Path, text: String| {
+        let benches = read_run(&self.from)?;
+        let write = |path: &Path, text: &str| {
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
         };
-        if let Some(path) = &self.plot {
-            write(path, report::plot(&benches))?;
+        let Some(dir) = &self.keep else {
+            let words = format!("extant-bench report --from {}", self.from.display());
+            write(&self.from.join("report.html"), &report::page(&benches, &words))?;
+            let picture = report::picture(&benches);
+            return picture.map_or(Ok(()), |svg| write(&self.from.join("plot.svg"), &svg));
+        };
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let kept: Vec<Value> = benches.iter().filter_map(report::kept).collect();
+        let Some(picture) = report::picture(&kept) else {
+            bail!("{} has no figures of the picture's jobs", self.from.display());
+        };
+        for bench in &kept {
+            let name = format!("{}.json", bench["bench"].as_str().unwrap_or_default());
+            write(&dir.join(name), &format!("{bench:#}\n"))?;
         }
-        write(&self.output, report::page(&benches, "extant-bench"))
+        write(&dir.join("plot.svg"), &picture)
     }
+}
+
+/// The objects in a directory's JSON files, in the order of the files' names.
+fn read_run(dir: &Path) -> Result<Vec<Value>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    let mut paths: Vec<PathBuf> = paths
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    paths.sort();
+    ensure!(!paths.is_empty(), "{} has no JSON files: make them with --report", dir.display());
+    let mut benches = Vec::new();
+    for path in paths {
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for object in serde_json::Deserializer::from_str(&text).into_iter() {
+            benches.push(
+                object.with_context(|| format!("{} is not what --json writes", path.display()))?,
+            );
+        }
+    }
+    Ok(benches)
 }
 
 /// The benches.
@@ -127,8 +151,8 @@ enum Verb {
     ScalePart(scale::One),
     /// Every bench, one after the other
     All(All),
-    /// One page of pictures of runs whose JSON was kept
-    Picture(Picture),
+    /// The page of pictures and README's picture, from a run whose JSON was kept
+    Report(Kept),
 }
 
 /// How all benches are run.
@@ -137,6 +161,9 @@ struct All {
     /// Rounds of each bench, instead of its own number
     #[arg(long)]
     rounds: Option<usize>,
+    /// Directory that the bench "build" makes its image from, also with --quick [default: /usr]
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
 }
 
 /// The benches with a plan: `Variant module`, in the order of `all`.
@@ -162,7 +189,7 @@ macro_rules! planned {
                     $(Verb::$variant(plan) => $module::measure(plan).map(Some),)*
                     Verb::Serve(serve) => serve.run().map(|()| None),
                     Verb::ScalePart(one) => one.run().map(|()| None),
-                    Verb::Picture(picture) => picture.draw().map(|()| None),
+                    Verb::Report(kept) => kept.draw().map(|()| None),
                     Verb::All(_) => Ok(None),
                 }
             }
@@ -183,12 +210,19 @@ impl Verb {
             one => vec![one.clone()],
         };
         let sized = benches.into_iter().map(|bench| if quick { bench.quick() } else { bench });
-        match self {
-            Verb::All(All { rounds: Some(rounds) }) => {
-                sized.map(|bench| bench.in_rounds(*rounds)).collect()
-            }
-            _ => sized.collect(),
+        let Verb::All(All { rounds, source }) = self else { return sized.collect() };
+        sized
+            .map(|bench| rounds.map_or(bench.clone(), |rounds| bench.in_rounds(rounds)))
+            .map(|bench| source.as_ref().map_or(bench.clone(), |dir| bench.of_tree(dir)))
+            .collect()
+    }
+
+    /// With this directory as the tree, where it takes one.
+    fn of_tree(mut self, dir: &Path) -> Verb {
+        if let Verb::Build(plan) = &mut self {
+            plan.source = dir.to_path_buf();
         }
+        self
     }
 
     /// In so many rounds, where it has any.
@@ -259,7 +293,9 @@ fn run(cli: &Cli) -> Result<()> {
             writeln!(create(&dir.join(format!("{}.json", report.bench)))?, "{line}")?;
             let page = report::page(&objects, &format!("extant-bench {}", words.join(" ")));
             write!(create(&dir.join("report.html"))?, "{page}")?;
-            write!(create(&dir.join("plot.svg"))?, "{}", report::plot(&objects))?;
+            if let Some(picture) = report::picture(&objects) {
+                write!(create(&dir.join("plot.svg"))?, "{picture}")?;
+            }
         }
     }
     ensure!(failed == 0, "{failed} of {} benches failed", benches.len());
@@ -268,4 +304,47 @@ fn run(cli: &Cli) -> Result<()> {
 
 fn create(path: &Path) -> Result<fs::File> {
     fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn benches(words: &[&str]) -> Vec<Verb> {
+        let cli = Cli::parse_from(["extant-bench"].iter().chain(words));
+        cli.verb.benches(cli.quick)
+    }
+
+    #[test]
+    fn all_takes_a_tree_also_when_it_is_quick() {
+        for words in [&["all", "--source", "/srv"][..], &["all", "--quick", "--source", "/srv"]] {
+            let found = benches(words);
+            let build = found.iter().find_map(|verb| match verb {
+                Verb::Build(plan) => Some(plan.source.clone()),
+                _ => None,
+            });
+            assert_eq!(build, Some(PathBuf::from("/srv")));
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_kept_is_drawn_and_one_without_json_is_an_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = read_run(dir.path()).expect_err("nothing is there");
+        assert!(error.to_string().contains("has no JSON files"), "{error:#}");
+        fs::write(dir.path().join("a.json"), "{\"bench\": ").expect("a file");
+        let error = read_run(dir.path()).expect_err("half an object");
+        assert!(error.to_string().contains("is not what --json writes"), "{error:#}");
+
+        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/run");
+        let kept = dir.path().join("kept");
+        Kept { from: run.into(), keep: Some(kept.clone()) }.draw().expect("kept");
+        // What was kept of what was kept is the same.
+        for name in ["plot.svg", "fuse.json"] {
+            let read = |dir: &Path| fs::read_to_string(dir.join(name)).expect(name);
+            assert!(read(&kept) == read(Path::new(run)), "{name}");
+        }
+        Kept { from: kept.clone(), keep: None }.draw().expect("drawn");
+        assert!(kept.join("report.html").is_file());
+    }
 }

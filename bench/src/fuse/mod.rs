@@ -20,9 +20,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 
-use crate::report::{Key, Params, Report};
+use crate::report::{Key, Params, Report, params_text};
 use crate::rig::{self, Scratch};
 use crate::serve::Idle;
 use subject::Kind;
@@ -142,8 +141,8 @@ fn conclude(report: &mut Report) {
             }
         }
         if !parts.is_empty() {
-            let params = json!(key.params);
-            report.finding(format!("{} {params}: {}", key.case, parts.join(", ")));
+            let params = params_text(&key.params);
+            report.finding(format!("{}, {params}: {}", key.case, parts.join(", ")));
         }
     }
 }

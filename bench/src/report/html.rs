@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   objects of --json ──► head: who measured where
+//!                         ten jobs in one picture, which README shows, too
 //!                         all in one picture: extant to each rival, least ── middle ── most
 //!                         a section a bench: a dot plot for each case and metric, conditions, findings, figures
 //! ```
@@ -11,7 +12,10 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::digits;
+use super::figures::{Row, less_is_better, rows};
+use super::jobs;
 use super::plot::{Dots, Kind, Line, Spans, legend};
+use super::words;
 
 /// The page of these benches, each an object as `--json` writes it. `command` is what made them.
 pub(crate) fn page(benches: &[Value], command: &str) -> String {
@@ -38,8 +42,14 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
         let name = escape(&plain(&bench["bench"]));
         let _ = write!(out, "<a href=\"#{name}\">{name}</a> ");
     }
-    out.push_str("</nav>\n<h2>All in one picture</h2>\n<p>extant to each rival, over all cases that both have: the \
-                  worst, the geometric mean, the best. Right of 1, extant is better.</p>\n");
+    out.push_str("</nav>\n");
+    if let Some(picture) = jobs::picture(benches) {
+        let _ = writeln!(out, "<figure class=picture>{picture}</figure>");
+    }
+    out.push_str(
+        "<h2>Each bench in one line</h2>\n<p>extant to each rival, over all cases that both have: the worst, the \
+         geometric mean, the best. Right of 1, extant is better.</p>\n",
+    );
     let mut spans = Spans::default();
     for bench in benches {
         ratios(bench, &mut spans);
@@ -50,55 +60,6 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
     }
     out.push_str("</main></body></html>\n");
     out
-}
-
-/// The first picture of the page alone, as a file of its own.
-pub(crate) fn plot(benches: &[Value]) -> String {
-    let mut spans = Spans::default();
-    for bench in benches {
-        ratios(bench, &mut spans);
-    }
-    let style = HEAD.split("<style>").nth(1).and_then(|rest| rest.split("</style>").next());
-    let svg = spans.svg();
-    let (open, rest) = svg.split_once('>').unwrap_or((&svg, ""));
-    let open = open.replace("<svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"");
-    let style = style.unwrap_or_default();
-    format!("{open}><style>{style}</style>{rest}")
-}
-
-/// A figure of a bench.
-struct Row<'a> {
-    case: &'a str,
-    subject: &'a str,
-    metric: &'a str,
-    params: &'a Value,
-    value: f64,
-    /// Of one round nothing is known.
-    spread: Option<f64>,
-}
-
-fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
-    let each = bench[list].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    each.filter_map(|row| {
-        Some(Row {
-            case: row["case"].as_str()?,
-            subject: row["subject"].as_str()?,
-            metric: row["metric"].as_str()?,
-            params: &row["params"],
-            value: row["value"].as_f64().filter(|value| *value > 0.0)?,
-            spread: row["spread_percent"].as_f64(),
-        })
-    })
-    .collect()
-}
-
-/// Whether less of it is better.
-fn less_is_better(metric: &str) -> bool {
-    ["_us", "_s", "_mib", "per_call"].iter().any(|end| metric.ends_with(end))
-        && !metric.contains("per_s")
-        || metric.starts_with("ns_")
-        || metric.starts_with("us_per_")
-        || metric.contains("per_fsync")
 }
 
 /// The ways of extant that stand for it where it has several and none goes by its bare name.
@@ -157,7 +118,12 @@ fn ratios_of(bench: &Value, rows: &[Row<'_>], own: &str, spans: &mut Spans) {
         let mean = (found.iter().map(|ratio| ratio.ln()).sum::<f64>() / found.len() as f64).exp();
         let least = found.iter().copied().fold(f64::INFINITY, f64::min);
         let most = found.iter().copied().fold(0.0, f64::max);
-        let name = format!("{}: {own} to {rival}", plain(&bench["bench"]));
+        let name = format!(
+            "{}: {} to {}",
+            plain(&bench["bench"]),
+            words::subject(own),
+            words::subject(rival)
+        );
         spans.add(name, found.len(), [least, mean, most]);
     }
 }
@@ -201,8 +167,8 @@ fn section(bench: &Value, out: &mut String) {
         let _ = writeln!(
             out,
             "<figure><figcaption>{} · {} <span>({better})</span></figcaption>{}</figure>",
-            escape(case),
-            escape(metric),
+            escape(&words::case(case)),
+            escape(&words::metric(metric)),
             Dots { subjects: &subjects, lines: &lines }.svg(),
         );
     }
@@ -216,15 +182,15 @@ fn section(bench: &Value, out: &mut String) {
     };
     let _ = writeln!(out, "<p>{rounds}</p>");
     list(&bench["conditions"], "conditions", out);
-    out.push_str("<table><tr><th>case<th>params<th>metric<th>subject<th>value<th>± %</tr>\n");
+    out.push_str("<table><tr><th>job<th>with<th>counted<th>of<th>value<th>± %</tr>\n");
     for row in &rows {
         let _ = writeln!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
-            escape(row.case),
+            escape(&words::case(row.case)),
             escape(&params(row.params)),
-            escape(row.metric),
-            escape(row.subject),
+            escape(&words::metric(row.metric)),
+            escape(&words::subject(row.subject)),
             digits(row.value),
             row.spread.map_or("–".into(), |spread| format!("{spread:.0}")),
         );
@@ -239,7 +205,7 @@ fn list(items: &Value, class: &str, out: &mut String) {
     }
     let _ = write!(out, "<ul class={class}>");
     for item in items {
-        let _ = write!(out, "<li>{}", escape(&plain(item)));
+        let _ = write!(out, "<li>{}", escape(&words::prose(&plain(item))));
     }
     out.push_str("</ul>\n");
 }
@@ -273,7 +239,7 @@ figure{margin:0;flex:1 1 30rem;min-width:0}figcaption{font-weight:600}figcaption
 svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg .dim{fill:var(--dim)}svg .grid{stroke:var(--line)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0;list-style:none}.legend svg{width:12px;display:inline;vertical-align:-1px}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.1rem .7rem .1rem 0;text-align:left;border-bottom:1px solid var(--line)}
-ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--dim);margin:.8rem 0}</style></head><body><main>\n";
+.picture{max-width:480px;margin:1.5rem 0}ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--dim);margin:.8rem 0}</style></head><body><main>\n";
 
 #[cfg(test)]
 mod tests {
@@ -302,28 +268,23 @@ mod tests {
             "all alike",
             "faster",
             "series v7",
-            "extant to kernel-ext4",
-            "threads=4",
+            "extant to kernel ext4",
+            "operations/s",
+            "4 threads",
         ] {
             assert!(page.contains(part), "{part}");
         }
+        assert!(!page.contains("kernel-ext4") && !page.contains("ops_per_s"), "ids, not words");
         assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     }
 
     #[test]
-    fn the_first_picture_has_worst_mean_and_best() {
+    fn a_line_has_worst_mean_and_best() {
         let mut spans = Spans::default();
         ratios(&bench(), &mut spans);
         let svg = spans.svg();
         assert!(svg.contains("1.00 · 2.00 · 4.00"), "{svg}");
-    }
-
-    #[test]
-    fn the_first_picture_stands_alone() {
-        let svg = plot(&[bench()]);
-        assert!(svg.starts_with("<svg xmlns=") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        assert!(svg.contains("--own:"), "{svg}");
     }
 
     #[test]

@@ -6,15 +6,20 @@
 //!       ├─ table   one block a case; a line for each params and metric, a column for each subject
 //!       │          cell = median ±half the interquartile range, in percent
 //!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", "params", …}], …}
-//!       └─ page    pictures of one or more such objects
+//!       ├─ page    pictures of one or more such objects
+//!       └─ picture a bar for each of ten jobs, as README shows it
 //! ```
 //!
 //! Published figures stand beside in columns of their own, whose heads say so; they are not rows.
 
+mod figures;
 mod html;
+mod jobs;
 mod plot;
+mod words;
 
-pub(crate) use html::{page, plot};
+pub(crate) use html::page;
+pub(crate) use jobs::{kept, picture};
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -179,7 +184,7 @@ impl Report {
             ),
         };
         for condition in &self.conditions {
-            let _ = writeln!(out, "{condition}");
+            let _ = writeln!(out, "{}", words::prose(condition));
         }
         let mut cases: Vec<&str> = Vec::new();
         for series in &self.series {
@@ -195,7 +200,7 @@ impl Report {
             out.push('\n');
         }
         for finding in &self.findings {
-            let _ = writeln!(out, "{finding}");
+            let _ = writeln!(out, "{}", words::prose(finding));
         }
         out
     }
@@ -222,11 +227,11 @@ impl Report {
             }
         }
 
-        let mut cells = vec![vec![case.to_string(), "metric".to_string()]];
-        cells[0].extend(subjects.iter().map(|subject| (*subject).to_string()));
+        let mut cells = vec![vec![words::case(case), "counted".to_string()]];
+        cells[0].extend(subjects.iter().map(|subject| words::subject(subject)));
         cells[0].extend(others.iter().map(|subject| format!("[published] {subject}")));
         for line in lines {
-            let mut row = vec![params_text(&line.params), line.metric.to_string()];
+            let mut row = vec![params_text(&line.params), words::metric(line.metric)];
             for subject in &subjects {
                 let found = of_case
                     .iter()
@@ -272,19 +277,13 @@ fn aligned(cells: &[Vec<String>]) -> String {
     out
 }
 
-/// `bytes=4096 threads=2`, whole KiB as such.
-fn params_text(params: &Params) -> String {
+/// `4 KiB, 2 threads`.
+pub(crate) fn params_text(params: &Params) -> String {
     params_words(params.iter().map(|(name, value)| (*name, value)))
 }
 
 fn params_words<'a>(params: impl Iterator<Item = (&'a str, &'a Value)>) -> String {
-    let one = |(name, value): (&str, &Value)| match value.as_u64() {
-        Some(n) if name.ends_with("bytes") && n >= 1024 && n.is_multiple_of(1024) => {
-            format!("{name}={}K", n / 1024)
-        }
-        _ => format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_string)),
-    };
-    params.map(one).collect::<Vec<_>>().join(" ")
+    params.map(|(name, value)| words::param(name, value)).collect::<Vec<_>>().join(", ")
 }
 
 /// Three significant digits, or all before the point.
@@ -383,9 +382,10 @@ mod tests {
         let host = Host::of_this_machine();
         let table = report.table(&host);
         let lines: Vec<&str> = table.lines().collect();
-        let head = lines.iter().position(|line| line.starts_with("flip")).expect("a head");
+        let head =
+            lines.iter().position(|line| line.starts_with("one bit flipped")).expect("a head");
         assert!(lines[head].ends_with("[published] full"), "{table}");
-        assert!(lines[head + 1].starts_with("bytes=1K"), "{table}");
+        assert!(lines[head + 1].starts_with("1 KiB"), "{table}");
         assert!(lines[head + 1].ends_with("46.0"), "{table}");
         assert_eq!(report.json(&host)["rows"].as_array().map(Vec::len), Some(1));
     }

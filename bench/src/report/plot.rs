@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::digits;
 use super::html::escape;
+use super::words;
 
 /// Who a figure is of, by which it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,13 +39,20 @@ const RIGHT: f64 = WIDTH - 20.0;
 const STEP: f64 = 20.0;
 
 /// A logarithmic axis over some values.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
+    /// Where it begins and ends in the picture.
+    ends: (f64, f64),
 }
 
 impl Axis {
     fn over(values: impl Iterator<Item = f64>) -> Axis {
+        Axis::between(values, (LEFT, RIGHT))
+    }
+
+    /// One that begins and ends at other places.
+    pub(super) fn between(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value), high.max(value));
@@ -52,17 +60,17 @@ impl Axis {
         if high <= 0.0 {
             (low, high) = (1.0, 10.0);
         }
-        Axis { low: low / 1.25, high: high * 1.25 }
+        Axis { low: low / 1.25, high: high * 1.25, ends }
     }
 
-    fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let share =
             (value.clamp(self.low, self.high) / self.low).ln() / (self.high / self.low).ln();
-        LEFT + share * (RIGHT - LEFT)
+        self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
     /// Round values between its ends: 1, 2 and 5 times powers of ten, fewer where there are many.
-    fn marks(&self) -> Vec<f64> {
+    pub(super) fn marks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor() as i32;
@@ -137,12 +145,12 @@ fn mark(kind: Kind, colour: &str, x: f64, y: f64, title: &str) -> String {
 pub(super) fn legend(subjects: &[(&str, Kind)]) -> String {
     let mut out = String::from("<ul class=legend>");
     for (n, (subject, kind)) in subjects.iter().enumerate() {
-        let mark = mark(*kind, colour_of(subjects, n), 6.0, 6.0, subject);
+        let mark = mark(*kind, colour_of(subjects, n), 6.0, 6.0, &words::subject(subject));
         let published = if *kind == Kind::Published { " (published)" } else { "" };
         let _ = write!(
             out,
             "<li><svg viewBox=\"0 0 12 12\">{mark}</svg> {}{published}",
-            escape(subject)
+            escape(&words::subject(subject))
         );
     }
     out.push_str("</ul>\n");
@@ -153,13 +161,16 @@ impl Dots<'_> {
     pub(super) fn svg(&self) -> String {
         let values = self.lines.iter().flat_map(|line| &line.dots).map(|dot| dot.1);
         let axis = Axis::over(values);
-        let bottom = 8.0 + STEP * self.lines.len() as f64;
+        // A label longer than the margin has a line of its own, above the dots.
+        let long = self.lines.iter().any(|line| line.label.chars().count() > 30);
+        let (step, above) = if long { (2.0 * STEP, STEP * 0.75) } else { (STEP, 0.0) };
+        let bottom = 8.0 + step * self.lines.len() as f64;
         let mut out = open(bottom + 18.0);
         axis.draw(bottom, &mut out);
         for (n, line) in self.lines.iter().enumerate() {
-            let y = 8.0 + STEP * (n as f64 + 0.5);
+            let y = 8.0 + step * n as f64 + STEP * 0.5 + above;
             let label = escape(&line.label);
-            let _ = write!(out, "<text x=\"0\" y=\"{:.1}\">{label}</text>", y + 4.0);
+            let _ = write!(out, "<text x=\"0\" y=\"{:.1}\">{label}</text>", y + 4.0 - above);
             for (series, value, spread) in &line.dots {
                 let (subject, kind) = self.subjects[*series];
                 let colour = colour_of(self.subjects, *series);
@@ -178,7 +189,7 @@ impl Dots<'_> {
                     colour,
                     axis.at(*value),
                     y,
-                    &format!("{subject}: {}", digits(*value)),
+                    &format!("{}: {}", words::subject(subject), digits(*value)),
                 ));
             }
         }
