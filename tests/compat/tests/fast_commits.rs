@@ -18,6 +18,7 @@ use extant_base::ByteOffset;
 use extant_compat_tests::{Verdict, linux_confirms};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
+use extant_testkit::loop_mount::LoopDevice;
 use extant_testkit::manifest::Look;
 use extant_testkit::report::{expect_none, try_cases};
 use extant_testkit::require;
@@ -25,22 +26,88 @@ use extant_testkit::rng::bytes;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const BYTES: u64 = 48 << 20;
 
-/// Name, words for mke2fs, KiB of memory for content.
-const KINDS: [(&str, &str, u64); 4] = [
+const JOURNAL_BYTES: u64 = 8 << 20;
+
+/// Name, words for mke2fs with `JOURNAL` for the device of an external journal, KiB of memory for content.
+const KINDS: [(&str, &str, u64); 5] = [
     ("4k", "-b 4096 -O fast_commit", 0),
     ("1k", "-b 1024 -O fast_commit", 0),
     ("no-csum", "-b 1024 -I 128 -O fast_commit,^metadata_csum,^64bit", 0),
     ("cached", "-b 4096 -O fast_commit", 4096),
+    ("external", "-b 4096 -O fast_commit -J device=JOURNAL", 0),
 ];
 
-/// A kind of volume: its name, KiB of memory for content, and what mke2fs makes.
-type Made = (&'static str, u64, MemoryDevice);
+/// A kind of volume as mke2fs makes it.
+struct Made {
+    kind: &'static str,
+    /// KiB of memory for content.
+    cache_kib: u64,
+    volume: MemoryDevice,
+    /// The device of an external journal.
+    journal: Option<MemoryDevice>,
+}
+
+impl Made {
+    fn make(dir: &Path, kind: &'static str, options: &str, cache_kib: u64) -> Result<Made, String> {
+        let (img, log) = (dir.join(kind), dir.join("log"));
+        let is_external = options.contains("JOURNAL");
+        let mut options = options.to_owned();
+        let mut attached = None;
+        if is_external {
+            mke2fs(&log, JOURNAL_BYTES, "-O journal_dev -b 4096", None)?;
+            let device = attached.insert(LoopDevice::attach(&log)?);
+            options = options.replace("JOURNAL", &device.path().display().to_string());
+        }
+        mke2fs(&img, BYTES, &options, None)?;
+        drop(attached);
+        let journal = if is_external { Some(load(&log)?) } else { None };
+        Ok(Made { kind, cache_kib, volume: load(&img)?, journal })
+    }
+}
+
+/// The volume, and its external journal.
+struct Disks {
+    volume: Arc<MemoryDevice>,
+    journal: Option<Arc<MemoryDevice>>,
+}
+
+impl Disks {
+    /// What the disks hold now, as files.
+    fn save(&self, dir: &Path, name: &str) -> Result<Cut, String> {
+        let img = dir.join(name);
+        save(&self.volume, &img)?;
+        let journal = self.journal.as_ref().map(|journal| {
+            let path = dir.join(format!("{name}.journal"));
+            save(journal, &path).map(|()| path)
+        });
+        Ok(Cut { img, journal: journal.transpose()? })
+    }
+}
+
+/// The disks after a power cut, or closed.
+struct Cut {
+    img: PathBuf,
+    journal: Option<PathBuf>,
+}
+
+impl Cut {
+    fn expect_clean(&self) -> Result<(), String> {
+        e2fsck(&self.img, self.journal.as_deref()).expect_clean()
+    }
+
+    fn remove(self) {
+        for path in [Some(self.img), self.journal].into_iter().flatten() {
+            // It goes with its directory at the latest.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
 
 type Scene = fn(&mut Stage) -> extant::Result<()>;
 
@@ -81,7 +148,6 @@ impl Clock for Ticking {
 
 /// A volume that is worked on.
 struct Stage {
-    device: Arc<MemoryDevice>,
     fs: Filesystem,
 }
 
@@ -385,49 +451,61 @@ fn save(device: &MemoryDevice, path: &Path) -> Result<(), String> {
 /// A scene on a kind of volume: the cut, and what the volume showed.
 fn play(
     extant: &Extant,
-    (kind, cache_kib, made): &Made,
+    made: &Made,
     (scene, fast, act): &(&str, u64, Scene),
     dir: &Path,
 ) -> Result<Verdict, String> {
     let failed = |error: extant::Error| error.to_string();
-    let name = format!("{kind}-{scene}");
-    let device = Arc::new(made.clone());
+    let name = format!("{}-{scene}", made.kind);
+    let disks = Disks {
+        volume: Arc::new(made.volume.clone()),
+        journal: made.journal.clone().map(Arc::new),
+    };
     let mut options = OpenOptions::new();
     let environment = Environment { clock: Arc::new(Ticking(0.into())), ..Environment::default() };
-    options.write(true).commit_interval(None).page_cache_bytes(cache_kib << 10);
+    options.write(true).commit_interval(None).page_cache_bytes(made.cache_kib << 10);
     options.environment(environment);
-    let fs = options.open_device(device.clone()).map_err(failed)?;
+    if let Some(journal) = &disks.journal {
+        options.journal_on(journal.clone());
+    }
+    let fs = options.open_device(disks.volume.clone()).map_err(failed)?;
     prepare(&fs).map_err(failed)?;
-    let mut stage = Stage { device, fs };
+    let mut stage = Stage { fs };
     act(&mut stage).map_err(failed)?;
-    let img = dir.join(&name);
-    save(&stage.device, &img)?;
+    let cut = disks.save(dir, &name)?;
     let stats = stage.fs.stats().journal.ok_or("no journal")?;
     if stats.fast_commits < *fast {
         return Err(format!("{fast} fast commits expected: {stats:?}"));
     }
     stage.fs.close().map_err(failed)?;
-    let closed = dir.join(format!("{name}.closed"));
-    save(&stage.device, &closed)?;
-    let expected = extant.manifest(&closed)?;
-    e2fsck(&closed, None).expect_clean().map_err(|e| format!("closed: {e}"))?;
-    std::fs::remove_file(&closed).map_err(|e| e.to_string())?;
+    let closed = disks.save(dir, &format!("{name}.closed"))?;
+    let expected = extant.manifest(&closed.img)?;
+    closed.expect_clean().map_err(|e| format!("closed: {e}"))?;
+    closed.remove();
 
-    let copy = dir.join(format!("{name}.copy"));
-    copy_sparse(&img, &copy)?;
-    let report = extant::recover(&copy).map_err(failed)?;
+    let copy = Cut {
+        img: dir.join(format!("{name}.copy")),
+        journal: cut.journal.as_ref().map(|_| dir.join(format!("{name}.copy.journal"))),
+    };
+    copy_sparse(&cut.img, &copy.img)?;
+    let mut options = OpenOptions::new();
+    if let (Some(from), Some(to)) = (&cut.journal, &copy.journal) {
+        copy_sparse(from, to)?;
+        options.journal_device(to);
+    }
+    let report = options.recover_in_place(&copy.img).map_err(failed)?;
     if report.fast_commits == 0 {
         return Err(format!("no fast commits found: {report:?}"));
     }
     if !report.problems.is_empty() {
         return Err(format!("{:?}", report.problems));
     }
-    e2fsck(&copy, None).expect_clean().map_err(|e| format!("extant recovered: {e}"))?;
-    let recovered = extant.manifest(&copy)?;
+    copy.expect_clean().map_err(|e| format!("extant recovered: {e}"))?;
+    let recovered = extant.manifest(&copy.img)?;
     expected.diff(&recovered, look()).expect_same("went on | extant recovered")?;
-    std::fs::remove_file(&copy).map_err(|e| e.to_string())?;
-    let look = look();
-    Ok(Verdict { name, img, journal: None, expected, look, recovered_by_linux: false })
+    copy.remove();
+    let Cut { img, journal } = cut;
+    Ok(Verdict { name, img, journal, expected, look: look(), recovered_by_linux: false })
 }
 
 /// Records tell nothing of directories but their names, and nothing of what a map takes.
@@ -446,20 +524,17 @@ fn linux_and_extant_recover_what_was_synced_alike() {
     let name = "fast_commits";
     let extant = Extant::get().expect("the extant command");
     let kept = Scratch::new();
-    let mut made = Vec::new();
-    for (kind, options, cache_kib) in KINDS {
-        let img = kept.file(kind);
-        mke2fs(&img, BYTES, options, None).expect("mke2fs");
-        made.push((kind, cache_kib, load(&img).expect("its image")));
-        std::fs::remove_file(img).expect("its image goes");
-    }
+    let make = |(kind, options, cache_kib)| {
+        Made::make(Scratch::new().path(), kind, options, cache_kib).expect("mke2fs")
+    };
+    let made = KINDS.map(make);
     let cases: Vec<_> =
         made.iter().flat_map(|made| SCENES.iter().map(move |scene| (made, scene))).collect();
     let verdicts = Mutex::new(Vec::<Verdict>::new());
     let mut failures = try_cases(
         name,
         &cases,
-        |((kind, ..), (scene, ..))| format!("{kind}-{scene}"),
+        |(made, (scene, ..))| format!("{}-{scene}", made.kind),
         |(made, scene)| {
             let verdict = play(&extant, made, scene, kept.path())?;
             verdicts.lock().expect("no case panics with it").push(verdict);

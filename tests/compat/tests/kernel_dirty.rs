@@ -8,7 +8,7 @@
 //!        └──► extant opens a copy to write and changes it ──► e2fsck
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use extant_compat_tests::changed::change;
@@ -35,14 +35,15 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
             let state = case.make(scratch.path())?;
             let crashed = kept.file(&format!("{}.crashed", case.name));
             copy_sparse(&state.img, &crashed)?;
+            let crashed_journal = keep_journal(&kept, &format!("{}.crashed", case.name), &state)?;
             let expected = recover(&extant, case, &state)?;
-            if case.journaled() && state.journal.is_none() {
+            if case.journaled() {
                 let img = kept.file(&case.name);
                 copy_sparse(&state.img, &img)?;
                 let by_extant = Verdict {
                     name: case.name.clone(),
                     img,
-                    journal: None,
+                    journal: keep_journal(&kept, &case.name, &state)?,
                     expected: expected.clone(),
                     look: Look::all(),
                     recovered_by_linux: false,
@@ -53,7 +54,7 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                 let by_linux = Verdict {
                     name: format!("{} as Linux recovers it", case.name),
                     img: crashed.clone(),
-                    journal: None,
+                    journal: crashed_journal.clone(),
                     expected,
                     look: Look { blocks: exact, dir_shape: exact, dir_times: exact, ..Look::all() },
                     recovered_by_linux: true,
@@ -61,7 +62,10 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                 if ["mixed", "orphans"].contains(&case.scenario.as_str()) {
                     // Recovered once more on the way, and then used.
                     copy_sparse(&crashed, &state.img)?;
-                    change(&state.img, None)?;
+                    if let (Some(from), Some(to)) = (&crashed_journal, &state.journal) {
+                        copy_sparse(from, to)?;
+                    }
+                    change(&state.img, state.journal.as_deref())?;
                 }
                 let mut verdicts = verdicts.lock().expect("no case panics with it");
                 verdicts.push(by_extant);
@@ -83,31 +87,43 @@ fn linux_dies_of(case: &CrashCase) -> bool {
     case.fast_commits() && case.mkfs.contains("^extent")
 }
 
+/// A copy of the state's external journal among the files that are `kept`.
+fn keep_journal(kept: &Scratch, name: &str, state: &CrashState) -> Result<Option<PathBuf>, String> {
+    let Some(journal) = &state.journal else { return Ok(None) };
+    let to = kept.file(&format!("{name}.journal"));
+    copy_sparse(journal, &to)?;
+    Ok(Some(to))
+}
+
 /// Reads, recovers and reads again; returns the tree after recovery.
 fn recover(extant: &Extant, case: &CrashCase, state: &CrashState) -> Result<Manifest, String> {
-    if state.journal.is_some() {
-        return external_journal(extant, state);
-    }
     let img = state.img.as_path();
+    let mut named = img.as_os_str().to_owned();
+    if let Some(journal) = &state.journal {
+        refused_without_its_journal(extant, state)?;
+        named.push("?journal=");
+        named.push(journal);
+    }
+    let named = Path::new(&named);
     let before = digest(img)?;
-    let dirty = extant.manifest(img).map_err(|e| format!("before recovery: {e}"))?;
+    let dirty = extant.manifest(named).map_err(|e| format!("before recovery: {e}"))?;
     if digest(img)? != before {
         return Err("reading changed the image".into());
     }
     survived("before recovery", state, &dirty)?;
-    extant.run(&["replay".as_ref(), img.as_os_str()])?.success()?;
+    extant.run(&["replay".as_ref(), named.as_os_str()])?.success()?;
     if case.journaled() {
-        e2fsck(img, None).expect_clean()?;
-        extant.expect_clean(img)?;
+        e2fsck(img, state.journal.as_deref()).expect_clean()?;
+        extant.expect_clean(named)?;
     }
-    let recovered = extant.manifest(img).map_err(|e| format!("after recovery: {e}"))?;
+    let recovered = extant.manifest(named).map_err(|e| format!("after recovery: {e}"))?;
     survived("after recovery", state, &recovered)?;
     dirty.diff(&recovered, Look::all()).expect_same("read-only | recovered")?;
     Ok(recovered)
 }
 
-/// A journal on a device of its own: recovered, or refused in clear words and left alone.
-fn external_journal(extant: &Extant, state: &CrashState) -> Result<Manifest, String> {
+/// Without the journal that is on a device of its own, recovery is refused and changes nothing.
+fn refused_without_its_journal(extant: &Extant, state: &CrashState) -> Result<(), String> {
     let before = digest(&state.img)?;
     let done = extant.run(&["replay".as_ref(), state.img.as_os_str()])?;
     if done.ok() {
@@ -119,7 +135,7 @@ fn external_journal(extant: &Extant, state: &CrashState) -> Result<Manifest, Str
     if digest(&state.img)? != before {
         return Err("a refused replay changed the image".into());
     }
-    Ok(Manifest::default())
+    Ok(())
 }
 
 fn survived(when: &str, state: &CrashState, shown: &Manifest) -> Result<(), String> {

@@ -377,11 +377,10 @@ impl Case<'_> {
             let ends_alike = !(self.make.is_cached() && self.make.journals_data());
             if tally.linux < budget.linux
                 && ends_alike
-                && !self.make.has_external_journal()
-                && let Some(image) = judges::for_linux(self.make, state)?
+                && let Some((image, journal)) = judges::for_linux(self.make, state)?
             {
                 let name = format!("{} on {}, {state}", self.workload.name, self.make.name);
-                let candidate = judges::Candidate { name, image, look: self.make.look() };
+                let candidate = judges::Candidate { name, image, journal, look: self.make.look() };
                 self.explorer.linux.lock().unwrap_or_else(|e| e.into_inner()).push(candidate);
                 tally.linux += 1;
             }

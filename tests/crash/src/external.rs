@@ -84,13 +84,19 @@ impl<D: FlushPart> BlockDevice for Part<D> {
     }
 }
 
-/// Makes `journal` the journal of the volume on `volume`, which has none.
-pub fn attach(volume: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<()> {
+/// Makes `journal` the journal of the volume on `volume`, which has none, with fast commits if wanted: mkfs leaves that
+/// feature out where it makes no journal.
+pub fn attach(
+    volume: &dyn BlockDevice,
+    journal: &dyn BlockDevice,
+    fast_commits: bool,
+) -> Result<()> {
     let mut bytes = [0; 1024];
     volume.read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes)?;
     let raw = RawSuperblock::from_prefix_mut(&mut bytes).expect("1024 bytes are a superblock");
     let mut superblock = raw.parse(Site::NOWHERE)?;
     superblock.features.compat.insert(Compat::HAS_JOURNAL);
+    superblock.features.compat.set(Compat::FAST_COMMIT, fast_commits);
     superblock.journal_uuid = JOURNAL_UUID;
     superblock.update_raw(raw);
     volume.write_at(ByteOffset(SUPERBLOCK_OFFSET), &bytes)?;

@@ -33,6 +33,8 @@ pub struct Candidate {
     pub name: String,
     /// The state.
     pub image: MemoryDevice,
+    /// Its external journal.
+    pub journal: Option<MemoryDevice>,
     /// How closely Linux has to show the same.
     pub look: Look,
 }
@@ -52,17 +54,25 @@ fn has_superblock(image: &MemoryDevice) -> Result<bool, String> {
     Ok(raw.checksum_is_right())
 }
 
-/// What Linux can recover of a state: itself, or one of its mirrors, each in its turn. Nothing of stripes.
-pub fn for_linux(make: &Make, state: &CrashState) -> Result<Option<MemoryDevice>, String> {
+/// What Linux can recover of a state: the volume and its external journal, or one of its mirrors, each in its turn.
+/// Nothing of stripes.
+pub fn for_linux(
+    make: &Make,
+    state: &CrashState,
+) -> Result<Option<(MemoryDevice, Option<MemoryDevice>)>, String> {
     if !make.has_members() {
-        return Ok(Some(state.image.clone()));
+        let text = |e: extant::Error| e.to_string();
+        let parts = make.parts(&Arc::new(state.image.clone())).map_err(text)?;
+        let journal = parts.journal.map(|journal| MemoryDevice::copy_of(&*journal));
+        let volume = MemoryDevice::copy_of(&*parts.volume).map_err(text)?;
+        return Ok(Some((volume, journal.transpose().map_err(text)?)));
     }
     let mut mirrors = make.mirrors(&state.image).map_err(|e| e.to_string())?;
     if mirrors.is_empty() {
         return Ok(None);
     }
     let mirror = mirrors.swap_remove(state.cut % mirrors.len());
-    Ok(has_superblock(&mirror)?.then_some(mirror))
+    Ok(has_superblock(&mirror)?.then_some((mirror, None)))
 }
 
 /// e2fsck recovers the state by itself, repairs nothing, and what it leaves shows `want`.
@@ -173,13 +183,24 @@ pub fn linux_agrees(group: &str, candidates: &[Candidate]) -> Vec<String> {
     let mut verdicts = Vec::new();
     for (n, candidate) in candidates.iter().enumerate() {
         let img = scratch.file(&format!("{n}.img"));
-        let expected = save(&candidate.image, &img).and_then(|()| Extant::get()?.manifest(&img));
+        let mut named = img.as_os_str().to_owned();
+        let journal = candidate.journal.as_ref().map(|journal| {
+            let path = scratch.file(&format!("{n}.journal"));
+            named.push("?journal=");
+            named.push(&path);
+            save(journal, &path).map(|()| path)
+        });
+        let saved = save(&candidate.image, &img).and_then(|()| journal.transpose());
+        let (journal, expected) = match saved {
+            Ok(journal) => (journal, Extant::get().and_then(|e| e.manifest(Path::new(&named)))),
+            Err(error) => (None, Err(error)),
+        };
         match expected {
             Err(error) => failures.push(format!("{}: {error}", candidate.name)),
             Ok(expected) => verdicts.push(Verdict {
                 name: candidate.name.clone(),
                 img,
-                journal: None,
+                journal,
                 expected,
                 look: candidate.look,
                 recovered_by_linux: true,

@@ -149,6 +149,7 @@ pub const FAST: &[Make] = &[
         block_bytes: 1024,
         ..PLAIN
     },
+    Make { name: "fast_external", features: "fast_commit,^has_journal", journal_mib: 6, ..PLAIN },
 ];
 
 /// Kinds whose files have sums. Overwritten blocks are others, so bytes that were there stay until others are.
@@ -428,11 +429,6 @@ impl Make {
         self.prepared == Prepared::Vault
     }
 
-    /// Whether its journal is on a device of its own.
-    pub fn has_external_journal(&self) -> bool {
-        self.journal_mib > 0
-    }
-
     /// How closely another recovery has to show the same: fast commits do not say when directories changed, how
     /// large they are, nor how many blocks a map takes.
     pub fn look(&self) -> Look {
@@ -481,7 +477,7 @@ impl Make {
         let parts = self.parts(&device)?;
         mkfs::format(Arc::clone(&parts.volume), &options, &Environment::fixed(MADE, 1))?;
         if let Some(journal) = &parts.journal {
-            external::attach(&*parts.volume, &**journal)?;
+            external::attach(&*parts.volume, &**journal, self.has_fast_commits())?;
         }
         drop(parts);
         prepare(self, self.prepared, &device)?;

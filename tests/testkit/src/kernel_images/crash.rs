@@ -72,6 +72,7 @@ const FAST_COMMIT: &[(&str, &str)] = &[
     ("noextent", "-b 4096 -O fast_commit,^extent,^64bit"),
     ("orphanfile", "-b 4096 -O fast_commit,orphan_file"),
     ("i128", "-b 4096 -I 128 -O fast_commit"),
+    ("extjournal", "-b 4096 -O fast_commit -J device=JOURNAL"),
 ];
 
 const SINGLE: &[(&str, &str, &str)] = &[
