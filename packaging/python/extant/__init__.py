@@ -11,17 +11,26 @@
 
 Paths inside a volume are str, os.PathLike or bytes, counted from its root; names that are not UTF-8
 are given as os.fsdecode gives them. What fails raises OSError with its errno (FileNotFoundError and
-so on). A volume and its files may be used by many threads.
+so on); a number that does not fit raises OverflowError, a negative one ValueError. Volumes, files and
+iterators may be used by many threads: close waits for calls that have begun, and a call that begins
+after it raises ValueError.
 """
 
 import ctypes
+import errno
+import io
+import operator
 import os
 import stat as _stat
+import threading
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import NamedTuple
 
 _WRITE, _CREATE, _EXCLUSIVE, _TRUNCATE = 1, 2, 4, 8
+# The largest offset, size and length that the library takes, and the largest mode.
+_BYTES_MAX, _MODE_MAX = 2**63 - 1, 0o7777
 
 
 class _Time(ctypes.Structure):
@@ -80,6 +89,16 @@ def _bytes(path):
     return name
 
 
+def _number(value, what, most=_BYTES_MAX):
+    """An integer from 0 to most: ctypes would cut it to the bits that fit."""
+    number = operator.index(value)
+    if number < 0:
+        raise ValueError(f"{what} is negative")
+    if number > most:
+        raise OverflowError(f"{what} is larger than {most}")
+    return number
+
+
 def _ask(name, *arguments, path=None):
     """Calls the library, and raises what it answers."""
     answer = getattr(_lib, "extant_" + name)(*arguments)
@@ -127,20 +146,45 @@ _KINDS = {
 
 
 class _Handle:
-    """Something that the library holds open; closed by close, at the end of a with, or when it is let go."""
+    """Something that the library holds open; closed by close, at the end of a with, or when it is collected.
+
+    The library must not see a handle that was closed, so calls in progress are counted, and close waits for them.
+    """
 
     _closes = ""
     _handle = None
 
-    def _held(self):
-        if self._handle is None:
-            raise ValueError("it is closed")
-        return self._handle
+    def __init__(self, handle):
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._handle = handle
 
-    def close(self):
-        handle, self._handle = self._handle, None
+    @contextmanager
+    def _held(self):
+        with self._changed:
+            if self._handle is None:
+                raise ValueError("it is closed")
+            handle = self._handle
+            self._calls += 1
+        try:
+            yield handle
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    def _give_back(self):
+        if self._handle is None:
+            return
+        with self._changed:
+            handle, self._handle = self._handle, None
+            while self._calls:
+                self._changed.wait()
         if handle is not None:
             _ask(self._closes, handle)
+
+    def close(self):
+        self._give_back()
 
     def __enter__(self):
         return self
@@ -150,7 +194,7 @@ class _Handle:
 
     def __del__(self):
         try:
-            self.close()
+            self._give_back()
         except OSError:
             pass
 
@@ -160,51 +204,109 @@ class _List(_Handle):
 
     def __init__(self, volume, what, path):
         handle = c_void_p()
-        self._path = path
-        _ask(what, volume._held(), _bytes(path), byref(handle), path=path)
-        self._handle, self._volume = handle, volume
+        with volume._held() as held:
+            _ask(what, held, _bytes(path), byref(handle), path=path)
+        super().__init__(handle)
+        self._path, self._volume = path, volume
+        # An entry's path belongs to the library until the next call.
+        self._next = threading.Lock()
 
     def __iter__(self):
         return self
 
     def __next__(self):
         entry = _Entry()
-        if self._handle is None or _ask("list_next", self._handle, byref(entry), path=self._path) == 0:
-            self.close()
-            raise StopIteration
-        return Entry(os.fsdecode(entry.path), entry.ino, _KINDS.get(entry.kind, "unknown"), entry.depth)
+        with self._next:
+            try:
+                with self._held() as handle:
+                    if _ask("list_next", handle, byref(entry), path=self._path):
+                        kind = _KINDS.get(entry.kind, "unknown")
+                        return Entry(os.fsdecode(entry.path), entry.ino, kind, entry.depth)
+            except ValueError:
+                raise StopIteration from None
+        self.close()
+        raise StopIteration
 
 
-class File(_Handle):
-    """An open file: read and write at places."""
+class File(_Handle, io.RawIOBase):
+    """An open file, as io.RawIOBase has it: io.BufferedReader, io.TextIOWrapper and shutil.copyfileobj take it.
+
+    read_at and write_at use places of their own, and may be called from many threads.
+    """
 
     _closes = "file_close"
 
     def __init__(self, volume, path, flags, mode):
         handle = c_void_p()
-        _ask("file_open", volume._held(), _bytes(path), flags, mode, byref(handle), path=path)
-        self._handle, self._volume = handle, volume
+        with volume._held() as held:
+            mode = _number(mode, "the mode", _MODE_MAX)
+            _ask("file_open", held, _bytes(path), flags, mode, byref(handle), path=path)
+        super().__init__(handle)
+        self._volume, self._writes, self._at = volume, bool(flags & _WRITE), 0
+        self._path = path
 
     def read_at(self, offset, length):
-        if offset < 0 or length < 0:
-            raise ValueError("offset and length are not negative")
+        offset, length = _number(offset, "the offset"), _number(length, "the length")
         memory = ctypes.create_string_buffer(length)
-        done = _ask("file_read", self._held(), offset, memory, length)
+        with self._held() as handle:
+            done = _ask("file_read", handle, offset, memory, length)
         return memory[:done]
 
     def write_at(self, offset, data):
-        if offset < 0:
-            raise ValueError("the offset is not negative")
-        data = bytes(data)
-        return _ask("file_write", self._held(), offset, data, len(data))
+        offset, data = _number(offset, "the offset"), bytes(data)
+        with self._held() as handle:
+            return _ask("file_write", handle, offset, data, len(data))
 
-    def truncate(self, size):
-        if size < 0:
-            raise ValueError("the size is not negative")
-        _ask("file_truncate", self._held(), size)
+    def truncate(self, size=None):
+        size = self._at if size is None else _number(size, "the size")
+        with self._held() as handle:
+            _ask("file_truncate", handle, size)
+        return size
 
     def sync(self):
-        _ask("file_sync", self._held())
+        with self._held() as handle:
+            _ask("file_sync", handle)
+
+    def readable(self):
+        return True
+
+    def writable(self):
+        return self._writes
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self._at
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        offset = operator.index(offset)
+        if whence == os.SEEK_CUR:
+            offset += self._at
+        elif whence == os.SEEK_END:
+            offset += self._volume.stat(self._path).size
+        elif whence != os.SEEK_SET:
+            raise ValueError(f"whence is {whence}, not 0, 1 or 2")
+        self._at = _number(offset, "the offset")
+        return self._at
+
+    def readinto(self, buffer):
+        with memoryview(buffer).cast("B") as view:
+            data = self.read_at(self._at, len(view))
+            view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def write(self, data):
+        done = self.write_at(self._at, data)
+        self._at += done
+        return done
+
+    def close(self):
+        try:
+            self._give_back()
+        finally:
+            io.RawIOBase.close(self)
 
 
 class Volume(_Handle):
@@ -215,13 +317,15 @@ class Volume(_Handle):
     def __init__(self, image, write=False):
         handle = c_void_p()
         _ask("open", _bytes(image), _WRITE if write else 0, byref(handle), path=image)
-        self._handle = handle
+        super().__init__(handle)
 
     def _do(self, name, path, *more):
-        return _ask(name, self._held(), _bytes(path), *more, path=path)
+        with self._held() as handle:
+            return _ask(name, handle, _bytes(path), *more, path=path)
 
     def sync(self):
-        _ask("sync", self._held())
+        with self._held() as handle:
+            _ask("sync", handle)
 
     def stat(self, path, *, follow_symlinks=True):
         s = _Stat()
@@ -244,7 +348,8 @@ class Volume(_Handle):
         return _List(self, "walk", path)
 
     def open_file(self, path, *, write=False, create=False, exclusive=False, truncate=False, mode=0o644):
-        flags = write * _WRITE | create * _CREATE | exclusive * _EXCLUSIVE | truncate * _TRUNCATE
+        asked = [(write, _WRITE), (create, _CREATE), (exclusive, _EXCLUSIVE), (truncate, _TRUNCATE)]
+        flags = sum(bit for wanted, bit in asked if wanted)
         return File(self, path, flags, mode)
 
     def read(self, path):
@@ -257,7 +362,7 @@ class Volume(_Handle):
             return file.write_at(0, data)
 
     def mkdir(self, path, mode=0o755):
-        self._do("mkdir", path, mode)
+        self._do("mkdir", path, _number(mode, "the mode", _MODE_MAX))
 
     def rmdir(self, path):
         self._do("rmdir", path)
@@ -269,10 +374,42 @@ class Volume(_Handle):
         self._do("rename", source, _bytes(destination))
 
     def symlink(self, target, path):
-        _ask("symlink", self._held(), _bytes(target), _bytes(path), path=path)
+        with self._held() as handle:
+            _ask("symlink", handle, _bytes(target), _bytes(path), path=path)
 
     def link(self, original, path):
-        _ask("link", self._held(), _bytes(original), _bytes(path), path=path)
+        with self._held() as handle:
+            _ask("link", handle, _bytes(original), _bytes(path), path=path)
+
+    def exists(self, path):
+        try:
+            self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def makedirs(self, path, mode=0o755, exist_ok=False):
+        """Creates a directory and those above it that are missing, as os.makedirs."""
+        path = os.fsencode(path)
+        made = b"/" if path.startswith(b"/") else b""
+        names = [name for name in path.split(b"/") if name]
+        for at, name in enumerate(names):
+            made = os.path.join(made, name)
+            try:
+                self.mkdir(made, mode)
+            except FileExistsError:
+                last = at == len(names) - 1
+                if last and not (exist_ok and _stat.S_ISDIR(self.stat(made).mode)):
+                    raise
+
+    def rmtree(self, path):
+        """Removes a directory and everything below it; symlinks are not followed."""
+        with self.walk(path) as entries:
+            found = [(entry.path, entry.kind) for entry in entries]
+        if found and found[0][1] != "directory":
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path))
+        for below, kind in reversed(found):
+            self.rmdir(below) if kind == "directory" else self.unlink(below)
 
 
 def open(image, *, write=False):  # noqa: A001 - as extant.open, beside os.open and tarfile.open
@@ -283,13 +420,14 @@ def open(image, *, write=False):  # noqa: A001 - as extant.open, beside os.open 
 def mkfs(image, size, *, block_size=0, label=None, features=None):
     """Makes an empty volume in a new file."""
     text = [None if value is None else value.encode() for value in (label, features)]
-    _ask("mkfs", _bytes(image), size, block_size, *text, path=image)
+    numbers = _number(size, "the size"), _number(block_size, "the block size", 2**32 - 1)
+    _ask("mkfs", _bytes(image), *numbers, *text, path=image)
 
 
 def build(source, image, *, free=0):
     """Builds the smallest image that holds a directory, a tar or an OCI layout; its size in bytes."""
     size = c_uint64()
-    _ask("build", _bytes(source), _bytes(image), free, byref(size), path=source)
+    _ask("build", _bytes(source), _bytes(image), _number(free, "the free space"), byref(size), path=source)
     return size.value
 
 
