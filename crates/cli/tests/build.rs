@@ -160,14 +160,14 @@ fn an_image_that_somebody_changes_is_not_replaced() {
     succeed(at, &["build", "tree", "-o", "o.img", "--free", "4M"]);
     let held = extant::OpenOptions::new().write(true).open(at.join("o.img")).unwrap();
     held.write("/mine", b"here").unwrap();
-    let line = fail(at, 1, &["build", "tree", "-o", "o.img"]);
+    let line = fail(at, 1, &["build", "tree", "-o", "o.img", "--force"]);
     assert!(line.contains("in use"), "{line}");
     assert!(!at.join("o.img.partial").exists());
     held.close().unwrap();
     assert_eq!(succeed(at, &["cat", "o.img", "/mine"]), "here");
-    // Who reads has what he opened.
+    // A reader keeps the file that it opened.
     let reader = extant::Filesystem::open(at.join("o.img")).unwrap();
-    succeed(at, &["build", "tree", "-o", "o.img"]);
+    succeed(at, &["build", "tree", "-o", "o.img", "--force"]);
     assert_eq!(reader.read_to_string("/mine").unwrap(), "here");
 }
 
@@ -225,4 +225,51 @@ fn an_interrupted_build_leaves_nothing() {
         other => panic!("{other:?}: {said}"),
     }
     assert!(!path.join("a.img.partial").exists());
+}
+
+#[test]
+fn a_source_that_is_no_archive_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "disk.img", "8M", "-q"]);
+    fs::write(path.join("zeros"), vec![0; 1 << 20]).unwrap();
+    fs::write(path.join("empty.tar"), vec![0; 10_240]).unwrap();
+    let line = fail(path, 1, &["build", "disk.img", "-o", "a.img"]);
+    assert_eq!(
+        line,
+        "disk.img: is an ext2, ext3 or ext4 filesystem, not a tar archive: name a directory, an \
+         archive or a container image"
+    );
+    let line = fail(path, 1, &["build", "zeros", "-o", "a.img"]);
+    assert!(line.contains("no tar archive: it starts with zeros"), "{line}");
+    assert!(!path.join("a.img").exists());
+    // tar itself makes an archive without entries.
+    succeed(path, &["build", "empty.tar", "-o", "a.img", "-q"]);
+    assert_clean(&path.join("a.img"));
+}
+
+#[test]
+fn a_volume_or_an_archive_is_replaced_with_force_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::create_dir(path.join("src")).unwrap();
+    succeed(path, &["mkfs", "disk.img", "8M", "-q"]);
+    for name in ["a.qcow2", "a.img.XZ"] {
+        let line = fail(path, 2, &["build", "src", "-o", name]);
+        assert!(line.contains("extant makes raw images, not "), "{line}");
+        assert!(!path.join(name).exists());
+    }
+    fs::write(path.join("packed"), b"\x1f\x8b\x08\0\0\0\0\0").unwrap();
+    fs::write(path.join("text"), "not worth keeping").unwrap();
+    for (name, what) in
+        [("disk.img", "an ext2, ext3 or ext4 filesystem"), ("packed", "a gzip archive")]
+    {
+        let before = fs::read(path.join(name)).unwrap();
+        let line = fail(path, 1, &["build", "src", "-o", name]);
+        assert_eq!(line, format!("{name}: is {what}: use --force to replace it"));
+        assert!(fs::read(path.join(name)).unwrap() == before, "{name} was changed");
+    }
+    succeed(path, &["build", "src", "-o", "disk.img", "-q", "--force"]);
+    assert_clean(&path.join("disk.img"));
+    succeed(path, &["build", "src", "-o", "text", "-q"]);
 }

@@ -196,3 +196,20 @@ fn extended_options_of_mke2fs_are_known() {
     let (code, _, why) = run(path, &["mkfs", "--size", "8M", "-E", "stride=4", "b.img"]);
     assert!(code == 2 && why.contains("root_owner"), "{why}");
 }
+
+#[test]
+fn the_size_may_follow_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "16M", "-q"]);
+    assert_eq!(fs::metadata(path.join("a.img")).unwrap().len(), 16 << 20);
+    assert_clean(&path.join("a.img"));
+    let line = fail(path, 2, &["mkfs", "b.img", "65536"]);
+    assert_eq!(
+        line,
+        "65536: the size has no unit: write 65536K for KiB, or --size 65536 for bytes"
+    );
+    fail(path, 2, &["mkfs", "b.img", "16M", "--size", "32M"]);
+    fail(path, 2, &["mkfs", "b.img", "c.img"]);
+    assert!(!path.join("b.img").exists());
+}

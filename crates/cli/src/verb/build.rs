@@ -17,8 +17,8 @@ use crate::{amount, shown};
 use clap::CommandFactory;
 use extant::Environment;
 use extant_image::{
-    BuildError, Built, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceKind,
-    SourceOptions, SourceSpec, Tree,
+    BuildError, Built, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceError,
+    SourceKind, SourceOptions, SourceSpec, Tree,
 };
 use serde::Serialize;
 use std::ffi::OsString;
@@ -119,7 +119,7 @@ pub(crate) struct Args {
     /// Where compressed archives are unpacked to, for the time of building
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Write over a filesystem on a block device
+    /// Replace a disk image, a volume or an archive; write over a filesystem on a block device
     #[arg(short, long)]
     force: bool,
     /// Print what was built as JSON (docs/JSON.md)
@@ -171,9 +171,9 @@ impl Args {
             let command = command.find_subcommand_mut("build").expect("this verb is one of them");
             command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
         };
+        let builder = self.builder()?;
         self.check_output(&output)?;
         let stop = Stop::listen()?;
-        let builder = self.builder()?;
         let options = self.source_options(&output)?;
         let specs: Vec<SourceSpec> = self.sources.iter().map(|source| self.spec(source)).collect();
 
@@ -181,7 +181,7 @@ impl Args {
         let bar = BuildBar::new(self.quiet);
         let tree = Tree::read(&specs, &options, &bar).map_err(|error| {
             bar.clear();
-            Failure::new(error)
+            unreadable(&error)
         })?;
         stop.be_careful();
         let built = builder.build(&tree, &output, &bar, &stop.flag);
@@ -224,6 +224,13 @@ impl Args {
                  apply-tar"
             )));
         }
+        if let Some(format) = other_format(output)
+            && !self.force
+        {
+            return Err(Failure::usage(format_args!(
+                "{name}: extant makes raw images, not {format}: name it .img and convert it afterwards, or use --force"
+            )));
+        }
         let Ok(meta) = std::fs::metadata(output) else { return Ok(()) };
         let kind = meta.file_type();
         if kind.is_block_device() {
@@ -234,7 +241,15 @@ impl Args {
                 let text = format!("{name}: holds {found}: use --force to write over it");
                 return Err(Failure::new(text));
             }
-        } else if !kind.is_file() {
+        } else if kind.is_file() {
+            if !self.force
+                && let Some(found) = signature::known(output)
+                    .map_err(|error| Failure::of_file("read", output, error))?
+            {
+                let text = format!("{name}: is {found}: use --force to replace it");
+                return Err(Failure::new(text));
+            }
+        } else {
             return Err(Failure::new(format!(
                 "{name}: is neither a file nor a block device: name the image to make"
             )));
@@ -374,6 +389,37 @@ impl Args {
         }
         out.finish()
     }
+}
+
+/// The format that the name of an output stands for, if it is not a raw image.
+fn other_format(output: &Path) -> Option<&'static str> {
+    match output.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "qcow2" | "qcow" => Some("qcow2"),
+        "vmdk" => Some("VMDK"),
+        "vdi" => Some("VDI"),
+        "vhd" | "vhdx" => Some("VHD"),
+        "xz" => Some("xz"),
+        "gz" | "tgz" => Some("gzip"),
+        "zst" => Some("zstd"),
+        "bz2" => Some("bzip2"),
+        "tar" => Some("tar"),
+        _ => None,
+    }
+}
+
+/// An error of a source, which names the format of a file that is no archive.
+fn unreadable(error: &SourceError) -> Failure {
+    if let SourceError::Archive { archive, offset: 0, entry, .. } = error
+        && entry.is_empty()
+        && archive.is_file()
+        && let Ok(Some(found)) = signature::known(archive)
+    {
+        let name = Shown::path(archive);
+        return Failure::new(format_args!(
+            "{name}: is {found}, not a tar archive: name a directory, an archive or a container image"
+        ));
+    }
+    Failure::new(error)
 }
 
 fn size(text: &str) -> Result<Size, String> {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// written. Sizes are in bytes; K, M, G, T mean powers of 1024.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
-  extant mkfs disk.img --size 10G
+  extant mkfs disk.img 10G                              or: --size 10G
   extant mkfs disk.img --size 1T -L data -m 0 -O ^resize_inode,inline_data
   extant mkfs /dev/vdb -t ext2 -b 1024 --force
   extant mkfs a.img --size 1G --layout raid1 b.img      then: extant mount 'a.img?member=b.img' /mnt
@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// File to make or fill, or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG", required_unless_present = "compat")]
     image: Option<OsString>,
-    /// The other files or devices of a layout
-    #[arg(value_name = "IMG2", requires = "layout")]
+    /// The size, as with --size; with --layout, the other files or devices
+    #[arg(value_name = "SIZE|IMG2")]
     others: Vec<OsString>,
     /// How the volume lies on its devices: raid0 in stripes, raid1 as a copy on each
     #[arg(long, value_name = "LAYOUT")]
@@ -118,10 +118,11 @@ struct Answer<'a> {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<u8, Failure> {
+    pub(crate) fn run(mut self) -> Result<u8, Failure> {
         if self.format.wants_compat_list() {
             return compat_list();
         }
+        self.take_positional_size()?;
         let Some(image) = &self.image else {
             return Err(Failure::usage("mkfs needs the name of the image to make"));
         };
@@ -172,6 +173,32 @@ impl Args {
                 Err(Failure::of_image(&image.name, &error))
             }
         }
+    }
+
+    /// Takes the size of `mkfs IMG SIZE`, the order of mke2fs.
+    fn take_positional_size(&mut self) -> Result<(), Failure> {
+        if self.layout.is_some() || self.others.is_empty() {
+            return Ok(());
+        }
+        let text = self.others[0].to_string_lossy();
+        let (1, Ok(bytes)) = (self.others.len(), amount::bytes(&text)) else {
+            return Err(Failure::usage(format_args!(
+                "'{}': is neither a size, as in 10G, nor a device of a --layout",
+                Shown::path(Path::new(&self.others[0]))
+            )));
+        };
+        if self.size.is_some() {
+            return Err(Failure::usage(format_args!("the size is given twice: {text} and --size")));
+        }
+        // mke2fs counts a number without a unit in blocks, --size in bytes.
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Failure::usage(format_args!(
+                "{text}: the size has no unit: write {text}K for KiB, or --size {text} for bytes"
+            )));
+        }
+        self.size = Some(bytes);
+        self.others.clear();
+        Ok(())
     }
 
     fn answer(&self, image: &Image, made: &Made) -> Result<(), Failure> {

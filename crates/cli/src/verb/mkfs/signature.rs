@@ -32,12 +32,34 @@ const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (0, b"bcachefs", "a bcachefs filesystem"),
     (512, b"EFI PART", "a GPT partition table"),
     (4096, b"EFI PART", "a GPT partition table"),
+    (257, b"ustar", "a tar archive"),
+    (0, &[0x1F, 0x8B, 8], "a gzip archive"),
+    (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd archive"),
+    (0, b"\xFD7zXZ\0", "an xz archive"),
+    (0, b"BZh", "a bzip2 archive"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, &[0x3A, 0xFF, 0x26, 0xED], "an Android sparse image"),
+    (0, b"KDMV", "a VMDK image"),
+    (0, b"vhdxfile", "a VHDX image"),
 ];
 
 /// What stands in `path` from byte `start` on; `None` when nothing known does. In a whole file any bytes but zeros at
 /// its start are somebody's; a device or a part of one may hold what its last user left.
 pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> {
     let file = File::open(path)?;
+    let head = head(&file, start)?;
+    let whole_file = start == 0 && file.metadata()?.is_file();
+    let some = whole_file && head.iter().any(|&byte| byte != 0);
+    Ok(tell(&head).or(some.then_some("data")))
+}
+
+/// The format of the file at `path`; `None` if it is not one of the known ones.
+pub(crate) fn known(path: &Path) -> io::Result<Option<&'static str>> {
+    Ok(tell(&head(&File::open(path)?, 0)?))
+}
+
+/// The first bytes from `start` on, as far as any signature goes.
+fn head(file: &File, start: u64) -> io::Result<Vec<u8>> {
     let mut head = vec![0; 68 << 10];
     let mut len = 0;
     while len < head.len() {
@@ -48,10 +70,8 @@ pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> 
             Err(error) => return Err(error),
         }
     }
-    let head = &head[..len];
-    let whole_file = start == 0 && file.metadata()?.is_file();
-    let some = whole_file && head.iter().any(|&byte| byte != 0);
-    Ok(tell(head).or(some.then_some("data")))
+    head.truncate(len);
+    Ok(head)
 }
 
 fn tell(head: &[u8]) -> Option<&'static str> {

@@ -119,6 +119,12 @@ fn read(
     }
 }
 
+/// Longest archive without entries, in bytes; tar writes records of 10 KiB unless given another
+/// size.
+const EMPTY_MAX: u64 = 64 << 10;
+
+const NO_ARCHIVE: &str = "no tar archive: it starts with zeros, as disk images do";
+
 /// Why reading stops.
 enum Stop {
     Short(Short),
@@ -256,9 +262,22 @@ impl Reader<'_, '_> {
     fn end(&mut self) -> Result<bool, Stop> {
         match self.input.block()? {
             None => Ok(false),
+            Some(block) if block.iter().all(|&b| b == 0) && self.start == 0 => self.empty(),
             Some(block) if block.iter().all(|&b| b == 0) => Ok(false),
+            Some(_) if self.start == 0 => Err(NO_ARCHIVE.into()),
             Some(_) => Err("a single block of zeros stands between entries: damaged".into()),
         }
+    }
+
+    /// The first two blocks are zeros: an archive without entries, unless data or more zeros
+    /// follow than tar pads an archive with. Disk images start with zeros, too.
+    fn empty(&mut self) -> Result<bool, Stop> {
+        while let Some(block) = self.input.block()? {
+            if self.input.position() > EMPTY_MAX || block.iter().any(|&b| b != 0) {
+                return Err(NO_ARCHIVE.into());
+            }
+        }
+        Ok(false)
     }
 
     fn finish(mut self) -> Result<(), SourceError> {
