@@ -53,6 +53,9 @@ pub struct SetAttributes {
     pub atime: Option<Timestamp>,
     /// Last change of the content.
     pub mtime: Option<Timestamp>,
+    /// Whether `atime` and `mtime` are the present time, as `touch` sets it: an append-only file takes such times and no
+    /// others.
+    pub touch: bool,
     /// Last change of the inode; now, unless said otherwise.
     pub ctime: Option<Timestamp>,
     /// The flags that `chattr` may change; the others are as they are.
@@ -203,7 +206,7 @@ impl Volume {
         if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
             return Err(Error::NotPermitted);
         }
-        if fixed.contains(InodeFlags::APPEND) && (others || times) {
+        if fixed.contains(InodeFlags::APPEND) && (others || times && !wish.touch) {
             return Err(Error::NotPermitted);
         }
         if wish.size.is_some() {

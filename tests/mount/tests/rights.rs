@@ -98,3 +98,51 @@ fn flags_change_by_the_commands_that_linux_checks_alone() {
         assert!(shown.out().contains("d---"), "{}", shown.out());
     });
 }
+
+#[test]
+fn space_that_another_user_changes_takes_both_set_ids_away() {
+    require!(Root, Fuse, E2fsprogs);
+    on_a_volume(|dir| {
+        open_parents(dir);
+        // What fallocate is asked for, and the mode before and after it: with and without execution by the group.
+        for options in ["-o 0", "--punch-hole -o 0", "--zero-range -o 0"] {
+            for (before, after) in [(0o6666, 0o666), (0o6777, 0o777)] {
+                for (group, kept) in [(1000, 0), (1001, 0o2000)] {
+                    let file = dir.join("file");
+                    fs::write(&file, [1; 8192]).unwrap();
+                    chown(&file, Some(1000), Some(group)).unwrap();
+                    fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+                    let done = as_user(1001, &format!("fallocate {options} -l 4096 \"$1\""), &file);
+                    assert!(done.status.success(), "{done:?}");
+                    let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
+                    // A member of the group keeps set-group-ID where it means no execution.
+                    let kept = if before & 0o010 == 0 { kept } else { 0 };
+                    assert_eq!(
+                        mode,
+                        after | kept,
+                        "{options}, {before:o}, group {group}: {mode:o}"
+                    );
+                    fs::remove_file(&file).unwrap();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_append_only_file_is_touched_and_given_no_other_time() {
+    require!(Root, Fuse, E2fsprogs);
+    on_a_volume(|dir| {
+        let file = dir.join("log");
+        fs::write(&file, "line\n").unwrap();
+        run_args("chattr", &["+a", file.to_str().unwrap()]).unwrap().success().unwrap();
+        let before = fs::metadata(&file).unwrap().modified().unwrap();
+        run_args("touch", &[file.to_str().unwrap()]).unwrap().success().unwrap();
+        assert!(fs::metadata(&file).unwrap().modified().unwrap() > before);
+        for refused in [["-d", "2020-01-01"], ["-md", "2020-01-01"]] {
+            let words = [refused[0], refused[1], file.to_str().unwrap()];
+            assert!(!run_args("touch", &words).unwrap().ok(), "{refused:?}");
+        }
+        run_args("chattr", &["-a", file.to_str().unwrap()]).unwrap().success().unwrap();
+    });
+}

@@ -1,7 +1,7 @@
 //! What `stat` shows of a file, and what of it may be changed.
 
 use super::{KEPT, Volume, errno};
-use crate::operations::{Answer, Attributes, NodeId, SetAttr, SetTime};
+use crate::operations::{Answer, Attributes, Caller, NodeId, SetAttr, SetTime};
 use extant::{DeviceNumber, InodeFlags, Metadata, Node, SetAttributes, Timestamp};
 use rustix::io::Errno;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -73,6 +73,7 @@ impl Volume {
             SetTime::Now => held(now()),
             SetTime::To(time) => held(time),
         };
+        let is_now = |time: Option<SetTime>| !matches!(time, Some(SetTime::To(_)));
         let mut mode = wish.mode.map(|mode| (mode & 0o7777) as u16);
         if wish.kill_suid_sgid && mode.is_none() {
             mode = without_set_ids(&node);
@@ -84,6 +85,7 @@ impl Volume {
             size: wish.size,
             atime: wish.atime.map(time),
             mtime: wish.mtime.map(time),
+            touch: is_now(wish.atime) && is_now(wish.mtime),
             ctime: wish.ctime.map(held),
             ..SetAttributes::default()
         };
@@ -93,7 +95,7 @@ impl Volume {
         Ok((self.attributes(&metadata), kept(&metadata)))
     }
 
-    /// Takes set-user-ID and set-group-ID away before content changes.
+    /// Takes set-user-ID and set-group-ID away before a write for which the kernel requests it.
     pub(super) fn drop_set_ids(&self, node: &Node) -> Answer<()> {
         match without_set_ids(node) {
             Some(mode) => {
@@ -102,6 +104,39 @@ impl Volume {
             }
             None => Ok(()),
         }
+    }
+
+    /// The same before `by` allocates or copies, for which the kernel requests nothing.
+    ///
+    /// As Linux since 6.2: set-group-ID goes from a file that its group may not execute, too, unless the caller is in the
+    /// group.
+    pub(super) fn drop_set_ids_of_others(&self, by: &Caller, node: &Node) -> Answer<()> {
+        let metadata = node.metadata();
+        let group = metadata.gid();
+        let mode = match without_set_ids(node).unwrap_or(metadata.permissions()) {
+            mode if mode & SGID != 0 && metadata.is_file() && !self.is_in_group(by, group) => {
+                mode & !SGID
+            }
+            mode => mode,
+        };
+        match mode != metadata.permissions() {
+            true => {
+                let mode = Some(mode);
+                node.set_attributes(&SetAttributes { mode, ..Default::default() }).map_err(errno)
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the caller's group, or one of its process's further groups, is `group` of the volume.
+    fn is_in_group(&self, by: &Caller, group: u32) -> bool {
+        let is = |gid| self.options.groups.stored(gid) == group;
+        // A request carries one group; a process that has ended has no others.
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", by.pid)).unwrap_or_default();
+        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+        let mut groups = groups.unwrap_or_default().split_whitespace();
+        is(by.gid) || groups.any(|gid| gid.parse().is_ok_and(is))
     }
 
     pub(super) fn link_target(&self, node: NodeId) -> Answer<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Regular files: opened, read, written, given space.
 
-use super::{Volume, errno};
-use crate::operations::{Answer, Entry, HandleId, NodeId, Opened, WriteFlags};
+use super::{Volume, errno, lends_owners};
+use crate::operations::{Answer, Caller, Entry, HandleId, NodeId, Opened, WriteFlags};
 use extant::{FallocateMode, File, InodeFlags, Node};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -102,10 +102,10 @@ impl Volume {
         })
     }
 
-    /// Gives or takes space, for somebody who may lend owners or not.
+    /// Gives or takes space for `by`.
     pub(super) fn give_space(
         &self,
-        lends_owners: bool,
+        by: &Caller,
         node: NodeId,
         offset: u64,
         len: u64,
@@ -125,9 +125,9 @@ impl Volume {
         };
         let node = self.node(node)?;
         let file = node.open().map_err(errno)?;
-        if !lends_owners {
+        if !lends_owners(by) {
             file.check_allocate(mode, offset, len).map_err(errno)?;
-            self.drop_set_ids(&node)?;
+            self.drop_set_ids_of_others(by, &node)?;
         }
         file.allocate(mode, offset, len).map_err(errno)?;
         self.made(())
@@ -143,10 +143,10 @@ impl Volume {
         found.ok_or(Errno::NXIO)
     }
 
-    /// Copies bytes, for somebody who may lend owners or not.
+    /// Copies bytes for `by`.
     pub(super) fn copy_bytes(
         &self,
-        lends_owners: bool,
+        by: &Caller,
         (from, mut at): (NodeId, u64),
         (to, mut to_at): (NodeId, u64),
         len: u64,
@@ -165,9 +165,9 @@ impl Volume {
                 if read == 0 {
                     return Ok(0);
                 }
-                if copied == 0 && !lends_owners {
+                if copied == 0 && !lends_owners(by) {
                     target.check_write(to_at).map_err(errno)?;
-                    self.drop_set_ids(&to)?;
+                    self.drop_set_ids_of_others(by, &to)?;
                 }
                 target.write_at(to_at, &part[..read]).map_err(errno)
             });

@@ -310,7 +310,7 @@ impl Operations for Volume {
     }
 
     fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.asked_again(|| self.give_space(lends_owners(by), node, offset, len, mode))
+        self.asked_again(|| self.give_space(by, node, offset, len, mode))
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
@@ -329,7 +329,7 @@ impl Operations for Volume {
         to: (NodeId, u64),
         len: u64,
     ) -> Answer<u64> {
-        self.asked_again(|| self.copy_bytes(lends_owners(by), from, to, len))
+        self.asked_again(|| self.copy_bytes(by, from, to, len))
     }
 
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
