@@ -41,6 +41,8 @@ pub struct FileDevice {
     is_block_device: bool,
     keeps_space: AtomicBool,
     dax: DaxMode,
+    /// The file behind a loop device, locked.
+    _backing: Option<File>,
 }
 
 impl FileDevice {
@@ -68,7 +70,13 @@ impl FileDevice {
         dax: DaxMode,
     ) -> FileDevice {
         let (len, keeps_space) = (AtomicU64::new(len), AtomicBool::new(false));
-        FileDevice { file, direct, len, read_only, is_block_device, keeps_space, dax }
+        let _backing = None;
+        FileDevice { file, direct, len, read_only, is_block_device, keeps_space, dax, _backing }
+    }
+
+    /// The same device, which keeps `backing` open and locked as long as it lives.
+    pub(crate) fn with_backing(self, backing: Option<File>) -> FileDevice {
+        FileDevice { _backing: backing, ..self }
     }
 
     /// Whether large transfers go around the page cache.

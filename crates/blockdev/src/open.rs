@@ -9,6 +9,7 @@
 //!   reader        ok      Busy
 //!   writer       Busy     Busy
 //! ```
+//! Opening a loop device locks the file behind it, too, so that the device and the file keep each other's users out.
 
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
@@ -19,7 +20,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Options of a [`FileDevice`]: read-only, locked and through the page cache unless said otherwise.
@@ -87,11 +88,23 @@ impl FileOptions {
         }
         let file = options.open(path).map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
-        self.take_lock(&file)?;
-        if self.write && self.lock && kind == Kind::File && is_loop_mounted(&file) {
+        self.take_lock(&file, self.write)?;
+        let backing = match kind {
+            Kind::BlockDevice if self.lock => loop_backing(&file),
+            _ => None,
+        };
+        if let Some(backing) = &backing {
+            // Partitions share their loop device, so they do not keep each other out of its file.
+            self.take_lock(&backing.file, self.write && !backing.in_part)?;
+        }
+        let (stored, of) = match &backing {
+            Some(backing) => (&backing.file, Some(backing.device.as_path())),
+            None => (&file, None),
+        };
+        if self.write && self.lock && is_loop_mounted(stored, of) {
             return Err(Error::Busy);
         }
-        self.finish(file, kind)
+        self.finish(file, kind, backing.map(|backing| backing.file))
     }
 
     /// Makes a file of `len` zero bytes that takes no space, or empties the one that is there.
@@ -126,24 +139,26 @@ impl FileOptions {
             return Err(Error::Invalid(OWN_LEN));
         }
         // Emptied only now: before the lock the old content may be in use.
-        options.take_lock(&file)?;
+        options.take_lock(&file, true)?;
         file.set_len(0).and_then(|()| file.set_len(len)).map_err(|source| Error::Device {
             op: IoOp::Resize,
             at: ByteOffset(len),
             len: 0,
             source,
         })?;
-        options.finish(file, kind)
+        options.finish(file, kind, None)
     }
 
-    fn finish(&self, mut file: File, kind: Kind) -> Result<FileDevice> {
+    fn finish(&self, mut file: File, kind: Kind, backing: Option<File>) -> Result<FileDevice> {
         // The end of a block device is its size; its metadata says 0.
         let len = file.seek(SeekFrom::End(0)).map_err(open_failed)?;
         let direct = if self.direct { DirectFile::beside(&file, self.write) } else { None };
-        Ok(FileDevice::new(file, direct, len, !self.write, kind == Kind::BlockDevice, self.dax))
+        let device =
+            FileDevice::new(file, direct, len, !self.write, kind == Kind::BlockDevice, self.dax);
+        Ok(device.with_backing(backing))
     }
 
-    fn take_lock(&self, file: &File) -> Result<()> {
+    fn take_lock(&self, file: &File, exclusive: bool) -> Result<()> {
         if !self.lock {
             return Ok(());
         }
@@ -151,7 +166,7 @@ impl FileOptions {
         // has just closed its image starts another one, which shares the lock until it executes.
         let mut patience = 20;
         loop {
-            let tried = if self.write { file.try_lock() } else { file.try_lock_shared() };
+            let tried = if exclusive { file.try_lock() } else { file.try_lock_shared() };
             match tried {
                 Ok(()) => return Ok(()),
                 Err(TryLockError::WouldBlock) if patience > 0 => {
@@ -175,20 +190,48 @@ enum Kind {
     BlockDevice,
 }
 
-/// Whether the kernel has the file mounted through a loop device, or a partition of one. What the
-/// system does not tell counts as no.
-fn is_loop_mounted(file: &File) -> bool {
+/// The file behind a loop device.
+struct Backing {
+    file: File,
+    /// The loop device's directory in sysfs.
+    device: PathBuf,
+    /// Whether a partition of the loop device was opened, and not all of it.
+    in_part: bool,
+}
+
+/// The directory in sysfs of the loop device with these numbers (`MAJOR:MINOR`), or of which they number a partition,
+/// whether it is a partition, and the path of the file behind it. A name that is gone is no path.
+fn loop_device(numbers: &str) -> Option<(PathBuf, bool, PathBuf)> {
+    let device = Path::new("/sys/dev/block").join(numbers).canonicalize().ok()?;
+    [(device.as_path(), false), (device.parent()?, true)].into_iter().find_map(|(dir, in_part)| {
+        let backing = fs::read(dir.join("loop/backing_file")).ok()?;
+        let path = Path::new(OsStr::from_bytes(backing.trim_ascii_end()));
+        Some((dir.to_path_buf(), in_part, path.to_path_buf()))
+    })
+}
+
+/// The file behind the block device `file`, if that is a loop device whose file can still be opened.
+fn loop_backing(file: &File) -> Option<Backing> {
+    let rdev = file.metadata().ok()?.rdev();
+    let numbers = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let (device, in_part, path) = loop_device(&numbers)?;
+    // O_NONBLOCK: a name that came to mean something else must not make this wait.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    Some(Backing { file, device, in_part })
+}
+
+/// Whether the kernel has the file mounted through a loop device, or a partition of one, other than `of`. Files are
+/// compared by device and inode, so links and bind mounts hide nothing. What the system does not say counts as no.
+fn is_loop_mounted(file: &File, of: Option<&Path>) -> bool {
     let Ok(own) = file.metadata() else { return false };
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
-    mounts.lines().filter_map(|line| line.split(' ').nth(2)).any(|numbers| {
-        let device = Path::new("/sys/dev/block").join(numbers);
-        ["loop/backing_file", "../loop/backing_file"].iter().any(|place| {
-            let Ok(backing) = fs::read(device.join(place)) else { return false };
-            let path = Path::new(OsStr::from_bytes(backing.trim_ascii_end()));
-            fs::metadata(path)
-                .is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
-        })
-    })
+    mounts.lines().filter_map(|line| line.split(' ').nth(2)).filter_map(loop_device).any(
+        |(device, _, path)| {
+            Some(device.as_path()) != of
+                && fs::metadata(path)
+                    .is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
+        },
+    )
 }
 
 fn kind_of(metadata: &fs::Metadata) -> Result<Kind> {

@@ -574,3 +574,60 @@ fn space_of_what_was_just_removed_is_waited_for() {
     place.unmount().success().unwrap();
     place.expect_clean();
 }
+
+/// A loop device that is detached on drop.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(file: &Path) -> LoopDevice {
+        let mut command = Command::new("losetup");
+        let done = run(command.args(["--find", "--show"]).arg(file), LIMIT).unwrap();
+        LoopDevice(done.success().unwrap().out().trim().to_owned())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = run(Command::new("losetup").arg("--detach").arg(&self.0), LIMIT);
+    }
+}
+
+#[test]
+fn an_image_and_a_loop_device_over_it_are_not_both_written() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    let place = Place::new();
+    let file = place.scratch.file("file");
+    fs::write(&file, "content").unwrap();
+    // The same file by another name.
+    let link = place.scratch.file("link.img");
+    fs::hard_link(&place.image, &link).unwrap();
+    let device = LoopDevice::new(&link);
+    let put =
+        |target: &str| run(place.command(&["put", target]).arg(&file).arg("/file"), LIMIT).unwrap();
+    // Nothing is in use yet: either way in is fine.
+    put(&device.0).success().unwrap();
+
+    place.mount("").success().unwrap();
+    let refused = put(&device.0);
+    assert!(!refused.ok() && refused.err().contains("in use"), "{refused}");
+    place.unmount().success().unwrap();
+
+    let other = place.scratch.file("other");
+    fs::create_dir(&other).unwrap();
+    let mut mount = place.command(&["mount", &device.0]);
+    run(mount.arg(&other), LIMIT).unwrap().success().unwrap();
+    for name in [&place.image, &link] {
+        let refused = put(name.to_str().unwrap());
+        assert!(!refused.ok() && refused.err().contains("in use"), "{refused}");
+    }
+    run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap().success().unwrap();
+
+    // A second loop device over a file that Linux has mounted through the first.
+    let second = LoopDevice::new(&place.image);
+    let linux = LoopMount::rw(&link, "").unwrap();
+    let refused = put(&second.0);
+    assert!(!refused.ok() && refused.err().contains("in use"), "{refused}");
+    linux.unmount().unwrap();
+    drop((device, second));
+    place.expect_clean();
+}
