@@ -271,14 +271,14 @@ impl Dispatch {
                 put(room, &abi::IoctlOut::default())?;
                 Ok(front + used)
             }
-            Ask::Fallocate { offset, len, mode } => {
-                fs.allocate(by, node, offset, len, mode).map(|()| 0)
+            Ask::Fallocate { handle, offset, len, mode } => {
+                fs.allocate(by, (node, handle), offset, len, mode).map(|()| 0)
             }
             Ask::Lseek { offset, whence } => {
                 put(room, &abi::LseekOut { offset: fs.seek(by, node, offset, whence)? })
             }
-            Ask::CopyFileRange { from, to, len, wide } => {
-                let copied = fs.copy_range(by, (node, from), to, len)?.min(len);
+            Ask::CopyFileRange { from, to, to_handle, len, wide } => {
+                let copied = fs.copy_range(by, (node, from), to, to_handle, len)?.min(len);
                 match u32::try_from(copied) {
                     _ if wide => put(room, &abi::CopyFileRangeOut { bytes_copied: copied }),
                     Ok(size) => put(room, &abi::WriteOut { size, padding: 0 }),

@@ -342,20 +342,30 @@ pub trait Operations: Send + Sync {
     fn sync_all(&self) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Space of a range; `mode` as in `fallocate`.
-    fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
+    /// Space of a range of an opened file; `mode` as in `fallocate`. Durable on return where the file was opened with
+    /// `O_SYNC` or `O_DSYNC`: the kernel requests no sync after it.
+    fn allocate(
+        &self,
+        by: &Caller,
+        opened: (NodeId, HandleId),
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Answer<()> {
         Err(Errno::NOSYS)
     }
     /// The next data or hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, by: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
         Err(Errno::NOSYS)
     }
-    /// Copies bytes between files; how many.
+    /// Copies bytes between files, each a node and an offset; returns how many. Durable on return where the opening `to_handle`
+    /// has `O_SYNC` or `O_DSYNC`.
     fn copy_range(
         &self,
         by: &Caller,
         from: (NodeId, u64),
         to: (NodeId, u64),
+        to_handle: HandleId,
         len: u64,
     ) -> Answer<u64> {
         Err(Errno::NOSYS)

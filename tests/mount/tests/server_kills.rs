@@ -15,7 +15,8 @@ use extant_testkit::qemu::{self, Qemu};
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
-use std::fs;
+use rustix::fs::{FallocateFlags, Mode, OFlags, copy_file_range, fallocate};
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -108,6 +109,48 @@ fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
         }
     }
     served.finish();
+}
+
+/// `copy_file_range` and `fallocate` through an opening that is synchronous: no request for a sync follows them.
+#[test]
+fn space_and_copies_of_a_synchronous_opening_outlive_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    for sync in [OFlags::DSYNC, OFlags::SYNC] {
+        let mut served = Served::new(64, "");
+        let source = vec![7; 300_000];
+        fs::write(served.dir().join("source"), &source).unwrap();
+        for name in ["copy", "punched", "given"] {
+            fs::write(served.dir().join(name), vec![1; 65_536]).unwrap();
+            File::open(served.dir().join(name)).unwrap().sync_all().unwrap();
+        }
+        File::open(served.dir()).unwrap().sync_all().unwrap();
+        let from = File::open(served.dir().join("source")).unwrap();
+        let open = |name: &str| {
+            rustix::fs::open(served.dir().join(name), OFlags::RDWR | sync, Mode::empty()).unwrap()
+        };
+        let (copy, punched, given) = (open("copy"), open("punched"), open("given"));
+        let mut at = (0, 0);
+        while at.0 < source.len() as u64 {
+            let left = source.len() - at.0 as usize;
+            let (from_at, to_at) = (&mut at.0, &mut at.1);
+            copy_file_range(&from, Some(from_at), &copy, Some(to_at), left).unwrap();
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&punched, punch, 4096, 8192).unwrap();
+        fallocate(&given, FallocateFlags::empty(), 0, 200_000).unwrap();
+        served.kill();
+        drop((from, copy, punched, given));
+        served.mount();
+        let read = |name: &str| fs::read(served.dir().join(name)).unwrap();
+        assert!(read("copy") == source, "{sync:?}: the copy is lost");
+        let holes = [vec![1; 4096], vec![0; 8192], vec![1; 65_536 - 12_288]].concat();
+        assert!(read("punched") == holes, "{sync:?}: the hole is lost");
+        assert_eq!(read("given").len(), 200_000, "{sync:?}: the space is lost");
+        served.finish();
+    }
 }
 
 /// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is on persistent memory.

@@ -280,8 +280,15 @@ impl Operations for Null {
         Ok(())
     }
 
-    fn allocate(&self, _: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.table.get(node)?.allocate(offset, len, mode)
+    fn allocate(
+        &self,
+        _: &Caller,
+        opened: (NodeId, HandleId),
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Answer<()> {
+        self.table.get(opened.0)?.allocate(offset, len, mode)
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
@@ -293,6 +300,7 @@ impl Operations for Null {
         _: &Caller,
         from: (NodeId, u64),
         to: (NodeId, u64),
+        _: HandleId,
         len: u64,
     ) -> Answer<u64> {
         let (source, target) = (self.table.get(from.0)?, self.table.get(to.0)?);

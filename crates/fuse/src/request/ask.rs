@@ -218,6 +218,8 @@ pub enum Ask<'a> {
     },
     /// To give or take space of a range.
     Fallocate {
+        /// The opening.
+        handle: HandleId,
         /// From this byte on.
         offset: u64,
         /// So many bytes.
@@ -238,6 +240,8 @@ pub enum Ask<'a> {
         from: u64,
         /// The other file, and the byte there.
         to: (NodeId, u64),
+        /// The opening of the other file.
+        to_handle: HandleId,
         /// So many bytes.
         len: u64,
         /// The answer has 64 bits.

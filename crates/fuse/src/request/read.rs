@@ -240,7 +240,12 @@ fn ask<'a>(
         Opcode::Fallocate => {
             let ask: abi::FallocateIn = fixed(front)?;
             range(ask.offset, ask.length)?;
-            Ask::Fallocate { offset: ask.offset, len: ask.length, mode: ask.mode }
+            Ask::Fallocate {
+                handle: HandleId(ask.fh),
+                offset: ask.offset,
+                len: ask.length,
+                mode: ask.mode,
+            }
         }
         Opcode::Lseek => {
             let ask: abi::LseekIn = fixed(front)?;
@@ -254,7 +259,7 @@ fn ask<'a>(
             range(ask.off_in, len)?;
             range(ask.off_out, len)?;
             let to = (NodeId(ask.nodeid_out), ask.off_out);
-            Ask::CopyFileRange { from: ask.off_in, to, len, wide }
+            Ask::CopyFileRange { from: ask.off_in, to, to_handle: HandleId(ask.fh_out), len, wide }
         }
         Opcode::Destroy => Ask::Destroy,
         // INIT is answered before there is a dispatcher; a second one is no request.

@@ -14,11 +14,28 @@ const READ_ONLY: u32 = 0;
 /// `O_APPEND`, `O_TRUNC`.
 const APPEND: u32 = 0o2000;
 const TRUNCATE: u32 = 0o1000;
+/// `O_DSYNC`, which is a bit of `O_SYNC`, too.
+const DSYNC: u32 = 0o10000;
 /// `SEEK_DATA`, `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// An opening of a regular file.
+pub(super) struct OpenedFile {
+    file: File,
+    /// Whether it was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel requests a sync itself.
+    syncs: bool,
+}
+
 impl Volume {
+    /// Makes what was just done through the opening `handle` durable, if the file was opened so.
+    pub(super) fn sync_if_opened_so(&self, handle: HandleId) -> Answer<()> {
+        match self.files.get(handle) {
+            Ok(opened) if opened.syncs => opened.file.sync_all().map_err(errno),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the file; devices and the like are opened by the kernel itself.
     pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
         let mut past_cache = false;
@@ -39,7 +56,7 @@ impl Volume {
             }
         }
         let file = node.open().map_err(errno)?;
-        let handle = self.files.put(file)?;
+        let handle = self.files.put(OpenedFile { file, syncs: flags & DSYNC != 0 })?;
         Ok(Opened { handle, past_cache })
     }
 
@@ -63,7 +80,7 @@ impl Volume {
         ask: impl FnOnce(&File) -> extant::Result<T>,
     ) -> Answer<T> {
         match handle {
-            Some(handle) => ask(&*self.files.get(handle)?),
+            Some(handle) => ask(&self.files.get(handle)?.file),
             None => ask(&self.node(node)?.open().map_err(errno)?),
         }
         .map_err(errno)

@@ -29,7 +29,8 @@ use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
-use extant::{Error, File, Filesystem, Node};
+use extant::{Error, Filesystem, Node};
+use files::OpenedFile;
 use handles::HandleTable;
 use listing::OpenDir;
 use nodes::Nodes;
@@ -65,7 +66,7 @@ pub struct Volume {
     fs: Filesystem,
     options: VolumeOptions,
     nodes: Nodes,
-    files: HandleTable<File>,
+    files: HandleTable<OpenedFile>,
     dirs: HandleTable<OpenDir>,
 }
 
@@ -309,8 +310,16 @@ impl Operations for Volume {
         self.fs.sync().map_err(errno)
     }
 
-    fn allocate(&self, by: &Caller, node: NodeId, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.asked_again(|| self.give_space(by, node, offset, len, mode))
+    fn allocate(
+        &self,
+        by: &Caller,
+        (node, handle): (NodeId, HandleId),
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Answer<()> {
+        self.asked_again(|| self.give_space(by, node, offset, len, mode))?;
+        self.sync_if_opened_so(handle)
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
@@ -327,9 +336,12 @@ impl Operations for Volume {
         by: &Caller,
         from: (NodeId, u64),
         to: (NodeId, u64),
+        to_handle: HandleId,
         len: u64,
     ) -> Answer<u64> {
-        self.asked_again(|| self.copy_bytes(by, from, to, len))
+        let copied = self.asked_again(|| self.copy_bytes(by, from, to, len))?;
+        self.sync_if_opened_so(to_handle)?;
+        Ok(copied)
     }
 
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
