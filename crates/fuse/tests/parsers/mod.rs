@@ -192,7 +192,14 @@ impl Operations for Witness {
         assert!(bytes.len() <= MAX as usize);
         Ok(usize::MAX)
     }
-    fn allocate(&self, _: &Caller, _: NodeId, offset: u64, len: u64, _: u32) -> Answer<()> {
+    fn allocate(
+        &self,
+        _: &Caller,
+        _: (NodeId, HandleId),
+        offset: u64,
+        len: u64,
+        _: u32,
+    ) -> Answer<()> {
         span(offset, len);
         Ok(())
     }
@@ -204,6 +211,7 @@ impl Operations for Witness {
         _: &Caller,
         from: (NodeId, u64),
         to: (NodeId, u64),
+        _: HandleId,
         len: u64,
     ) -> Answer<u64> {
         span(from.1, len);

@@ -293,6 +293,7 @@ mod tests {
             sectors: 0x1F_0000_0010,
             flags: InodeFlags::EXTENTS | InodeFlags::from_bits_retain(0x8000_0000),
             version: 0x17_0000_0018,
+            translator: None,
             i_block: [0x19; 60],
             generation: 0x1A,
             file_acl: Some(BlockNr(0x1B_0000_001C)),
