@@ -16,7 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 /// An image file becomes longer before the volume does, and shorter behind it; on a block device the
 /// volume takes what is there. When the volume becomes smaller, what lies behind the new end moves
 /// first. Every step is a transaction of the volume's own journal: interrupted at any moment, the
-/// volume is whole, and of the old size or the new one.
+/// volume is whole, and of the old size or the new one. When it becomes smaller in several rounds, as with
+/// min, an interrupted run may also leave a size between: run it again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant resize root.img 20G
