@@ -377,6 +377,16 @@ impl core::error::Error for Error {
     }
 }
 
+/// The kind that the standard library has for the errno, with this error and all that it says inside:
+/// [`get_ref`](std::io::Error::get_ref) gives it back.
+#[cfg(feature = "std")]
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        std::io::Error::new(kind, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,6 +400,18 @@ mod tests {
         write!(text, "{}", at.corrupt(What::ExtentEmpty)).unwrap();
         assert_eq!(text.as_str(), "corrupt: extent length is zero (ino 51, block 8212, offset 24)");
         assert_eq!(at.corrupt(What::ExtentEmpty).errno(), 117);
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn an_io_error_keeps_what_and_where() {
+        let fails = || -> std::io::Result<()> { Err(Error::NotFound)? };
+        assert_eq!(fails().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        let at = Site::of_ino(Ino::new(51).unwrap()).block(BlockNr(8212));
+        let error = std::io::Error::from(at.corrupt(What::ExtentEmpty));
+        assert_eq!(error.to_string(), "corrupt: extent length is zero (ino 51, block 8212)");
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        assert!(matches!(inner, Some(Error::Corrupt { what: What::ExtentEmpty, .. })));
     }
 
     struct Buffer([u8; 128], usize);

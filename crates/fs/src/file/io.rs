@@ -4,15 +4,9 @@ use super::File;
 use extant_base::Error;
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 
-/// An [`Error`] as the standard library carries it, its errno kept where the system has one.
-fn io_error(error: Error) -> io::Error {
-    let kind = io::Error::from_raw_os_error(error.errno()).kind();
-    io::Error::new(kind, error)
-}
-
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.read_at(self.cursor, buf).map_err(io_error)?;
+        let n = self.read_at(self.cursor, buf)?;
         self.cursor += n as u64;
         Ok(n)
     }
@@ -25,7 +19,7 @@ impl Write for File {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let n = self.write_vectored_at(self.cursor, bufs).map_err(io_error)?;
+        let n = self.write_vectored_at(self.cursor, bufs)?;
         self.cursor += n as u64;
         Ok(n)
     }
@@ -43,7 +37,7 @@ impl Seek for File {
             SeekFrom::End(by) => (self.inode.read().disk.size, by),
         };
         let to = from.checked_add_signed(by);
-        self.cursor = to.ok_or_else(|| io_error(Error::Invalid("seek before the file's start")))?;
+        self.cursor = to.ok_or(Error::Invalid("seek before the file's start"))?;
         Ok(self.cursor)
     }
 }
