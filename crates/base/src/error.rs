@@ -155,6 +155,11 @@ pub enum Error {
     ReadOnly,
     /// Somebody else uses the volume.
     Busy,
+    /// Another process of this machine has locked the file or device.
+    Locked {
+        /// The process, by number.
+        pid: u32,
+    },
     /// It would have to wait, and was not to.
     WouldBlock,
     /// The caller's memory is not there.
@@ -234,6 +239,7 @@ impl Error {
             Error::TooBig => Error::TooBig,
             Error::ReadOnly => Error::ReadOnly,
             Error::Busy => Error::Busy,
+            Error::Locked { pid } => Error::Locked { pid: *pid },
             Error::WouldBlock => Error::WouldBlock,
             Error::Fault => Error::Fault,
             Error::NoMemory => Error::NoMemory,
@@ -285,6 +291,7 @@ impl Error {
             Error::TooBig => 7,           // E2BIG
             Error::ReadOnly => 30,        // EROFS
             Error::Busy => 16,            // EBUSY
+            Error::Locked { .. } => 16,   // EBUSY
             Error::WouldBlock => 11,      // EAGAIN
             Error::Fault => 14,           // EFAULT
             #[cfg(feature = "std")]
@@ -337,6 +344,7 @@ impl fmt::Display for Error {
             Error::WouldBlock => f.write_str("it would have to wait"),
             Error::Fault => f.write_str("the memory of the caller is not there"),
             Error::Busy => f.write_str("the volume is in use"),
+            Error::Locked { pid } => write!(f, "process {pid} has locked it"),
             #[cfg(feature = "std")]
             Error::Held { holder } => {
                 write!(f, "the volume is in use by {holder}, last seen at {} s", holder.seen)

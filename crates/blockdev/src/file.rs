@@ -43,6 +43,7 @@ pub struct FileDevice {
     dax: DaxMode,
     /// The file behind a loop device, locked.
     _backing: Option<File>,
+    passed_locks: Vec<u32>,
 }
 
 impl FileDevice {
@@ -70,13 +71,33 @@ impl FileDevice {
         dax: DaxMode,
     ) -> FileDevice {
         let (len, keeps_space) = (AtomicU64::new(len), AtomicBool::new(false));
-        let _backing = None;
-        FileDevice { file, direct, len, read_only, is_block_device, keeps_space, dax, _backing }
+        FileDevice {
+            file,
+            direct,
+            len,
+            read_only,
+            is_block_device,
+            keeps_space,
+            dax,
+            _backing: None,
+            passed_locks: Vec::new(),
+        }
     }
 
     /// The same device, which keeps `backing` open and locked as long as it lives.
     pub(crate) fn with_backing(self, backing: Option<File>) -> FileDevice {
         FileDevice { _backing: backing, ..self }
+    }
+
+    /// The same device, opened although these processes hold locks.
+    pub(crate) fn with_passed_locks(self, passed_locks: Vec<u32>) -> FileDevice {
+        FileDevice { passed_locks, ..self }
+    }
+
+    /// The processes, by number, that held a lock when the device was opened. They have it open only to read, so
+    /// they kept no one out; what they read may change under them, and the other way round.
+    pub fn passed_locks(&self) -> &[u32] {
+        &self.passed_locks
     }
 
     /// Whether large transfers go around the page cache.

@@ -28,6 +28,8 @@ mod direct;
 mod faulty;
 mod fenced;
 mod file;
+#[allow(unsafe_code)]
+mod lock;
 mod memory;
 mod open;
 mod overlay;

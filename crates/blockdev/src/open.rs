@@ -5,23 +5,24 @@
 //!                                                        │
 //!   create: the old content goes only after the lock ◄───┘
 //!
-//!               reader   writer       a second opener, anywhere on this machine
-//!   reader        ok      Busy
-//!   writer       Busy     Busy
+//!                     reader            writer       a second opener, anywhere on this machine
+//!   reader              ok               Busy
+//!   writer      goes on, names it        Busy
 //! ```
+//! A reader of the same process keeps a writer out, too, as does one that cannot be examined: see `lock`.
 //! Opening a loop device locks the file behind it, too, so that the device and the file keep each other's users out.
 
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
 use crate::file::FileDevice;
+use crate::lock::lock;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Options of a [`FileDevice`]: read-only, locked and through the page cache unless said otherwise.
 #[derive(Clone, Debug)]
@@ -57,8 +58,10 @@ impl FileOptions {
         self
     }
 
-    /// Whether other users are kept out: all of them when writing, writers when reading. The lock
-    /// is advisory (`flock`), so it keeps out those who ask, and ends with the device.
+    /// Whether other users are kept out: other writers always, and readers of the same process when writing. The
+    /// lock is advisory (`flock` and a record lock), so programs that set no lock are not kept out; it ends with
+    /// the device. A lock of a process that has the file open only to read keeps no one out:
+    /// [`FileDevice::passed_locks`] names that process.
     pub fn lock(&mut self, lock: bool) -> &mut FileOptions {
         self.lock = lock;
         self
@@ -74,8 +77,9 @@ impl FileOptions {
 
     /// Opens a regular file or block device that exists.
     ///
-    /// Errors: [`Error::Busy`] when somebody else uses it, which includes a mounted block device,
-    /// and a file mounted through a loop device, opened for writing; [`Error::Invalid`] when it is neither
+    /// Errors: [`Error::Busy`] when another program uses it, which includes a mounted block device,
+    /// and a file mounted through a loop device, opened for writing; [`Error::Locked`] when a process that cannot be
+    /// examined has locked it; [`Error::Invalid`] when it is neither
     /// a file nor a block device; [`Error::Device`] for what the system says.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
@@ -88,14 +92,14 @@ impl FileOptions {
         }
         let file = options.open(path).map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
-        self.take_lock(&file, self.write)?;
+        let mut passed = self.take_lock(&file, self.write)?;
         let backing = match kind {
-            Kind::BlockDevice if self.lock => loop_backing(&file),
+            Kind::BlockDevice if self.lock => loop_backing(&file, self.write),
             _ => None,
         };
         if let Some(backing) = &backing {
             // Partitions share their loop device, so they do not keep each other out of its file.
-            self.take_lock(&backing.file, self.write && !backing.in_part)?;
+            passed.extend(self.take_lock(&backing.file, self.write && !backing.in_part)?);
         }
         let (stored, of) = match &backing {
             Some(backing) => (&backing.file, Some(backing.device.as_path())),
@@ -104,7 +108,8 @@ impl FileOptions {
         if self.write && self.lock && is_loop_mounted(stored, of) {
             return Err(Error::Busy);
         }
-        self.finish(file, kind, backing.map(|backing| backing.file))
+        let device = self.finish(file, kind, backing.map(|backing| backing.file))?;
+        Ok(device.with_passed_locks(passed))
     }
 
     /// Makes a file of `len` zero bytes that takes no space, or empties the one that is there.
@@ -139,14 +144,14 @@ impl FileOptions {
             return Err(Error::Invalid(OWN_LEN));
         }
         // Emptied only now: before the lock the old content may be in use.
-        options.take_lock(&file, true)?;
+        let passed = options.take_lock(&file, true)?;
         file.set_len(0).and_then(|()| file.set_len(len)).map_err(|source| Error::Device {
             op: IoOp::Resize,
             at: ByteOffset(len),
             len: 0,
             source,
         })?;
-        options.finish(file, kind, None)
+        Ok(options.finish(file, kind, None)?.with_passed_locks(passed))
     }
 
     fn finish(&self, mut file: File, kind: Kind, backing: Option<File>) -> Result<FileDevice> {
@@ -158,27 +163,8 @@ impl FileOptions {
         Ok(device.with_backing(backing))
     }
 
-    fn take_lock(&self, file: &File, exclusive: bool) -> Result<()> {
-        if !self.lock {
-            return Ok(());
-        }
-        // Locks that pass: a device manager probes a block device, or a thread of a program that
-        // has just closed its image starts another one, which shares the lock until it executes.
-        let mut patience = 20;
-        loop {
-            let tried = if exclusive { file.try_lock() } else { file.try_lock_shared() };
-            match tried {
-                Ok(()) => return Ok(()),
-                Err(TryLockError::WouldBlock) if patience > 0 => {
-                    patience -= 1;
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(TryLockError::WouldBlock) => return Err(Error::Busy),
-                // Some network filesystems know no locks: then nobody else can ask for one either.
-                Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(()),
-                Err(TryLockError::Error(error)) => return Err(open_failed(error)),
-            }
-        }
+    fn take_lock(&self, file: &File, exclusive: bool) -> Result<Vec<u32>> {
+        if self.lock { lock(file, exclusive) } else { Ok(Vec::new()) }
     }
 }
 
@@ -211,12 +197,16 @@ fn loop_device(numbers: &str) -> Option<(PathBuf, bool, PathBuf)> {
 }
 
 /// The file behind the block device `file`, if that is a loop device whose file can still be opened.
-fn loop_backing(file: &File) -> Option<Backing> {
+fn loop_backing(file: &File, write: bool) -> Option<Backing> {
     let rdev = file.metadata().ok()?.rdev();
     let numbers = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
     let (device, in_part, path) = loop_device(&numbers)?;
     // O_NONBLOCK: a name that came to mean something else must not make this wait.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    let open = |write| {
+        OpenOptions::new().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path)
+    };
+    // A descriptor that is open for writing shows other programs that its lock is a writer's.
+    let file = open(write).or_else(|_| open(false)).ok()?;
     Some(Backing { file, device, in_part })
 }
 
@@ -247,11 +237,7 @@ fn kind_of(metadata: &fs::Metadata) -> Result<Kind> {
     }
 }
 
-fn has_no_locks(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS))
-}
-
-fn open_failed(source: io::Error) -> Error {
+pub(crate) fn open_failed(source: io::Error) -> Error {
     match source.raw_os_error() {
         Some(libc::EBUSY | libc::ETXTBSY) => Error::Busy,
         _ => Error::Device { op: IoOp::Open, at: ByteOffset(0), len: 0, source },

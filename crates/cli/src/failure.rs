@@ -124,6 +124,10 @@ pub(crate) fn explained(error: &Error) -> String {
         ),
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
+        Error::Locked { pid } => format!(
+            "{} has locked it and cannot be examined: end it, or run this as root",
+            process(*pid)
+        ),
         Error::Held { holder } => {
             let seen = moment::seconds(holder.seen);
             let advice = match holder.is_checker {
@@ -175,6 +179,20 @@ pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
         problem => next_step(problem),
     };
     said(image, without_number(&format!("{member}: {next}")))
+}
+
+/// What is to be said of a lock that was passed: its process has the image open only to read.
+pub(crate) fn passed_lock(image: &Path, pid: u32) -> String {
+    let process = process(pid);
+    said(image, format!("{process} has locked it, and has it open only to read: going on"))
+}
+
+/// A process of this machine, with its name where that can be seen.
+fn process(pid: u32) -> String {
+    match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        Err(_) => format!("process {pid}"),
+    }
 }
 
 fn said(image: &Path, error: String) -> String {

@@ -10,10 +10,10 @@
 //! ```
 
 use crate::amount;
-use crate::failure::{Failure, said_of_absence, tell};
+use crate::failure::{Failure, passed_lock, said_of_absence, tell};
 use crate::shown::Shown;
-use extant::{Filesystem, OpenOptions};
-use extant_base::MemberError;
+use extant::{Error, Filesystem, OpenOptions};
+use extant_base::{MemberError, MemberProblem};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
@@ -40,6 +40,8 @@ pub(crate) struct Image {
     pub(crate) degraded: bool,
     /// What was said of members: once is enough, however often the volume is opened.
     told: Arc<Mutex<HashSet<MemberError>>>,
+    /// Processes whose locks were warned of.
+    warned: Arc<Mutex<HashSet<u32>>>,
 }
 
 /// What may stand behind the name.
@@ -58,6 +60,7 @@ impl Image {
             members: Vec::new(),
             degraded: false,
             told: Arc::default(),
+            warned: Arc::default(),
         };
         let bytes = text.as_bytes();
         let Some(at) = bytes.iter().rposition(|&byte| byte == b'?') else { return Ok(image) };
@@ -128,12 +131,12 @@ impl Image {
             options.member(member);
         }
         let image = self.clone();
-        options.on_error(Arc::new(move |error| {
-            if let extant::Error::Member(member) = error
-                && !matches!(member.problem, extant_base::MemberProblem::Mended { .. })
-            {
+        options.on_error(Arc::new(move |error| match error {
+            Error::Member(member) if !matches!(member.problem, MemberProblem::Mended { .. }) => {
                 image.tell_of(member);
             }
+            Error::Locked { pid } => image.warn_of_lock(*pid),
+            _ => {}
         }));
         options
     }
@@ -142,6 +145,13 @@ impl Image {
     pub(crate) fn tell_of(&self, member: &MemberError) {
         if self.told.lock().is_ok_and(|mut told| told.insert(member.clone())) {
             tell(said_of_absence(&self.name, member));
+        }
+    }
+
+    /// Says that process `pid` has a lock on the image that keeps no one out, if that was not said already.
+    fn warn_of_lock(&self, pid: u32) {
+        if self.warned.lock().is_ok_and(|mut warned| warned.insert(pid)) {
+            tell(passed_lock(&self.name, pid));
         }
     }
 

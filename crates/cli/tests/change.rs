@@ -25,6 +25,104 @@ fn stat(dir: &Path, path: &str) -> String {
     succeed(dir, &["stat", "a.img", path])
 }
 
+/// A program that holds an `flock` on `file` until it is dropped.
+struct Holder(std::process::Child);
+
+impl Holder {
+    /// `opening`: how the shell opens it, as `<` or `<>`; `kind`: shared (`-s`) or exclusive (`-x`).
+    fn of(file: &Path, opening: &str, kind: &str) -> Holder {
+        let script = format!("exec 9{opening}\"$0\"; flock {kind} 9; echo held; exec sleep 60");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).arg(file).stdout(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let mut line = [0; 5];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Holder(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_lock_of_a_reader_keeps_no_one_out() {
+    let dir = built();
+    let (at, image) = (dir.path(), dir.path().join("a.img"));
+    for kind in ["-s", "-x"] {
+        let reader = Holder::of(&image, "<", kind);
+        let (code, _, said) = run(at, &["mkdir", "a.img", &format!("/new{kind}")]);
+        let expected = format!(
+            "extant: a.img: process {} (sleep) has locked it, and has it open only to read: going on\n",
+            reader.0.id()
+        );
+        assert_eq!((code, said.as_str()), (0, expected.as_str()), "a writer beside flock {kind}");
+        let (code, _, said) = run(at, &["ls", "a.img", "/"]);
+        let expected = if kind == "-x" { expected.as_str() } else { "" };
+        assert_eq!((code, said.as_str()), (0, expected), "a reader beside flock {kind}");
+    }
+    let writer = Holder::of(&image, "<>", "-s");
+    assert!(fail(at, 1, &["mkdir", "a.img", "/not"]).contains("in use by another program"));
+    succeed(at, &["ls", "a.img", "/"]);
+    drop(writer);
+    assert_clean(&image);
+}
+
+#[test]
+fn a_writer_that_passed_a_reader_s_lock_keeps_other_writers_out() {
+    let dir = built();
+    let (at, image) = (dir.path(), dir.path().join("a.img"));
+    let reader = Holder::of(&image, "<", "-x");
+    let first = extant::OpenOptions::new().write(true).open(&image).unwrap();
+    let refused = |when: &str| {
+        for verb in [&["mkdir", "a.img", "/not"][..], &["ls", "a.img", "/"]] {
+            assert!(fail(at, 1, verb).contains("in use by another program"), "{when}");
+        }
+    };
+    refused("while the reader holds its lock");
+    drop(reader);
+    refused("after the reader has gone");
+    first.close().unwrap();
+    succeed(at, &["mkdir", "a.img", "/now"]);
+    assert_clean(&image);
+}
+
+#[test]
+fn a_lock_of_a_process_that_cannot_be_examined_is_named() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        return;
+    }
+    // Where another user reaches it.
+    let dir = tempfile::Builder::new().prefix("extant-lock").tempdir_in("/tmp").unwrap();
+    let image = dir.path().join("a.img");
+    succeed(dir.path(), &["mkfs", "-q", "a.img", "8M"]);
+    for path in [dir.path(), &image] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let program = dir.path().join("extant");
+    fs::copy(assert_cmd::cargo::cargo_bin("extant"), &program).unwrap();
+    let holder = fs::File::open(&image).unwrap();
+    holder.lock().unwrap();
+    let mut other = std::process::Command::new(&program);
+    other.args(["mkdir", "a.img", "/x"]).current_dir(dir.path()).uid(65534).gid(65534);
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let expected = format!(
+        "process {} ({}) has locked it and cannot be examined",
+        std::process::id(),
+        name.trim_end()
+    );
+    assert!(output.status.code() == Some(1) && said.contains(&expected), "{said}");
+    drop(holder);
+    assert_clean(&image);
+}
+
 #[test]
 fn put_copies_files_directories_and_standard_input() {
     let dir = built();

@@ -1,7 +1,7 @@
 //! `extant rebuild`: gives a mirror a member that it lost.
 
 use super::mkfs::signature;
-use crate::failure::{Failure, plain};
+use crate::failure::{Failure, passed_lock, plain, tell};
 use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
@@ -244,6 +244,7 @@ impl Args {
         } else {
             FileOptions::new().create_new(path, len).map_err(failed)?
         };
+        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
         let device = Slice::from_offset(device, ByteOffset(image.offset)).map_err(failed)?;
         Ok(Part::new(Arc::new(device), path.to_string_lossy()))
     }

@@ -126,7 +126,11 @@ impl OpenOptions {
     pub(super) fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
         let mut options = FileOptions::new();
         options.write(self.write).direct(self.direct).lock(self.lock).dax(self.dax);
-        Ok(Arc::new(options.open(path)?))
+        let file = options.open(path)?;
+        if let Some(ErrorHook(report)) = &self.on_error {
+            file.passed_locks().iter().for_each(|&pid| report(&Error::Locked { pid }));
+        }
+        Ok(Arc::new(file))
     }
 
     /// The device of the external journal, if one was given: an overlay of it unless to write.

@@ -10,7 +10,7 @@ pub(crate) mod format_options;
 pub(crate) mod signature;
 pub(crate) mod uuid;
 
-use crate::failure::{Failure, explained};
+use crate::failure::{Failure, explained, passed_lock, tell};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
@@ -288,6 +288,7 @@ impl Args {
         }
         if meta.file_type().is_block_device() || image.offset > 0 {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
+            device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
             let device = slice(Arc::new(device), image, size)?;
             fits(device.len()).map_err(engine)?;
             if !matches!(record_of(&device), Ok(None)) {
@@ -305,6 +306,7 @@ impl Args {
         }
         fits(len).map_err(engine)?;
         let device = FileOptions::new().create(path, len).map_err(engine)?;
+        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
     }
 

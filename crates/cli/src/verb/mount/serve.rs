@@ -6,7 +6,7 @@ use super::log::Log;
 use super::options::Options;
 use super::source::Source;
 use super::statistics;
-use crate::failure::{Failure, explained, plain, said_of_absence, tell};
+use crate::failure::{Failure, explained, passed_lock, plain, said_of_absence, tell};
 use crate::image::Image;
 use crate::shown::Shown;
 use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
@@ -70,11 +70,11 @@ fn open(
         .use_reserve(false)
         .dont_cache(options.dont_cache == Some(true))
         .enforce_quota(options.quota == Some(true))
-        .on_error(Arc::new(move |error| {
-            log.note(&match error {
-                Error::Member(member) => said_of_absence(&hooked, member),
-                error => format!("{}: {}", Shown::path(&hooked), explained(error)),
-            });
+        .on_error(Arc::new(move |error| match error {
+            // Found while the volume is opened, when standard error is still the caller's.
+            Error::Locked { pid } => tell(passed_lock(&hooked, *pid)),
+            Error::Member(member) => log.note(&said_of_absence(&hooked, member)),
+            error => log.note(&format!("{}: {}", Shown::path(&hooked), explained(error))),
         }));
     if let Some(commit) = options.commit {
         opening.commit_interval(commit);

@@ -1,0 +1,224 @@
+//! The lock on an open file or block device: one writer or many readers, whatever other programs lock.
+//!
+//! ```text
+//!   writer:  flock EX ──► write mark (F_OFD_SETLK, 1 byte that no content reaches) ──► has it
+//!   reader:  flock SH ──► is there a write mark? ──► Busy │ has it
+//!               │
+//!               └─ held elsewhere: who has the file open, and how (/proc/PID/fdinfo)?
+//!                     for writing ─────► Busy
+//!                     cannot be seen ──► Locked, names the process
+//!                     only to read ────► goes on without flock; a writer needs the mark
+//! ```
+//! Anyone who can read a file can `flock` it, so such a lock keeps nobody out. Only a descriptor that is open for
+//! writing can set the write mark, so a writer that went on without `flock` is seen by all that come later.
+
+use extant_base::{Error, Result};
+use std::collections::HashSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The byte that the write mark lies on: the last one that a lock can name.
+const MARK_AT: i64 = i64::MAX - 1;
+/// How often a lock is tried before its holder is looked at, and the pause between. Locks pass: a device manager
+/// probes a block device; a thread of a program that has just closed its image starts another program, which
+/// shares the lock until it executes.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks `file`, which is open for writing if it is to be locked for `writing`. Returns the processes whose locks
+/// were passed because they have the file open only to read.
+///
+/// # Errors
+/// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a process that
+/// cannot be examined holds one; the system's error.
+pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
+    for tried in 0..=TRIES {
+        let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
+        match locked {
+            Ok(()) => {
+                return match if writing { set_mark(file) } else { look_for_mark(file) } {
+                    // A lock that a reader put on the mark's byte: `flock` is enough.
+                    Mark::Ours | Mark::Readers => Ok(Vec::new()),
+                    Mark::Writers => Err(Error::Busy),
+                };
+            }
+            Err(TryLockError::WouldBlock) if tried < TRIES => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => break,
+            // Some network filesystems have no locks.
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(Vec::new()),
+            Err(TryLockError::Error(error)) => return Err(crate::open::open_failed(error)),
+        }
+    }
+    let readers = readers_that_hold(file)?;
+    match (writing, if writing { set_mark(file) } else { look_for_mark(file) }) {
+        (_, Mark::Ours) | (false, Mark::Readers) => Ok(readers),
+        (_, Mark::Writers) | (true, Mark::Readers) => Err(Error::Busy),
+    }
+}
+
+fn has_no_locks(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+/// Whose lock lies on the mark's byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// This file's, or there is none.
+    Ours,
+    /// Another one, which only readers can set.
+    Readers,
+    /// Another writer's.
+    Writers,
+}
+
+fn set_mark(file: &File) -> Mark {
+    let mut wanted = mark(libc::F_WRLCK);
+    match ofd_lock(file, libc::F_OFD_SETLK, &mut wanted) {
+        Err(libc::EAGAIN | libc::EACCES) => match look_for_mark(file) {
+            Mark::Writers => Mark::Writers,
+            Mark::Ours | Mark::Readers => Mark::Readers,
+        },
+        // A system without such locks has none of others either.
+        Ok(()) | Err(_) => Mark::Ours,
+    }
+}
+
+fn look_for_mark(file: &File) -> Mark {
+    // A lock to read is kept out by locks to write only.
+    let mut wanted = mark(libc::F_RDLCK);
+    match ofd_lock(file, libc::F_OFD_GETLK, &mut wanted) {
+        Ok(()) if i32::from(wanted.l_type) == libc::F_WRLCK => Mark::Writers,
+        _ => Mark::Ours,
+    }
+}
+
+fn mark(kind: libc::c_int) -> libc::flock {
+    // SAFETY: `flock` is integers, for which zero is a value.
+    let mut mark: libc::flock = unsafe { std::mem::zeroed() };
+    mark.l_type = kind as libc::c_short;
+    mark.l_whence = libc::SEEK_SET as libc::c_short;
+    (mark.l_start, mark.l_len) = (MARK_AT, 1);
+    mark
+}
+
+/// Sets or asks for a lock of the open file description; the errno if that fails.
+fn ofd_lock(
+    file: &File,
+    command: libc::c_int,
+    lock: &mut libc::flock,
+) -> std::result::Result<(), i32> {
+    // SAFETY: the descriptor is open as long as `file` lives, and `lock` is the structure that both commands take.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, lock as *mut libc::flock) } {
+        -1 => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        _ => Ok(()),
+    }
+}
+
+/// The processes that hold an `flock` on `file`, when each of them has it open only to read.
+fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
+    let own = file.metadata().map_err(crate::open::open_failed)?;
+    let (mut holders, mut seen) = (Vec::new(), HashSet::new());
+    let processes = fs::read_dir("/proc")
+        .map_err(|_| Error::Busy)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    for pid in processes {
+        let is_self = pid == std::process::id();
+        let uses = descriptors(pid, &own, is_self.then(|| file.as_raw_fd()));
+        let locks: Vec<Lock> = uses.iter().flat_map(|fd| fd.locks.iter().cloned()).collect();
+        if locks.is_empty() {
+            continue;
+        }
+        if is_self || uses.iter().any(|fd| fd.writes) {
+            return Err(Error::Busy);
+        }
+        seen.extend(locks);
+        holders.push(pid);
+    }
+    // The kernel's table names a file by numbers that need not be those of `stat`, as on overlayfs.
+    let place = match seen.iter().next() {
+        Some(lock) => lock.place.clone(),
+        None => place_of(&own),
+    };
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut listed = table.lines().filter_map(Lock::parse).filter(|lock| lock.place == place);
+    match listed.find(|lock| !seen.contains(lock)) {
+        Some(hidden) => Err(Error::Locked { pid: hidden.pid }),
+        None if holders.is_empty() => Err(Error::Busy),
+        None => Ok(holders),
+    }
+}
+
+/// A descriptor of another process for the file.
+struct Use {
+    writes: bool,
+    locks: Vec<Lock>,
+}
+
+/// An `flock` as the kernel lists it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Lock {
+    /// The process that took it, which may have left it to another one since.
+    pid: u32,
+    /// The file: device and inode number.
+    place: String,
+}
+
+impl Lock {
+    /// Reads `1: FLOCK  ADVISORY  WRITE 612 08:01:1187 0 EOF`.
+    fn parse(line: &str) -> Option<Lock> {
+        let mut fields = line.split_ascii_whitespace().skip_while(|field| *field != "FLOCK");
+        let (pid, place) = (fields.nth(3)?.parse().ok()?, fields.next()?.to_owned());
+        Some(Lock { pid, place })
+    }
+}
+
+fn place_of(file: &fs::Metadata) -> String {
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    format!("{major:02x}:{minor:02x}:{}", file.ino())
+}
+
+/// The descriptors of process `pid` for the file, but for `except`; none when it may not be examined.
+fn descriptors(pid: u32, own: &fs::Metadata, except: Option<i32>) -> Vec<Use> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let Ok(list) = fs::read_dir(process.join("fdinfo")) else { return Vec::new() };
+    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let uses = numbers.filter(|number| Some(*number) != except).filter_map(|number| {
+        let name = number.to_string();
+        let info = fs::read_to_string(process.join("fdinfo").join(&name)).ok()?;
+        let field = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        // Files elsewhere are not looked at: one on a server that hangs would make this wait.
+        if field("ino:").is_some_and(|ino| ino.parse() != Ok(own.ino())) {
+            return None;
+        }
+        let file = fs::metadata(process.join("fd").join(&name)).ok()?;
+        if (file.dev(), file.ino()) != (own.dev(), own.ino()) {
+            return None;
+        }
+        let flags = i32::from_str_radix(field("flags:")?, 8).ok()?;
+        let locks = info.lines().filter_map(|line| Lock::parse(line.strip_prefix("lock:")?));
+        Some(Use { writes: flags & libc::O_ACCMODE != libc::O_RDONLY, locks: locks.collect() })
+    });
+    uses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_read_from_both_tables() {
+        for line in [
+            "1: FLOCK  ADVISORY  WRITE 612 08:01:1187 0 EOF",
+            "\t3: FLOCK  ADVISORY  READ  612 08:01:1187 0 EOF",
+            "1: -> FLOCK  ADVISORY  WRITE 612 08:01:1187 0 EOF",
+        ] {
+            let lock = Lock::parse(line).unwrap();
+            assert_eq!((lock.pid, lock.place.as_str()), (612, "08:01:1187"));
+        }
+        assert!(Lock::parse("2: POSIX  ADVISORY  READ 5 08:01:1187 128 128").is_none());
+    }
+}
