@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::verb;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsStr;
 
 /// Make, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a mount.
 ///
@@ -53,6 +54,7 @@ enum Verb {
     Scrub(verb::scrub::Args),
     Rebuild(verb::rebuild::Args),
     Mount(verb::mount::Args),
+    #[command(alias = "umount")]
     Unmount(verb::unmount::Args),
     #[command(hide = true)]
     Completions(verb::completions::Args),
@@ -61,6 +63,11 @@ enum Verb {
 }
 
 impl Cli {
+    /// Whether a word is the name of a verb.
+    pub(crate) fn has_verb(word: &OsStr) -> bool {
+        word == "help" || Cli::command().find_subcommand(word).is_some()
+    }
+
     /// Does what was asked; the exit status.
     pub(crate) fn run(self) -> Result<u8, Failure> {
         match self.verb {

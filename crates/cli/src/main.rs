@@ -18,10 +18,12 @@ mod bar;
 mod change;
 mod cli;
 mod failure;
+mod helper;
 mod image;
 mod journal;
 mod members;
 mod moment;
+mod mounts;
 mod out;
 mod record;
 mod shown;
@@ -30,12 +32,31 @@ mod verb;
 mod walk;
 
 use clap::Parser;
-use std::process::ExitCode;
+use failure::Failure;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(meant) = helper::translated(&arguments, cli::Cli::has_verb) {
+        return match meant.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => start_again(&meant),
+        };
+    }
     let cli = cli::Cli::parse();
     match cli.run() {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.exit(),
+    }
+}
+
+/// Becomes this program with other arguments, so that all that follows sees one form of them.
+fn start_again(arguments: &[OsString]) -> ExitCode {
+    let failed = |error| Failure::new(format!("cannot start again: {error}")).exit();
+    match std::env::current_exe() {
+        Ok(program) => failed(Command::new(program).arg0("extant").args(arguments).exec()),
+        Err(error) => failed(error),
     }
 }

@@ -11,6 +11,7 @@
 pub mod abi;
 pub mod dispatch;
 mod mount;
+mod mount_as;
 pub mod negotiate;
 pub mod null;
 mod operations;

@@ -6,6 +6,7 @@
 //!        └──► fusermount3 ──SCM_RIGHTS──► fd              not allowed
 //! ```
 
+use crate::mount_as::NamedMount;
 use crate::transport::dev;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
@@ -18,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// The helper of libfuse that mounts for users who may not.
 const FUSERMOUNT: &str = "fusermount3";
@@ -68,6 +69,9 @@ pub struct MountOptions {
     /// Mount as a disk's filesystem: the source is a block device, opened by nobody exclusively, of this block size. The
     /// kernel then tells of `sync`, and unmounting waits until the filesystem is done. Needs privilege.
     pub block_device: Option<u32>,
+    /// A file that the table of mounts names as the source in place of the block device, such as the image in a loop
+    /// device, by its absolute path. Where the kernel cannot do that the block device is named.
+    pub shown_as: Option<PathBuf>,
     /// Which way requests come.
     pub transport: Transport,
     /// What processors do while requests come close together.
@@ -87,6 +91,7 @@ impl Default for MountOptions {
             allow_other: false,
             default_permissions: true,
             block_device: None,
+            shown_as: None,
             transport: Transport::Best,
             idle: Idle::Auto,
             threads: 64,
@@ -255,6 +260,17 @@ fn mount_directly(
     flags.set(MountFlags::NODEV, options.no_dev);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags.set(MountFlags::NOATIME, options.no_atime);
+    if let (Some(shown_as), Some(_)) = (&options.shown_as, options.block_device) {
+        let named = NamedMount { device: source, shown_as, subtype: SUBTYPE, text: &text, flags };
+        return match named.mount(dir) {
+            Ok(()) => Ok(fd),
+            // The connection may be taken already.
+            Err(_) => {
+                let plainly = MountOptions { shown_as: None, ..options.clone() };
+                mount_directly(source, dir, root_mode, &plainly)
+            }
+        };
+    }
     let text = CString::new(text).expect("numbers and words");
     rustix::mount::mount(source, dir, kind.as_str(), flags, Some(&*text))
         .map_err(|errno| MountError::Refused { dir: dir.to_path_buf(), errno })?;
@@ -313,12 +329,18 @@ fn mount_by_helper(
     let status = child.wait().map_err(MountError::NoHelper)?;
     match received {
         Some(fd) if status.success() => Ok(fd),
-        _ => {
-            let said = said.trim();
-            let said = if said.is_empty() { status.to_string() } else { said.to_owned() };
-            Err(MountError::Helper { said })
-        }
+        _ => Err(helper_failed(&said, status)),
     }
+}
+
+/// Why `fusermount3` failed: what it wrote, without its name before each line, or how it ended.
+fn helper_failed(said: &str, status: ExitStatus) -> MountError {
+    let lines = said.lines().map(|line| {
+        let line = line.trim();
+        line.strip_prefix(FUSERMOUNT).map_or(line, |rest| rest.trim_start_matches([':', ' ']))
+    });
+    let said = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    MountError::Helper { said: if said.is_empty() { status.to_string() } else { said } }
 }
 
 /// Mount options as text, commas and backslashes in values guarded.
@@ -401,15 +423,15 @@ impl Mounted {
 
     fn unmount_by_helper(&self, lazily: bool) -> Result<(), MountError> {
         let mut command = Command::new(FUSERMOUNT);
-        command.args(["-u", "-q"]).args(lazily.then_some("-z")).arg("--").arg(&self.dir);
+        command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(&self.dir);
         let out = command.stdin(Stdio::null()).output().map_err(MountError::NoHelper)?;
         match out.status.success() {
             true => Ok(()),
             false => {
-                let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+                let said = String::from_utf8_lossy(&out.stderr);
                 match said.contains("busy") {
                     true => Err(MountError::Busy(self.dir.clone())),
-                    false => Err(MountError::Helper { said }),
+                    false => Err(helper_failed(&said, out.status)),
                 }
             }
         }

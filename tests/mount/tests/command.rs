@@ -631,3 +631,144 @@ fn an_image_and_a_loop_device_over_it_are_not_both_written() {
     drop((device, second));
     place.expect_clean();
 }
+
+/// What the kernel's table says of what is mounted on `dir`: source, type and options, as findmnt prints them.
+fn findmnt(dir: &Path) -> String {
+    let mut command = Command::new("findmnt");
+    command.args(["--noheadings", "--raw", "--output", "SOURCE,FSTYPE,VFS-OPTIONS"]).arg(dir);
+    run(&mut command, LIMIT).unwrap().out().trim().to_owned()
+}
+
+#[test]
+fn the_table_of_mounts_names_the_image() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    let mut place = Place::new();
+    let spaced = place.scratch.file("a volume.img");
+    fs::rename(&place.image, &spaced).unwrap();
+    place.image = spaced;
+    for options in ["", "ro", "plain"] {
+        place.mount(options).success().unwrap();
+        let source = findmnt(&place.dir);
+        let kind = if options == "plain" { "fuse.extant" } else { "fuseblk.extant" };
+        let expected =
+            format!("{} {kind}", place.image.display().to_string().replace(' ', "\\x20"));
+        assert!(source.starts_with(&expected), "{source} is not {expected}");
+        let df = run(Command::new("df").arg(&place.dir), LIMIT).unwrap();
+        assert!(df.out().contains("a volume.img"), "{df}");
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--noheadings", "--list", "--output", "RO", "--associated"]);
+        let loops = run(losetup.arg(&place.image), LIMIT).unwrap().success().unwrap();
+        let read_only = match options {
+            "" => "0",
+            "ro" => "1",
+            _ => "",
+        };
+        assert_eq!(loops.out().trim(), read_only, "{options}");
+        // What the mount needed to be named so is not seen by others.
+        assert!(place.image.metadata().unwrap().is_file());
+        place.unmount().success().unwrap();
+    }
+    place.expect_clean();
+}
+
+#[test]
+fn a_dead_mount_is_taken_away_by_the_next_mount_or_unmount() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    let place = Place::new();
+    let said =
+        format!("extant: {}: unmounted: the server of this mount had ended\n", place.dir.display());
+    let other = place.scratch.file("other");
+    fs::create_dir(&other).unwrap();
+    for options in ["", "plain"] {
+        for by in ["mount", "mount elsewhere", "unmount", "umount"] {
+            place.mount(options).success().unwrap();
+            fs::File::create(place.dir.join("synced")).unwrap().sync_all().unwrap();
+            let server = place.server().unwrap();
+            assert!(
+                Command::new("kill").args(["-9", &server.to_string()]).status().unwrap().success()
+            );
+            wait_for_end(&place);
+            let (dir, done) = match by {
+                "mount" => (&place.dir, place.mount(options)),
+                "mount elsewhere" => {
+                    let mut mount = place.command(&["mount"]);
+                    (&other, run(mount.arg(&place.image).arg(&other), LIMIT).unwrap())
+                }
+                _ => {
+                    let done = run(place.command(&[by]).arg(&place.dir), LIMIT).unwrap();
+                    assert!(!done.ok() && done.err().contains("`extant replay`"), "{done}");
+                    assert!(done.err().starts_with(&said), "{done}");
+                    assert_eq!(findmnt(&place.dir), "");
+                    place.mount(options).success().unwrap();
+                    (&place.dir, place.unmount())
+                }
+            };
+            assert!(done.ok(), "{options} {by}: {done}");
+            if by.starts_with("mount") {
+                assert_eq!(done.err(), said, "{options} {by}");
+                assert!(dir.join("synced").exists());
+                run(place.command(&["unmount"]).arg(dir), LIMIT).unwrap().success().unwrap();
+            }
+            place.expect_clean();
+        }
+    }
+}
+
+#[test]
+fn mount_8_and_fstab_know_the_type() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("unshare"), Program("mount"));
+    let place = Place::new();
+    // mount(8) looks for helpers in /sbin alone: here it is a directory of this test, for these commands alone.
+    let script = r#"
+        set -eu
+        bin=$1 image=$2 dir=$3 scratch=$4
+        mkdir "$scratch/sbin"
+        cp "$(command -v losetup)" "$scratch/sbin/"
+        ln -s "$bin" "$scratch/sbin/mount.extant"
+        ln -s "$bin" "$scratch/sbin/mount.fuse.extant"
+        echo "$image $dir extant noauto,user,nofail 0 0" > "$scratch/fstab"
+        mount --bind "$scratch/sbin" "$(readlink -f /sbin)"
+        for way in "-t extant $image $dir" "-t fuse.extant $image $dir" "-T $scratch/fstab $dir" \
+            "-o ro -t extant $image $dir"; do
+            mount $way
+            grep " $dir .* fuseblk.extant $image " /proc/self/mountinfo | cut -d ' ' -f 6
+            umount "$dir"
+        done
+        mount -f -t extant "$image" "$dir"
+        # As libfuse's mount.fuse calls it.
+        "$bin" "$image" "$dir" -o rw
+        "$bin" umount "$dir"
+        "#;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    unshare.arg(place.extant.bin()).arg(&place.image).arg(&place.dir).arg(place.scratch.path());
+    let done = run(&mut unshare, LIMIT).unwrap().success().unwrap();
+    let options: Vec<_> =
+        done.out().lines().map(|line| line.split(',').next().unwrap().to_owned()).collect();
+    assert_eq!(options, ["rw", "rw", "rw", "ro"], "{done}");
+    wait_for_end(&place);
+    place.expect_clean();
+}
+
+#[test]
+fn a_service_manager_hears_when_the_mount_is_ready_and_when_it_ends() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    let path = place.scratch.file("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut mount = place.command(&["mount", "-f"]);
+    mount.arg(&place.image).arg(&place.dir).env("NOTIFY_SOCKET", &path);
+    let mut server = mount.spawn().unwrap();
+    let hear = || {
+        let mut text = [0; 100];
+        let len = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..len]).into_owned()
+    };
+    assert_eq!(hear(), format!("READY=1\nMAINPID={}", server.id()));
+    assert!(findmnt(&place.dir).contains("extant"));
+    signal(server.id());
+    assert_eq!(hear(), "STOPPING=1");
+    assert!(server.wait().unwrap().success());
+    place.expect_clean();
+}

@@ -9,9 +9,10 @@
 
 mod background;
 mod log;
+mod notify;
 mod options;
 mod serve;
-pub(super) mod source;
+mod source;
 mod statistics;
 
 use crate::failure::Failure;
@@ -59,6 +60,10 @@ Examples:
   extant mount -o ro 'disk.img?offset=1M' /mnt
   extant mount -o uid=1000,gid=1000 rootfs.img ~/rootfs
   extant unmount /mnt
+  mount -t extant disk.img /mnt   with /sbin/mount.extant, a link to extant, as the Debian package has it
+  disk.img /mnt extant noauto,user 0 0      the same in /etc/fstab
+
+With -f under a service manager (systemd, Type=notify) the unit is ready when the mount can be used.
 
 Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.")]
 pub(crate) struct Args {

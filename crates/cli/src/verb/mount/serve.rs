@@ -3,12 +3,15 @@
 use super::Args;
 use super::background;
 use super::log::Log;
+use super::notify;
 use super::options::Options;
 use super::source::Source;
 use super::statistics;
 use crate::failure::{Failure, explained, passed_lock, plain, said_of_absence, tell};
-use crate::image::Image;
+use crate::image::{Image, is_same_file};
+use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
+use crate::verb::unmount::said_of_dead;
 use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
 use extant_base::IoOp;
 use extant_fuse::{
@@ -26,6 +29,7 @@ use std::time::Duration;
 pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
     let options = args.options()?;
     let image = Image::parse(&args.image)?;
+    unmount_dead(&image, &args.dir)?;
     let dir = std::fs::canonicalize(&args.dir)
         .map_err(|error| Failure::of_file("mount on it", &args.dir, error))?;
     let log = Arc::new(match &args.log {
@@ -50,6 +54,23 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
         return Err(Failure::Told);
     }
     Ok(0)
+}
+
+/// Takes away dead mounts that are in the way: one on `dir`, and those of the same image.
+fn unmount_dead(image: &Image, dir: &Path) -> Result<(), Failure> {
+    let place = place_of(dir).ok();
+    for mounted in Mounted::all()? {
+        let is_same = || {
+            Image::parse(mounted.image.as_os_str())
+                .is_ok_and(|other| is_same_file(&other.path, &image.path))
+        };
+        if (Some(&mounted.dir) == place.as_ref() || is_same()) && mounted.is_dead() {
+            extant_fuse::unmount(&mounted.dir, true)
+                .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&mounted.dir))))?;
+            tell(said_of_dead(&mounted.dir));
+        }
+    }
+    Ok(())
 }
 
 fn open(
@@ -162,7 +183,9 @@ fn serve_volume(
         background::detach()
             .map_err(|error| Failure::new(format!("cannot go on in the background: {error}")))?;
     }
+    notify::ready();
     session.wait();
+    notify::stopping();
     volume.let_go();
     Ok(())
 }
@@ -177,12 +200,16 @@ fn mounted(
     note: Note,
 ) -> Result<Session, MountError> {
     let mount = |source: &Source| {
-        let mounting = MountOptions { block_device: source.block_device, ..mounting.clone() };
+        let mounting = MountOptions {
+            block_device: source.block_device,
+            shown_as: source.shown_as.clone(),
+            ..mounting.clone()
+        };
         Session::mount_logged(Arc::clone(volume), &source.name, dir, &mounting, note.clone())
     };
     let privileged = rustix::process::geteuid().is_root() && options.plain != Some(true);
     let block_bytes = volume.filesystem().space().block_bytes;
-    if privileged && let Some(source) = Source::device(image, block_bytes) {
+    if privileged && let Some(source) = Source::device(image, block_bytes, mounting.read_only) {
         match mount(&source) {
             // A container may have loop devices and not be allowed to mount them.
             Err(MountError::Refused { .. }) => {}
@@ -225,6 +252,7 @@ fn end_on_signal(
     };
     std::thread::spawn(move || {
         while next(None).is_err() {}
+        notify::stopping();
         let Err(error) = unmounter.unmount() else { return };
         log.note(&error.to_string());
         if let Ok(root) = std::fs::File::open(&dir) {
