@@ -350,6 +350,10 @@ impl fmt::Display for Error {
                 write!(f, "the volume is in use by {holder}, last seen at {} s", holder.seen)
             }
             Error::Encrypted => f.write_str("the content is encrypted and no key is known"),
+            // Most often another file was named, and nothing is damaged.
+            Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none() => {
+                f.write_str("not an ext2, ext3 or ext4 volume")
+            }
             Error::Corrupt { what, at } => write!(f, "corrupt: {} ({at})", what.text()),
             Error::Unsupported { feature } => write!(f, "unsupported: {feature}"),
             // An open has no place, and a flush is about all of the device.

@@ -28,7 +28,9 @@ impl<D: BlockDevice> Slice<D> {
     pub fn new(inner: D, start: ByteOffset, len: u64) -> Result<Slice<D>> {
         match start.0.checked_add(len) {
             Some(end) if end <= inner.len() => Ok(Slice { inner, start: start.0, len }),
-            _ => Err(Error::Invalid("a slice must lie within its device")),
+            _ => Err(Error::Invalid(
+                "the place of the volume lies beyond the end of the file or device",
+            )),
         }
     }
 

@@ -5,8 +5,9 @@
 //!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES
 //! ```
 
-use crate::moment;
+use crate::image::Image;
 use crate::shown::Shown;
+use crate::{moment, signature};
 use extant::{Error, What};
 use extant_base::{FeatureSet, MemberError, MemberProblem};
 use extant_ondisk::features::Incompat;
@@ -107,7 +108,7 @@ pub(crate) fn without_number(text: &str) -> String {
 /// An error of the engine in one line, with what can be done about it.
 pub(crate) fn explained(error: &Error) -> String {
     match error {
-        Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none() => {
+        error if is_no_volume(error) => {
             "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES".into()
         }
         Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
@@ -169,7 +170,20 @@ pub(crate) fn explained(error: &Error) -> String {
 
 /// What is to be said of an image.
 pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
-    said(image, explained(error))
+    let instead = if is_no_volume(error) { instead_of_volume(image) } else { None };
+    said(image, instead.unwrap_or_else(|| explained(error)))
+}
+
+/// Whether the first superblock is not there.
+pub(crate) fn is_no_volume(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none())
+}
+
+/// What the place that `image` names holds, if that is known to be something else.
+fn instead_of_volume(image: &Path) -> Option<String> {
+    let named = Image::parse(image.as_os_str()).ok()?;
+    let text = signature::instead_of_volume(&named.path, named.offset)?;
+    Some(text.replace("IMG", &Shown::path(&named.path).to_string()))
 }
 
 /// What is to be said of a member that an image is used without.

@@ -27,6 +27,7 @@ mod mounts;
 mod out;
 mod record;
 mod shown;
+mod signature;
 mod stop;
 mod verb;
 mod walk;

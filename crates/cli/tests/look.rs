@@ -106,6 +106,86 @@ fn stat_shows_extents_and_does_not_follow() {
 }
 
 #[test]
+fn a_file_of_another_format_is_named_with_the_next_step() {
+    let dir = built();
+    let path = dir.path();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut content = vec![0; 128 << 10];
+        content[at..at + bytes.len()].copy_from_slice(bytes);
+        content
+    };
+    let mut mbr = with(510, &[0x55, 0xAA]);
+    (mbr[446], mbr[450], mbr[458]) = (0x80, 0x83, 1);
+    let cases: [(&str, Vec<u8>, &str); 14] = [
+        (
+            "gpt",
+            with(512, b"EFI PART"),
+            "is a GPT partition table: name the partition of the volume by gpt?offset=BYTES",
+        ),
+        (
+            "mbr",
+            mbr,
+            "is an MBR partition table: name the partition of the volume by mbr?offset=BYTES",
+        ),
+        (
+            "qcow2",
+            with(0, b"QFI\xFB"),
+            "is a qcow2 image: `qemu-img convert -O raw qcow2 NEW` makes a plain image of it",
+        ),
+        ("xz", with(0, b"\xFD7zXZ\0"), "is an xz archive: `xz -dk` unpacks it"),
+        ("gzip", with(0, &[0x1F, 0x8B, 8]), "is a gzip archive: `gzip -dk` unpacks it"),
+        ("zstd", with(0, &[0x28, 0xB5, 0x2F, 0xFD]), "is a zstd archive: `zstd -d` unpacks it"),
+        (
+            "btrfs",
+            with(65_600, b"_BHRfS_M"),
+            "is a btrfs filesystem: extant is for ext2, ext3 and ext4",
+        ),
+        ("xfs", with(0, b"XFSB"), "is an XFS filesystem: extant is for ext2, ext3 and ext4"),
+        (
+            "luks",
+            with(0, b"LUKS\xBA\xBE"),
+            "is a LUKS encrypted volume: `cryptsetup open luks NAME`",
+        ),
+        (
+            "android",
+            with(0, &[0x3A, 0xFF, 0x26, 0xED]),
+            "is an Android sparse image: `simg2img android NEW`",
+        ),
+        (
+            "tar",
+            with(257, b"ustar"),
+            "is a tar archive: `extant build tar -o NEW` makes a volume of it",
+        ),
+        ("zeros", with(0, b""), "not a volume: it starts with zeros"),
+        (
+            "text",
+            b"root:x:0:0:".to_vec(),
+            "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES",
+        ),
+        (
+            "shifted?offset=1M",
+            Vec::new(),
+            "the place of the volume lies beyond the end of the file or device",
+        ),
+    ];
+    for (image, content, why) in cases {
+        fs::write(path.join(image.split('?').next().unwrap()), content).unwrap();
+        for verb in [
+            &["ls", image][..],
+            &["info", image],
+            &["put", image, "a.img", "/x"],
+            &["tune", "-L", "x", image],
+        ] {
+            let line = fail(path, 1, verb);
+            assert!(line.starts_with(&format!("{image}: {why}")), "{line}");
+        }
+        let line = fail(path, 8, &["check", image]);
+        assert!(line.starts_with(&format!("{image}: {why}")), "{line}");
+        assert_eq!(line.contains("?backup=1"), image == "zeros" || image == "text", "{line}");
+    }
+}
+
+#[test]
 fn errors_name_the_image_and_what_to_do() {
     let dir = built();
     let path = dir.path();
@@ -116,7 +196,7 @@ fn errors_name_the_image_and_what_to_do() {
     let cases = [
         ("none.img", "cannot open: No such file or directory"),
         ("text", "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"),
-        ("empty", "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"),
+        ("empty", "the file is empty: `extant mkfs empty SIZE` makes a volume in it"),
         ("cut.img", "the image was cut off; get a whole copy"),
     ];
     for (image, why) in cases {

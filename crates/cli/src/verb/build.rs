@@ -12,8 +12,8 @@ use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
 use crate::verb::mkfs::format_options::{FormatOptions, owner};
-use crate::verb::mkfs::{compat_list, signature, source_date_epoch};
-use crate::{amount, shown};
+use crate::verb::mkfs::{compat_list, source_date_epoch};
+use crate::{amount, shown, signature};
 use clap::CommandFactory;
 use extant::Environment;
 use extant_image::{
@@ -243,9 +243,10 @@ impl Args {
             }
         } else if kind.is_file() {
             if !self.force
-                && let Some(found) = signature::known(output)
+                && let Some(found) = signature::known(output, 0)
                     .map_err(|error| Failure::of_file("read", output, error))?
             {
+                let found = found.name;
                 let text = format!("{name}: is {found}: use --force to replace it");
                 return Err(Failure::new(text));
             }
@@ -412,9 +413,9 @@ fn unreadable(error: &SourceError) -> Failure {
     if let SourceError::Archive { archive, offset: 0, entry, .. } = error
         && entry.is_empty()
         && archive.is_file()
-        && let Ok(Some(found)) = signature::known(archive)
+        && let Ok(Some(found)) = signature::known(archive, 0)
     {
-        let name = Shown::path(archive);
+        let (name, found) = (Shown::path(archive), found.name);
         return Failure::new(format_args!(
             "{name}: is {found}, not a tar archive: name a directory, an archive or a container image"
         ));

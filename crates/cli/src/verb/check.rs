@@ -1,12 +1,10 @@
 //! `extant check`: is a volume in order?
 
-use crate::amount;
-use crate::bar;
-use crate::failure::Failure;
-use crate::failure::tell;
+use crate::failure::{Failure, is_no_volume, said_of_image, tell};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
+use crate::{amount, bar, signature};
 use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
 use extant::layout::Assembled;
 use extant::{Error, FileOptions, Site};
@@ -113,6 +111,16 @@ impl Args {
         let report = Image::parse(&self.image).and_then(|image| {
             let report = self.check(&image);
             let report = report.map_err(|error| Failure::of_image(&image.name, &error))?;
+            let found = |finding: &Finding| finding.at.corrupt(finding.what);
+            if let Some(error) = report.0.findings.iter().map(found).find(is_no_volume)
+                && !report.0.ran
+            {
+                let mut text = said_of_image(&image.name, &error);
+                if matches!(signature::known(&image.path, image.offset), Ok(None)) {
+                    text += "; if its superblock is damaged, IMG?backup=1 uses a copy of that";
+                }
+                return Err(Failure::Said(text));
+            }
             Ok((image, report))
         });
         match report {

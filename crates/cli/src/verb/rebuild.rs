@@ -1,12 +1,11 @@
 //! `extant rebuild`: gives a mirror a member that it lost.
 
-use super::mkfs::signature;
 use crate::failure::{Failure, passed_lock, plain, tell};
 use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
-use crate::{amount, bar};
+use crate::{amount, bar, signature};
 use extant::layout::{Assembled, Mirror, Part, PlaceState};
 use extant::{FileOptions, OpenOptions};
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem};

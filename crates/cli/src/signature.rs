@@ -1,0 +1,189 @@
+//! What a file or device holds that is no volume, or in the place of a new one: by the bytes that mark each format.
+//!
+//! ```text
+//!   first 68 KiB ──► Format: its name, and what to do with it here
+//! ```
+
+use extant_ondisk::member::{MEMBER_MAGIC, MEMBER_OFFSET};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A format other than ext4, and how one comes from it to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// With its article: "a GPT partition table".
+    pub(crate) name: &'static str,
+    /// The next step of a user who wanted a volume.
+    pub(crate) next: Next,
+}
+
+/// What leads from a file to the volume that may be in it; `IMG` stands for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is one.
+    Volume,
+    /// Another filesystem: nothing of extant's.
+    Other,
+    /// Partitions.
+    Partitions,
+    /// A command, or a few words.
+    Do(&'static str),
+}
+
+const EXT: Format = Format { name: "an ext2, ext3 or ext4 filesystem", next: Next::Volume };
+
+/// Where the bytes are that mark a format, those bytes, its name, the next step.
+const FORMATS: &[(u64, &[u8], &str, Next)] = &[
+    (1080, &[0x53, 0xEF], EXT.name, EXT.next),
+    // Of a stripe: a mirror has a superblock as well.
+    (MEMBER_OFFSET, &MEMBER_MAGIC, "a member of a layout", Next::Volume),
+    (0, b"XFSB", "an XFS filesystem", Next::Other),
+    (65_600, b"_BHRfS_M", "a btrfs filesystem", Next::Other),
+    (1024, &[0x10, 0x20, 0xF5, 0xF2], "an F2FS filesystem", Next::Other),
+    (1024, &[0xE2, 0xE1, 0xF5, 0xE0], "an EROFS filesystem", Next::Other),
+    (0, b"hsqs", "a squashfs filesystem", Next::Other),
+    (3, b"NTFS    ", "an NTFS filesystem", Next::Other),
+    (3, b"EXFAT   ", "an exFAT filesystem", Next::Other),
+    (54, b"FAT1", "a FAT filesystem", Next::Other),
+    (82, b"FAT32   ", "a FAT filesystem", Next::Other),
+    (32_769, b"CD001", "an ISO 9660 filesystem", Next::Other),
+    (65_588, b"ReIsEr", "a ReiserFS filesystem", Next::Other),
+    (
+        0,
+        b"LUKS\xBA\xBE",
+        "a LUKS encrypted volume",
+        Next::Do("`cryptsetup open IMG NAME` makes /dev/mapper/NAME of it: name that"),
+    ),
+    (512, b"LABELONE", "an LVM physical volume", LVM),
+    (24, b"LVM2 001", "an LVM physical volume", LVM),
+    (
+        4096,
+        &[0xFC, 0x4E, 0x2B, 0xA9],
+        "a RAID member",
+        Next::Do("`mdadm --assemble` makes a device of it and the others: name that"),
+    ),
+    (0, b"QFI\xFB", "a qcow2 image", QEMU_IMG),
+    (4086, b"SWAPSPACE2", "a swap area", Next::Other),
+    (65_526, b"SWAPSPACE2", "a swap area", Next::Other),
+    (0, b"bcachefs", "a bcachefs filesystem", Next::Other),
+    (512, b"EFI PART", "a GPT partition table", Next::Partitions),
+    (4096, b"EFI PART", "a GPT partition table", Next::Partitions),
+    (257, b"ustar", "a tar archive", Next::Do("`extant build IMG -o NEW` makes a volume of it")),
+    (0, &[0x1F, 0x8B, 8], "a gzip archive", Next::Do("`gzip -dk` unpacks it")),
+    (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd archive", Next::Do("`zstd -d` unpacks it")),
+    (0, b"\xFD7zXZ\0", "an xz archive", Next::Do("`xz -dk` unpacks it")),
+    (0, b"BZh", "a bzip2 archive", Next::Do("`bzip2 -dk` unpacks it")),
+    (0, b"PK\x03\x04", "a zip archive", Next::Do("`unzip` unpacks it")),
+    (
+        0,
+        &[0x3A, 0xFF, 0x26, 0xED],
+        "an Android sparse image",
+        Next::Do("`simg2img IMG NEW` makes a plain image of it"),
+    ),
+    (0, b"KDMV", "a VMDK image", QEMU_IMG),
+    (0, b"vhdxfile", "a VHDX image", QEMU_IMG),
+];
+
+const LVM: Next = Next::Do("`vgchange -ay` makes devices of its logical volumes: name one of them");
+const QEMU_IMG: Next = Next::Do("`qemu-img convert -O raw IMG NEW` makes a plain image of it");
+
+/// What stands in `path` from byte `start` on; `None` when nothing known does. In a whole file any bytes but zeros at
+/// its start are somebody's; a device or a part of one may hold what its last user left.
+pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> {
+    let file = File::open(path)?;
+    let head = head(&file, start)?;
+    let whole_file = start == 0 && file.metadata()?.is_file();
+    let some = whole_file && head.iter().any(|&byte| byte != 0);
+    Ok(format_of(&head).map(|format| format.name).or(some.then_some("data")))
+}
+
+/// The format of what is in the file at `path` from byte `start` on; `None` if it is not one of the known ones.
+pub(crate) fn known(path: &Path, start: u64) -> io::Result<Option<Format>> {
+    Ok(format_of(&head(&File::open(path)?, start)?))
+}
+
+/// What is in the place of a volume, and the next step, for a file or device that has none from `start` on.
+pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let bytes = head(&file, start).ok()?;
+    let Some(format) = format_of(&bytes) else {
+        return match bytes.iter().all(|&byte| byte == 0) {
+            _ if bytes.is_empty() && start == 0 => {
+                Some("the file is empty: `extant mkfs IMG SIZE` makes a volume in it".into())
+            }
+            true => Some("not a volume: it starts with zeros".into()),
+            false => None,
+        };
+    };
+    let name = format.name;
+    match format.next {
+        Next::Volume => None,
+        Next::Other => Some(format!("is {name}: extant is for ext2, ext3 and ext4")),
+        Next::Partitions => {
+            Some(format!("is {name}: name the partition of the volume by IMG?offset=BYTES"))
+        }
+        Next::Do(step) => Some(format!("is {name}: {step}")),
+    }
+}
+
+/// The first bytes from `start` on, as far as any signature goes.
+fn head(file: &File, start: u64) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; 68 << 10];
+    let mut len = 0;
+    while len < head.len() {
+        match file.read_at(&mut head[len..], start.saturating_add(len as u64)) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(len);
+    Ok(head)
+}
+
+fn format_of(head: &[u8]) -> Option<Format> {
+    let is_at =
+        |at: u64, bytes: &[u8]| head.get(at as usize..).is_some_and(|rest| rest.starts_with(bytes));
+    let known = FORMATS.iter().find(|(at, bytes, ..)| is_at(*at, bytes));
+    let format = known.map(|&(_, _, name, next)| Format { name, next });
+    let mbr = Format { name: "an MBR partition table", next: Next::Partitions };
+    format.or_else(|| is_mbr(head).then_some(mbr))
+}
+
+/// A boot signature alone is no partition table: an entry must be in use and make sense.
+fn is_mbr(head: &[u8]) -> bool {
+    let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
+        return false;
+    };
+    let entries = table[..64].chunks(16);
+    let sane = entries.clone().all(|entry| entry[0] & 0x7F == 0);
+    sane && entries.into_iter().any(|entry| entry[4] != 0 && entry[12..] != [0; 4])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_found_in_their_place_only() {
+        let mut head = vec![0; 8192];
+        assert_eq!(format_of(&head), None);
+        head[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+        assert_eq!(format_of(&head), Some(EXT));
+        assert_eq!(format_of(&head[..1081]), None);
+    }
+
+    #[test]
+    fn a_partition_table_has_a_partition() {
+        let mut head = vec![0; 512];
+        head[510..].copy_from_slice(&[0x55, 0xAA]);
+        assert_eq!(format_of(&head), None);
+        head[446] = 0x80;
+        head[450] = 0x83;
+        head[458] = 1;
+        assert_eq!(format_of(&head).unwrap().next, Next::Partitions);
+    }
+}
