@@ -12,12 +12,14 @@ use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, Wr
 use crate::reply::{self, Records, put, put_bytes};
 use crate::request::{Ask, Message, Request};
 use crate::statistics::Requests;
+use crate::transport::is_end;
 use parking_lot::RwLock;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Who is told of what went wrong in the server.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -45,14 +47,21 @@ pub struct Dispatch {
     destroyed: AtomicBool,
     /// Held shared while a request is answered, and alone to end it all.
     at_work: RwLock<()>,
+    /// Where notices to the kernel go.
+    connection: Option<Arc<OwnedFd>>,
 }
 
 impl Dispatch {
     /// For a connection on which `agreed` was settled.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
         let requests = Requests::default();
-        let destroyed = AtomicBool::new(false);
-        Dispatch { operations, agreed, requests, log, destroyed, at_work: RwLock::new(()) }
+        let (destroyed, at_work) = (AtomicBool::new(false), RwLock::new(()));
+        Dispatch { operations, agreed, requests, log, destroyed, at_work, connection: None }
+    }
+
+    /// The same, which sends the kernel notices by `connection`, an open `/dev/fuse`.
+    pub fn with_notices(self, connection: Arc<OwnedFd>) -> Dispatch {
+        Dispatch { connection: Some(connection), ..self }
     }
 
     /// What was settled.
@@ -268,6 +277,10 @@ impl Dispatch {
                 let front = size_of::<abi::IoctlOut>();
                 let out = room.get_mut(front..front + wanted).ok_or(Errno::INVAL)?;
                 let used = fs.control(by, node, command, input, out)?.min(wanted);
+                // Only commands that hand data in change a file. The kernel does not know which attributes those are.
+                if !input.is_empty() {
+                    self.forget_attributes(node);
+                }
                 put(room, &abi::IoctlOut::default())?;
                 Ok(front + used)
             }
@@ -286,6 +299,23 @@ impl Dispatch {
                 }
             }
             _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+impl Dispatch {
+    /// Asks the kernel to forget the attributes that it keeps of `node`. Sent before the reply, so that the caller's
+    /// next `stat` shows the change.
+    fn forget_attributes(&self, node: NodeId) {
+        let Some(connection) = &self.connection else { return };
+        let notice = abi::NotifyInvalInode { ino: node.0, off: -1, len: 0 };
+        let len = size_of::<abi::OutHeader>() + size_of::<abi::NotifyInvalInode>();
+        let head = abi::OutHeader { len: len as u32, error: abi::NOTIFY_INVAL_INODE, unique: 0 };
+        match rustix::io::write(connection, &[head.as_bytes(), notice.as_bytes()].concat()) {
+            // The kernel keeps nothing of the inode, or the connection ended.
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) if is_end(errno) => {}
+            Err(errno) => self.tell(&format!("a notice to the kernel was refused: {errno}")),
         }
     }
 }

@@ -166,7 +166,8 @@ fn serve(
     // Only what is served may be asked for: the kernel would wait for the rings with every request.
     agreed.flags.set(InitFlags::OVER_IO_URING, rings.is_some());
     dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
-    let dispatch = Arc::new(Dispatch::new(operations, agreed, Arc::clone(&log)));
+    let dispatch = Dispatch::new(operations, agreed, Arc::clone(&log));
+    let dispatch = Arc::new(dispatch.with_notices(Arc::clone(&connection)));
     let awake = Awake::new(options.idle, &log);
     let go = |rings: uring::Prepared| rings.go(&dispatch, &connection, awake.as_ref(), &log);
     let mut crews = rings.map_or_else(Vec::new, go);

@@ -1,14 +1,18 @@
 //! Who may do what on a mount, where the kernel alone does not see to it.
 
-use extant_testkit::command::run_args;
+use extant_testkit::command::{run, run_args};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
+use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A volume, mounted while `test` runs, and clean after it.
 fn on_a_volume(test: impl FnOnce(&Path)) {
@@ -144,5 +148,97 @@ fn an_append_only_file_is_touched_and_given_no_other_time() {
             assert!(!run_args("touch", &words).unwrap().ok(), "{refused:?}");
         }
         run_args("chattr", &["-a", file.to_str().unwrap()]).unwrap().success().unwrap();
+    });
+}
+
+/// What `stat` shows of `path`, as the kernel has it (`DONT_SYNC`) or as the server says (`FORCE_SYNC`).
+fn attributes(path: &Path, from: AtFlags) -> [u64; 8] {
+    let flags = from | AtFlags::SYMLINK_NOFOLLOW;
+    let shown = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::BASIC_STATS).unwrap();
+    let time = |at: rustix::fs::StatxTimestamp| {
+        at.tv_sec.cast_unsigned() * 1_000_000_000 + u64::from(at.tv_nsec)
+    };
+    [
+        shown.stx_ino,
+        shown.stx_mode.into(),
+        shown.stx_nlink.into(),
+        (u64::from(shown.stx_uid) << 32) | u64::from(shown.stx_gid),
+        shown.stx_size,
+        shown.stx_blocks,
+        time(shown.stx_mtime),
+        time(shown.stx_ctime),
+    ]
+}
+
+const COPY_RANGE: &str = "copy_file_range";
+
+#[test]
+fn no_attribute_that_the_kernel_keeps_is_stale_after_a_change() {
+    require!(Root, Fuse, E2fsprogs, Program("setfacl"), Program("setfattr"));
+    on_a_volume(|dir| {
+        let sh = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-euc", script]).current_dir(dir);
+            run(&mut command, LIMIT).unwrap().success().unwrap();
+        };
+        sh(
+            "head -c 100000 /dev/zero > file; cp file other; mkdir dir dir/sub away; ln file dir/second; touch dir/gone; \
+            ln other away/hidden; mknod pipe p; ln -s file link",
+        );
+        for change in [
+            "chattr +d file",
+            "chattr -d file",
+            "chattr +A dir",
+            "lsattr -v file",
+            "setfattr -n user.a -v b file",
+            "setfattr -x user.a file",
+            "setfacl -m u:7:rwx,m::rwx file",
+            "setfacl -d -m u:7:rwx dir",
+            "setfacl -b file",
+            "chmod 640 file",
+            "chown 5:6 other",
+            "touch -d 2020-01-01 file",
+            "ln file third",
+            "rm third",
+            "mv dir/second away/second",
+            "mv away/second other",
+            "rm away/hidden",
+            "ln -sf elsewhere link",
+            "mkdir dir/new",
+            "rmdir dir/new",
+            "mv dir/sub away/sub",
+            "rm dir/gone",
+            "echo more >> file",
+            "echo x | dd of=file bs=1 seek=5 conv=notrunc status=none",
+            "dd if=/dev/zero of=file bs=4096 count=2 oflag=direct conv=notrunc status=none",
+            "truncate -s 70000 file",
+            "fallocate -l 300000 file",
+            "fallocate --keep-size -o 300000 -l 8192 file",
+            "fallocate --punch-hole -o 4096 -l 4096 file",
+            "fallocate --zero-range -o 8192 -l 4096 file",
+            COPY_RANGE,
+            "head -c 5000 /dev/urandom > file",
+        ] {
+            let all = ["file", "other", "dir", "away", "dir/sub", "pipe", "link", "."];
+            let paths = all.map(|name| dir.join(name));
+            let there = |path: &&PathBuf| path.symlink_metadata().is_ok();
+            paths.iter().filter(there).for_each(|path| {
+                let _ = attributes(path, AtFlags::empty());
+            });
+            if change == COPY_RANGE {
+                let [from, to] = ["other", "file"].map(|name| {
+                    File::options().read(true).write(true).open(dir.join(name)).unwrap()
+                });
+                let at = &mut 200_000;
+                rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(at), 50_000).unwrap();
+            } else {
+                sh(change);
+            }
+            for path in paths.iter().filter(there) {
+                let kept = attributes(path, AtFlags::empty());
+                let said = attributes(path, AtFlags::STATX_FORCE_SYNC);
+                assert_eq!(kept, said, "{} after {change}", path.display());
+            }
+        }
     });
 }

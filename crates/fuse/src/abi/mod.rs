@@ -47,6 +47,8 @@ pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 /// Bit of [`StatxOut`]'s mask: the time of birth.
 pub const STATX_BTIME: u32 = 0x800;
+/// In place of an errno, with a unique number of 0: the kernel shall forget what it keeps of an inode.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// `ioctl` number that gives a freshly opened `/dev/fuse` the connection of another, named by its fd.
 pub const DEV_IOC_CLONE: u32 = 0x8004_e500;
 

@@ -354,6 +354,12 @@ wire! {
         in_iovs: u32,
         out_iovs: u32,
     }
+    /// Notice of an inode whose attributes, and data from `off` on, have changed; a negative `off` means attributes alone.
+    NotifyInvalInode[24] {
+        ino: u64,
+        off: i64,
+        len: i64,
+    }
     /// POLL.
     PollIn[24] {
         fh: u64,
