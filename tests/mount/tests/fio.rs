@@ -4,7 +4,7 @@
 //!   engine × access × block size × page cache or not, two jobs side by side ──► crc32c of each block
 //! ```
 
-use extant_mount_tests::raw::AsyncWrites;
+use extant_mount_tests::raw::{self, AsyncWrites};
 use extant_mount_tests::served::{LIMIT, Served, by_linux, effort};
 use extant_testkit::command::run_in;
 use extant_testkit::require;
@@ -157,4 +157,105 @@ fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
         done.store(true, Ordering::Relaxed);
     });
     served.finish();
+}
+
+/// Threads change one file in every way that passes the kernel's cache or goes through it, while others read it; when
+/// they have ended, what the kernel keeps is what the server has. A direct read comes from the server.
+#[test]
+fn every_way_to_change_a_file_shows_in_every_way_to_read_it() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    const BYTES: u64 = 1 << 20;
+    const MODES: [i32; 3] = [
+        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+        0,
+    ];
+    for (mkfs, options) in
+        [("", ""), ("-O data_csum", ""), ("", "dontcache"), ("", "writeback_cache")]
+    {
+        if by_linux() && !(mkfs.is_empty() && options.is_empty()) {
+            continue;
+        }
+        let served = Served::with_options(64, mkfs, options);
+        let path = served.dir().join("file");
+        let whole = vec![1; BYTES as usize];
+        fs::write(&path, &whole).unwrap();
+        let other = served.dir().join("other");
+        fs::write(&other, &whole).unwrap();
+        let buffered = File::options().read(true).write(true).open(&path).unwrap();
+        let open_direct = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap()
+        };
+        for round in 0..effort() * 6 {
+            thread::scope(|threads| {
+                for worker in 0..6u64 {
+                    let (buffered, direct, path, other) = (&buffered, open_direct(), &path, &other);
+                    threads.spawn(move || {
+                        let mut seed = round as u64 * 64 + worker + 1;
+                        let mut next = |below: u64| {
+                            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                            (seed >> 33) % below
+                        };
+                        let mut page = vec![0u8; 3 * 4096];
+                        let skip = page.as_ptr().align_offset(4096);
+                        for _ in 0..60 {
+                            let at = next(BYTES / 4096 - 1) * 4096;
+                            let fill = next(256) as u8;
+                            match worker {
+                                0 | 1 => drop(buffered.read_at(&mut page[..8192], at)),
+                                2 => {
+                                    page.fill(fill);
+                                    buffered
+                                        .write_all_at(&page[..1 + next(5000) as usize], at)
+                                        .unwrap();
+                                }
+                                3 => {
+                                    page.fill(fill);
+                                    direct.write_all_at(&page[skip..skip + 4096], at).unwrap();
+                                }
+                                4 => {
+                                    let (from, into) =
+                                        (File::open(other).unwrap(), &mut (at + next(4096)));
+                                    let len = next(9000) as usize;
+                                    rustix::fs::copy_file_range(
+                                        &from,
+                                        Some(&mut 7),
+                                        buffered,
+                                        Some(into),
+                                        len,
+                                    )
+                                    .unwrap();
+                                }
+                                _ if next(8) == 0 => {
+                                    let file = File::options().write(true).open(path).unwrap();
+                                    file.set_len(at).unwrap();
+                                    file.set_len(BYTES).unwrap();
+                                }
+                                _ => {
+                                    let (at, len) =
+                                        (at as i64 + next(4000) as i64, 1 + next(9000) as i64);
+                                    raw::fallocate(buffered, MODES[next(3) as usize], at, len)
+                                        .unwrap();
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            let shown = fs::read(&path).unwrap();
+            let mut kept = vec![0u8; shown.len() + 8192];
+            let skip = kept.as_ptr().align_offset(4096);
+            let len = shown.len().next_multiple_of(4096);
+            let read = open_direct().read_at(&mut kept[skip..skip + len], 0).unwrap();
+            assert_eq!(read, shown.len());
+            let differs = shown.iter().zip(&kept[skip..]).position(|(shown, kept)| shown != kept);
+            assert_eq!(
+                differs, None,
+                "{mkfs} {options}, round {round}: the page at this byte is stale"
+            );
+        }
+        drop(buffered);
+        served.finish();
+    }
 }
