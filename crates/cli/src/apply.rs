@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::image::{as_path, join};
 use crate::shown::Shown;
 use extant::{DeviceNumber, FileKind, NewFile, Node, SetAttributes, Timestamp, XattrMode};
-use extant_image::{ContentReader, Kind, NodeId, Time, Tree};
+use extant_image::{Children, ContentReader, Kind, NodeId, Time, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -41,6 +41,17 @@ pub(crate) struct Apply<'a> {
     progress: &'a mut dyn FnMut(u64),
     /// Names made.
     pub(crate) entries: u64,
+}
+
+/// A directory of the tree that is being put.
+struct Level<'t> {
+    id: NodeId,
+    /// Bytes of its path in the volume.
+    path_len: usize,
+    /// What is left to put into it.
+    children: Children<'t>,
+    /// Its attributes are set once that is done.
+    is_dressed: bool,
 }
 
 impl<'a> Apply<'a> {
@@ -74,9 +85,36 @@ impl<'a> Apply<'a> {
             self.change.at(dest, |fs| fs.create_dir_all(as_path(dest), &new))?;
         }
         self.find_outside(dest)?;
-        self.names(NodeId::ROOT, dest)?;
-        if !self.tree.node(NodeId::ROOT).is_implied() {
-            self.attributes(NodeId::ROOT, dest)?;
+        let is_dressed = !self.tree.node(NodeId::ROOT).is_implied();
+        let mut path = dest.to_vec();
+        let mut stack = vec![self.enter(NodeId::ROOT, &path, is_dressed)?];
+        // Not by recursion: a tree is as deep as its source says.
+        while let Some(level) = stack.last_mut() {
+            path.truncate(level.path_len);
+            let Some((name, child)) = level.children.next() else {
+                let Level { id, is_dressed, .. } = *level;
+                stack.pop();
+                if is_dressed {
+                    self.attributes(id, &path)?;
+                }
+                continue;
+            };
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            match name.strip_prefix(WHITEOUT).filter(|_| self.whiteouts) {
+                Some(gone) if gone.starts_with(WHITEOUT) => {}
+                Some(gone) => {
+                    path.extend_from_slice(gone);
+                    self.remove(&path)?;
+                }
+                None => {
+                    path.extend_from_slice(name);
+                    if let Some(is_dressed) = self.put(child, &path)? {
+                        stack.push(self.enter(child, &path, is_dressed)?);
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -101,24 +139,17 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Puts everything in a directory of the tree into `dest`, which is there.
-    fn names(&mut self, id: NodeId, dest: &[u8]) -> Result<(), Failure> {
+    /// Begins with what a directory of the tree holds; `path` is there.
+    fn enter(&self, id: NodeId, path: &[u8], is_dressed: bool) -> Result<Level<'a>, Failure> {
         if self.whiteouts && self.tree.child(id, OPAQUE).is_some() {
-            self.empty(dest)?;
+            self.empty(path)?;
         }
-        let children: Vec<(Vec<u8>, NodeId)> =
-            self.tree.children(id).map(|(name, child)| (name.to_vec(), child)).collect();
-        for (name, child) in children {
-            match name.strip_prefix(WHITEOUT).filter(|_| self.whiteouts) {
-                Some(gone) if gone.starts_with(WHITEOUT) => {}
-                Some(gone) => self.remove(&join(dest, gone))?,
-                None => self.put(child, &join(dest, &name))?,
-            }
-        }
-        Ok(())
+        Ok(Level { id, path_len: path.len(), children: self.tree.children(id), is_dressed })
     }
 
-    fn put(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+    /// Puts a node of the tree at `path`. Of a directory what it holds comes next, and `Some` says
+    /// whether its attributes are set after that.
+    fn put(&mut self, id: NodeId, path: &[u8]) -> Result<Option<bool>, Failure> {
         let node = *self.tree.node(id);
         self.entries += 1;
         let there = self.change.look(path)?;
@@ -140,33 +171,32 @@ impl<'a> Apply<'a> {
                 self.remove(path)?;
                 self.change.at(path, |fs| fs.create_dir(as_path(path), &new_file(&node.meta)))?;
             }
-            self.names(id, path)?;
-            return match stays && (node.is_implied() || is_link) {
-                true => Ok(()),
-                false => self.attributes(id, path),
-            };
+            return Ok(Some(!(stays && (node.is_implied() || is_link))));
         }
         if there.as_ref().is_some_and(|there| there.is_dir() && !self.over_directories) {
             return Err(self.change.refuse(path, "is a directory: remove it first"));
         }
         if let Some(target) = self.outside.get(&id) {
             if there.is_some_and(|there| there.ino() == target.ino()) {
-                return Ok(());
+                return Ok(None);
             }
             self.remove(path)?;
             let (dir, name) = split_last(path);
             let dir = self.change.at(dir, |fs| fs.node(as_path(dir)))?;
-            return self.change.at(path, |_| dir.link(OsStr::from_bytes(name), target));
+            self.change.at(path, |_| dir.link(OsStr::from_bytes(name), target))?;
+            return Ok(None);
         }
         self.remove(path)?;
         if let Some(first) = self.linked.get(&id) {
-            return self.change.at(path, |fs| fs.hard_link(as_path(first), as_path(path)));
+            self.change.at(path, |fs| fs.hard_link(as_path(first), as_path(path)))?;
+            return Ok(None);
         }
         self.make(id, path)?;
         if node.links() > 1 {
             self.linked.insert(id, path.to_vec());
         }
-        self.attributes(id, path)
+        self.attributes(id, path)?;
+        Ok(None)
     }
 
     fn make(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {

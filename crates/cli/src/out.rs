@@ -1,7 +1,7 @@
 //! Standard output: text for people, JSON Lines for programs, colour on a terminal only.
 
 use crate::failure::Failure;
-use crate::shown::Shown;
+use crate::shown::Whole;
 use extant::FileKind;
 use serde::Serialize;
 use std::fmt;
@@ -53,8 +53,8 @@ impl Out {
     pub(crate) fn name(&mut self, name: &[u8], style: &str) -> Result<(), Failure> {
         match (self.terminal, self.colour && !style.is_empty()) {
             (false, _) => self.bytes(name),
-            (true, false) => self.text(format_args!("{}", Shown(name))),
-            (true, true) => self.text(format_args!("\x1b[{style}m{}\x1b[0m", Shown(name))),
+            (true, false) => self.text(format_args!("{}", Whole(name))),
+            (true, true) => self.text(format_args!("\x1b[{style}m{}\x1b[0m", Whole(name))),
         }
     }
 

@@ -100,7 +100,7 @@ struct InodeFields {
 
 impl Record {
     /// Finds out what `ask` wants of an entry. What cannot be read goes into the record.
-    pub(crate) fn of(fs: &Filesystem, mut visit: Visit, ask: Ask) -> Record {
+    pub(crate) fn of(fs: &Filesystem, mut visit: Visit<'_>, ask: Ask) -> Record {
         let features = fs.superblock().features;
         let has_projects = features.ro_compat.contains(RoCompat::PROJECT);
         let inode = visit.metadata.as_ref().map(|meta| InodeFields {
@@ -120,7 +120,7 @@ impl Record {
             generation: meta.generation(),
         });
         let mut record = Record {
-            path: encoded(&visit.path),
+            path: encoded(visit.path),
             kind: visit.kind.map(kind_name),
             inode,
             target: None,

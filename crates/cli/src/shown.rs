@@ -1,7 +1,8 @@
 //! Names of a volume are any bytes: how they are shown to people, and in JSON.
 //!
 //! ```text
-//!   for people   control bytes, bytes that are not UTF-8 and \ as \n, \u{1b}, \xff, \\
+//!   for people   control bytes, bytes that are not UTF-8 and \ as \n, \u{1b}, \xff, \\; of a path
+//!                longer than 200 bytes the start and the end
 //!   in JSON      bytes that are not UTF-8 and % as %XX: exact, see docs/JSON.md
 //!   in a pipe    `ls` and `tree` print the bytes as they are
 //! ```
@@ -20,7 +21,12 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// A name that cannot forge a line or steer a terminal.
+/// The longest name or path that is shown whole, in bytes: a name of 255 bytes is cut, too.
+const SHOWN_MAX: usize = 200;
+/// What stands for the middle of a longer one.
+const CUT: &str = " [...] ";
+
+/// A name that cannot forge a line, fill the screen or steer a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
 
@@ -32,6 +38,21 @@ impl Shown<'_> {
 }
 
 impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= SHOWN_MAX {
+            return Whole(self.0).fmt(f);
+        }
+        let half = (SHOWN_MAX - CUT.len()) / 2;
+        let (start, end) = (&self.0[..half], &self.0[self.0.len() - half..]);
+        write!(f, "{}{CUT}{}", Whole(start), Whole(end))
+    }
+}
+
+/// The same of any length, for output that is about the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Whole<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
@@ -94,6 +115,17 @@ mod tests {
         let name = Shown(b"x\n\x1b[2Jy\xff\\ \xe6\x97\xa5").to_string();
         assert_eq!(name, "x\\n\\u{1b}[2Jy\\xff\\\\ 日");
         assert_eq!(Shown("a\u{202e}b".as_bytes()).to_string(), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn a_long_path_is_shown_by_its_start_and_end() {
+        let path = [&b"/first"[..], &b"/d".repeat(30_000), b"/last"].concat();
+        let shown = Shown(&path).to_string();
+        assert!(shown.starts_with("/first/d/d") && shown.ends_with("/d/last"), "{shown}");
+        assert!(shown.len() <= 200 && shown.contains(" [...] "), "{shown}");
+        let whole = "n".repeat(200);
+        assert_eq!(Shown(whole.as_bytes()).to_string(), whole);
+        assert_eq!(Whole(&path).to_string().len(), path.len());
     }
 
     #[test]

@@ -5,20 +5,24 @@
 //!     └ problems of the directory itself go with its visit; the walk goes on behind them
 //! ```
 //!
-//! A damaged volume cannot lead round in circles: a directory is entered once.
+//! A damaged volume cannot lead round in circles: a directory is entered once. The walk keeps one
+//! path, which grows and shrinks with its depth, so that memory is linear in the depth of a tree.
 
 use crate::failure::{Failure, explained};
-use crate::image::{Image, as_path, join};
+use crate::image::{Image, as_path};
 use extant::{DirEntry, Error, FileKind, Filesystem, Ino, Metadata, Site, What};
 use std::collections::HashSet;
 
-/// The longest path that is followed down, in bytes.
-const PATH_MAX: usize = 64 << 10;
+/// The longest path below which a visitor that writes whole paths goes, in bytes: such output grows
+/// with the square of the depth, and nothing on Linux takes a path of more than 4096.
+pub(crate) const PATH_MAX: usize = 64 << 10;
 
 /// One file, directory or other entry.
-pub(crate) struct Visit {
+pub(crate) struct Visit<'p> {
     /// From the volume's root.
-    pub(crate) path: Vec<u8>,
+    pub(crate) path: &'p [u8],
+    /// The last part of the path; the whole path of the start.
+    pub(crate) name: &'p [u8],
     pub(crate) ino: Ino,
     /// As the inode says, else the entry; `None` when neither can tell.
     pub(crate) kind: Option<FileKind>,
@@ -27,32 +31,75 @@ pub(crate) struct Visit {
     pub(crate) depth: usize,
     /// The last name of its directory.
     pub(crate) last: bool,
+    /// The name before it in its directory is the same, which only damage makes.
+    pub(crate) is_repeated: bool,
     /// What could not be read.
     pub(crate) problems: Vec<String>,
 }
 
-impl Visit {
-    /// The last part of the path.
-    pub(crate) fn name(&self) -> &[u8] {
-        let start = self.path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        if self.path.len() > 1 { &self.path[start..] } else { &self.path }
-    }
-
+impl Visit<'_> {
     /// `Some` when something could not be read.
     pub(crate) fn error(&self) -> Option<String> {
         (!self.problems.is_empty()).then(|| self.problems.join("; "))
     }
 }
 
+/// The directories of a walk, kept as numbers: where a file was, without a path a file.
+///
+/// ```text
+///   dirs    0 ─ usr ◄─ share ◄─ doc       each knows the one above it and its own name
+///   open    [ 1 ][ 2 ][ 3 ]               those on the way to the entry that is visited
+/// ```
+#[derive(Default)]
+pub(crate) struct Trail {
+    dirs: Vec<(u32, Box<[u8]>)>,
+    open: Vec<u32>,
+}
+
+impl Trail {
+    /// The number of the directory where a walk starts.
+    pub(crate) const START: u32 = 0;
+
+    /// Notes a directory below the start that is entered, `depth` levels down.
+    pub(crate) fn enter(&mut self, depth: usize, name: &[u8]) {
+        self.open.truncate(depth.saturating_sub(1));
+        self.dirs.push((self.dir(depth), name.into()));
+        // A volume has fewer than 2^32 inodes, and a directory is entered once.
+        self.open.push(self.dirs.len() as u32);
+    }
+
+    /// The number of the directory that holds an entry `depth` levels down.
+    pub(crate) fn dir(&self, depth: usize) -> u32 {
+        depth.checked_sub(2).and_then(|at| self.open.get(at)).copied().unwrap_or(Trail::START)
+    }
+
+    /// The names from the start down to a directory.
+    pub(crate) fn names(&self, mut dir: u32) -> Vec<&[u8]> {
+        let mut names = Vec::new();
+        while let Some((above, name)) = (dir as usize).checked_sub(1).and_then(|n| self.dirs.get(n))
+        {
+            names.push(&name[..]);
+            dir = *above;
+        }
+        names.reverse();
+        names
+    }
+}
+
 /// Told what a walk finds.
 pub(crate) trait Visitor {
     /// An entry; directories come before what they hold. `false` keeps out of a directory.
-    fn visit(&mut self, visit: Visit) -> Result<bool, Failure>;
+    fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure>;
 
     /// Everything below the directory of depth `depth` that was visited last was visited.
     fn done(&mut self, depth: usize) -> Result<(), Failure> {
         let _ = depth;
         Ok(())
+    }
+
+    /// The length of a path, in bytes, beyond which a directory is not entered but named as a problem.
+    fn path_max(&self) -> usize {
+        usize::MAX
     }
 }
 
@@ -64,8 +111,11 @@ struct Walk<'a, V> {
 }
 
 struct Level {
-    path: Vec<u8>,
+    /// Bytes of the directory's path.
+    path_len: usize,
     names: std::vec::IntoIter<DirEntry>,
+    /// The name that came last.
+    name: Vec<u8>,
 }
 
 /// Walks from `path` on, `max_depth` levels down. A symlink at the path's end stands for itself.
@@ -84,29 +134,43 @@ pub(crate) fn walk(
 }
 
 impl<V: Visitor> Walk<'_, V> {
-    fn run(&mut self, path: &[u8], metadata: Metadata) -> Result<(), Failure> {
-        let start = Visit {
-            path: path.to_vec(),
+    fn run(&mut self, start: &[u8], metadata: Metadata) -> Result<(), Failure> {
+        let mut path = start.to_vec();
+        let visit = Visit {
+            path: &path,
+            name: &path,
             ino: metadata.ino(),
             kind: Some(metadata.kind()),
             metadata: Some(metadata),
             depth: 0,
             last: true,
+            is_repeated: false,
             problems: Vec::new(),
         };
-        let mut stack: Vec<Level> = self.enter(start)?.into_iter().collect();
+        let mut stack: Vec<Level> = self.enter(visit)?.into_iter().collect();
         while let Some(level) = stack.last_mut() {
             let Some(entry) = level.names.next() else {
                 stack.pop();
                 self.visitor.done(stack.len())?;
                 continue;
             };
+            let name = entry.name_bytes();
+            let is_repeated = level.name == name;
+            level.name.clear();
+            level.name.extend_from_slice(name);
+            path.truncate(level.path_len);
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
             let mut visit = Visit {
-                path: join(&level.path, entry.name_bytes()),
+                path: &path,
+                name,
                 ino: entry.ino(),
                 kind: None,
                 metadata: None,
                 last: level.names.len() == 0,
+                is_repeated,
                 depth: stack.len(),
                 problems: Vec::new(),
             };
@@ -126,32 +190,39 @@ impl<V: Visitor> Walk<'_, V> {
     }
 
     /// Visits an entry, and gives the names in it if it is a directory to go into.
-    fn enter(&mut self, mut visit: Visit) -> Result<Option<Level>, Failure> {
+    fn enter(&mut self, mut visit: Visit<'_>) -> Result<Option<Level>, Failure> {
         let is_dir = visit.metadata.as_ref().is_some_and(|metadata| metadata.is_dir());
         if !is_dir || visit.depth >= self.max_depth {
             self.visitor.visit(visit)?;
             return Ok(None);
         }
-        let names = match self.names(&visit) {
-            Ok((names, problems)) => {
-                visit.problems.extend(problems);
-                names
-            }
-            Err(error) => {
-                visit.problems.push(explained(&error));
-                Vec::new()
+        let path_len = visit.path.len();
+        let names = if path_len > self.visitor.path_max() {
+            visit.problems.push(format!(
+                "its path has {path_len} bytes, and whole paths of more than {} are not written: \
+                 what it holds is left out; start at a directory nearer to it",
+                self.visitor.path_max()
+            ));
+            Vec::new()
+        } else {
+            match self.names(&visit) {
+                Ok((names, problems)) => {
+                    visit.problems.extend(problems);
+                    names
+                }
+                Err(error) => {
+                    visit.problems.push(explained(&error));
+                    Vec::new()
+                }
             }
         };
-        let level = Level { path: visit.path.clone(), names: names.into_iter() };
+        let level = Level { path_len, names: names.into_iter(), name: Vec::new() };
         Ok(self.visitor.visit(visit)?.then_some(level))
     }
 
-    fn names(&mut self, visit: &Visit) -> Result<(Vec<DirEntry>, Vec<String>), Error> {
+    fn names(&mut self, visit: &Visit<'_>) -> Result<(Vec<DirEntry>, Vec<String>), Error> {
         if !self.entered.insert(visit.ino.get()) {
             return Err(Site::of_ino(visit.ino).corrupt(What::DirectoryLoop));
-        }
-        if visit.path.len() > PATH_MAX {
-            return Err(Error::NameTooLong);
         }
         let (mut names, mut problems) = (Vec::new(), Vec::new());
         for entry in self.fs.read_dir_ino(visit.ino)? {
@@ -162,5 +233,27 @@ impl<V: Visitor> Walk<'_, V> {
         }
         names.sort_by(|a, b| a.name_bytes().cmp(b.name_bytes()));
         Ok((names, problems))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trail_knows_the_way_to_every_directory() {
+        let mut trail = Trail::default();
+        trail.enter(1, b"usr");
+        trail.enter(2, b"lib");
+        let lib = trail.dir(3);
+        trail.enter(2, b"share");
+        trail.enter(3, b"doc");
+        let doc = trail.dir(4);
+        trail.enter(1, b"etc");
+        assert_eq!(trail.dir(1), Trail::START);
+        assert_eq!(trail.names(trail.dir(2)), [b"etc"]);
+        assert_eq!(trail.names(lib), [&b"usr"[..], b"lib"]);
+        assert_eq!(trail.names(doc), [&b"usr"[..], b"share", b"doc"]);
+        assert!(trail.names(Trail::START).is_empty());
     }
 }

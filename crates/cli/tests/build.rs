@@ -273,3 +273,84 @@ fn a_volume_or_an_archive_is_replaced_with_force_only() {
     assert_clean(&path.join("disk.img"));
     succeed(path, &["build", "src", "-o", "text", "-q"]);
 }
+
+#[test]
+fn an_image_goes_to_standard_output_when_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    source_tree(&dir);
+    let spool = dir.path().join("spool");
+    fs::create_dir(&spool).unwrap();
+    succeed(dir.path(), &["build", "src", "-o", "a.img", "-q"]);
+    let args = ["build", "src", "-o", "-", "--spool-dir", "spool"];
+    let output = extant().current_dir(dir.path()).args(args).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(output.stdout == fs::read(dir.path().join("a.img")).unwrap());
+    assert_eq!(fs::read_dir(&spool).unwrap().count(), 0);
+    let line = fail(dir.path(), 2, &["build", "src", "-o", "-", "--json"]);
+    assert!(line.starts_with("standard output takes the image or JSON"), "{line}");
+    let (code, out, _) = run(dir.path(), &["build", "nowhere", "-o", "-"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+}
+
+#[test]
+fn blocks_of_zeros_take_no_space_as_with_mke2fs() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("src")).unwrap();
+    fs::write(dir.path().join("src/zeros"), vec![0; 1 << 20]).unwrap();
+    let mixed = [&[1; 4096][..], &[0; 3 * 4096], &[2; 100]].concat();
+    fs::write(dir.path().join("src/mixed"), &mixed).unwrap();
+    succeed(dir.path(), &["build", "src", "-o", "a.img", "-q"]);
+    assert_clean(&dir.path().join("a.img"));
+    let sectors = |name: &str| -> u64 {
+        let text = succeed(dir.path(), &["stat", "--json", "a.img", name]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["blocks"].as_u64().unwrap()
+    };
+    assert_eq!((sectors("/zeros"), sectors("/mixed")), (0, 16));
+    succeed(dir.path(), &["get", "a.img", "/", "out"]);
+    assert_eq!(fs::read(dir.path().join("out/mixed")).unwrap(), mixed);
+    assert_eq!(fs::read(dir.path().join("out/zeros")).unwrap(), vec![0; 1 << 20]);
+}
+
+#[test]
+fn an_archive_that_unpacks_to_too_much_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::create_dir(path.join("src")).unwrap();
+    fs::write(path.join("src/file"), common::pattern(3 << 20)).unwrap();
+    succeed(path, &["build", "src", "-o", "a.img", "-q", "--free", "8M"]);
+    succeed(path, &["get", "--tar", "a.img", "/file", "a.tar"]);
+    for args in [
+        &["build", "a.tar", "-o", "b.img", "--max-size", "2M"][..],
+        &["apply-tar", "a.img", "a.tar", "--max-size", "2M"],
+    ] {
+        let line = fail(path, 1, args);
+        assert!(line.contains("unpacks to more than 2097152 bytes, the limit"), "{line}");
+    }
+    assert!(!path.join("b.img").exists());
+    succeed(path, &["build", "a.tar", "-o", "b.img", "--max-size", "4M", "-q"]);
+    succeed(path, &["apply-tar", "a.img", "a.tar", "--max-size", "4M"]);
+}
+
+#[test]
+fn a_deep_tree_is_built_and_comes_back_through_a_tar() {
+    const LEVELS: usize = 1500;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    // The paths of all levels together have 46 MB.
+    common::deep(path, LEVELS, &"n".repeat(40));
+    let limited = |args: &[&str]| {
+        let (code, _, err) = common::run_limited(path, 400 << 10, 128, args);
+        assert_eq!((code, err.as_str()), (0, ""), "{args:?}");
+    };
+    limited(&["get", "deep.img", "/", "src"]);
+    limited(&["build", "src", "-o", "a.img", "-q", "--threads", "2"]);
+    limited(&["get", "--tar", "a.img", "/", "a.tar"]);
+    limited(&["build", "a.tar", "-o", "b.img", "-q", "--threads", "2"]);
+    for image in ["a.img", "b.img"] {
+        assert_clean(&path.join(image));
+        let tree = succeed(path, &["tree", image]);
+        assert!(tree.ends_with(&format!("\n{} directories, 1 file\n", LEVELS + 1)));
+    }
+    let removed = std::process::Command::new("rm").arg("-rf").arg(path.join("src")).status();
+    assert!(removed.unwrap().success());
+}

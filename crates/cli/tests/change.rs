@@ -584,3 +584,59 @@ fn a_change_larger_than_the_log_goes_in_steps() {
     }
     assert!(parts > 0, "no kill fell between two steps");
 }
+
+#[test]
+fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "16M", "-q"]);
+    for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
+        let image = path.join("a.img");
+        let mut debugfs = std::process::Command::new("debugfs");
+        match debugfs.args(["-w", "-R", request]).arg(image).output() {
+            Ok(output) => assert!(output.status.success(), "{request}"),
+            Err(_) if std::env::var_os("CI").is_none() => return eprintln!("no debugfs here"),
+            Err(error) => panic!("debugfs is needed in CI: {error}"),
+        }
+    }
+    let before = fs::read(path.join("a.img")).unwrap();
+    for (name, whiteout) in [("one.tar", ".wh.d"), ("all.tar", "d/.wh..wh..opq")] {
+        let mut builder = tar::Builder::new(fs::File::create(path.join(name)).unwrap());
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_size(0);
+        builder.append_data(&mut header, whiteout, std::io::empty()).unwrap();
+        builder.into_inner().unwrap();
+        // Within this memory, where going round takes 120 MB a second.
+        let (code, _, err) =
+            common::run_limited(path, 400 << 10, 64, &["apply-tar", "a.img", name]);
+        assert_eq!(code, 1, "{whiteout}: {err}");
+        assert!(err.contains("`extant check` lists all damage"), "{err}");
+        assert!(fs::read(path.join("a.img")).unwrap() == before, "{whiteout} changed something");
+    }
+}
+
+#[test]
+fn an_archive_of_a_deep_tree_needs_no_deep_stack() {
+    const LEVELS: usize = 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "32M", "-q", "-b", "1024", "--inodes", "4000"]);
+    let mut builder = tar::Builder::new(fs::File::create(path.join("deep.tar")).unwrap());
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_size(0);
+    builder.append_data(&mut header, "d/".repeat(LEVELS), std::io::empty()).unwrap();
+    builder.into_inner().unwrap();
+    let program = assert_cmd::cargo::cargo_bin("extant");
+    // A stack of 256 KiB: some 260 bytes a level.
+    let script = "ulimit -s 256; exec \"$0\" apply-tar --in-steps a.img deep.tar";
+    let mut sh = std::process::Command::new("sh");
+    let status = sh.current_dir(path).args(["-c", script]).arg(program).status();
+    assert!(status.unwrap().success());
+    assert_clean(&path.join("a.img"));
+    let tree = succeed(path, &["tree", "a.img"]);
+    assert!(tree.ends_with(&format!("\n{} directories, 0 files\n", LEVELS + 1)));
+}

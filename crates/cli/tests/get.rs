@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{built, fail, pattern, run, succeed};
+use common::{built, fail, pattern, run, run_limited, succeed};
 use extant_testkit::e2fsprogs;
 use extant_testkit::judge::{self, Judge};
 use extant_testkit::loop_mount::LoopMount;
@@ -418,4 +418,72 @@ fn inode_flags_that_cannot_be_kept_are_told_once() {
         "extant: skipped inode flags (files: 2): this user or the destination cannot have them\n";
     assert_eq!((output.status.code(), &said[..]), (Some(0), told));
     assert!(fs::read(dir.path().join("out/big")).unwrap() == pattern(300_000));
+}
+
+#[test]
+fn a_deep_tree_comes_out_beyond_the_limit_of_descriptors() {
+    const LEVELS: usize = 8000;
+    let dir = tempfile::tempdir().unwrap();
+    common::deep(dir.path(), LEVELS, &"n".repeat(40));
+    // 90 descriptors, and memory for a third of what all paths together have.
+    let limited = |args: &[&str]| run_limited(dir.path(), 400 << 10, 90, args);
+    assert_eq!(limited(&["get", "deep.img", "/", "out"]), (0, Vec::new(), String::new()));
+    let mut find = std::process::Command::new("find");
+    let depth = find.current_dir(dir.path()).args(["out", "-name", "end", "-printf", "%d"]);
+    assert_eq!(depth.output().unwrap().stdout, (LEVELS + 1).to_string().as_bytes());
+    // What removes the directory of a test takes a descriptor a level.
+    let removed = std::process::Command::new("rm").arg("-rf").arg(dir.path().join("out")).status();
+    assert!(removed.unwrap().success());
+    let (code, _, err) = limited(&["get", "--tar", "deep.img", "/", "out.tar"]);
+    assert_eq!(code, 1);
+    assert!(err.len() < 500 && err.lines().count() == 1, "{err}");
+    assert!(err.contains(" [...] ") && err.contains("what it holds is left out"), "{err}");
+    let tar = fs::File::open(dir.path().join("out.tar")).unwrap();
+    let names = tar::Archive::new(tar).entries().unwrap().filter(|entry| entry.is_ok()).count();
+    assert_eq!(names, (64 << 10) / 41 + 3);
+}
+
+/// `a.img` with a directory `d` that holds a name twice: a symlink that leads out, and a directory
+/// with a file.
+fn twice() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("src/d/bb")).unwrap();
+    fs::write(dir.path().join("src/d/bb/file"), "inside").unwrap();
+    fs::create_dir(dir.path().join("outside")).unwrap();
+    symlink("../../outside", dir.path().join("src/d/aa")).unwrap();
+    let args = ["build", "src", "-o", "a.img", "--free", "1M", "-O", "^metadata_csum,^dir_index"];
+    succeed(dir.path(), &args);
+    let mut image = fs::read(dir.path().join("a.img")).unwrap();
+    // Two names of two bytes, each after its inode, the entry's length, its own and the kind.
+    let at = image.windows(6).position(|bytes| bytes == b"\x02\x02bb\0\0").unwrap();
+    image[at + 2..at + 4].copy_from_slice(b"aa");
+    fs::write(dir.path().join("a.img"), image).unwrap();
+    dir
+}
+
+#[test]
+fn a_name_that_a_directory_holds_twice_comes_out_once() {
+    let dir = twice();
+    let listed = succeed(dir.path(), &["ls", "a.img", "/d"]);
+    assert_eq!(listed, "aa\naa\n");
+    let (code, _, err) = run(dir.path(), &["get", "--tar", "a.img", "/", "a.tar"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/d/aa: its directory holds this name twice"), "{err}");
+    let tar = fs::File::open(dir.path().join("a.tar")).unwrap();
+    let mut archive = tar::Archive::new(tar);
+    let names: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names, ["./", "d/", "d/aa", "lost+found/"]);
+    for force in [&[][..], &["--force"]] {
+        let (code, _, err) = run(dir.path(), &[&["get", "a.img", "/d", "out"], force].concat());
+        assert_eq!(code, 1);
+        assert!(err.contains("/d/aa: its directory holds this name twice"), "{err}");
+        let names = fs::read_dir(dir.path().join("out")).unwrap().count();
+        assert_eq!(names, 1);
+        fs::remove_dir_all(dir.path().join("out")).unwrap();
+    }
+    assert_eq!(fs::read_dir(dir.path().join("outside")).unwrap().count(), 0);
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{built, fail, pattern, run, succeed};
+use common::{built, fail, pattern, run, run_limited, succeed};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -365,4 +365,33 @@ fn a_check_of_data_says_what_it_verified() {
     assert_eq!(last[0]["files"], files, "the volume's own are not counted");
     let last = lines(&succeed(path, &["check", "--json", "b.img"]));
     assert!(last[0].get("data_blocks").is_none(), "not asked for");
+}
+
+#[test]
+fn a_deep_tree_costs_memory_that_is_linear_in_its_depth() {
+    const LEVELS: usize = 8000;
+    let dir = tempfile::tempdir().unwrap();
+    // All paths together have 1.3 GB.
+    common::deep(dir.path(), LEVELS, &"n".repeat(40));
+    let limited = |args: &[&str]| {
+        let (code, out, err) = run_limited(dir.path(), 400 << 10, 64, args);
+        (code, String::from_utf8(out).unwrap(), err)
+    };
+    let (code, out, err) = limited(&["tree", "deep.img"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let end = out.lines().find(|line| line.ends_with("└── end")).unwrap();
+    assert!(end.starts_with(&format!("[{} levels] ", LEVELS - 64)), "{end}");
+    assert!(out.ends_with(&format!("\n{} directories, 1 file\n", LEVELS + 1)), "{out:.300}");
+    assert!(out.lines().all(|line| line.len() < 600));
+    let (code, out, err) = limited(&["report", "deep.img", "--threads", "1", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["largest_dirs"][0]["path"], "/");
+    assert_eq!(report["largest_dirs"][0]["below"], LEVELS as u64 + 2);
+    let (code, out, err) = limited(&["tree", "deep.img", "--json"]);
+    assert_eq!(code, 1);
+    assert!(err.len() < 500 && err.lines().count() == 1, "{err}");
+    assert!(err.contains(" [...] ") && err.contains("start at a directory nearer"), "{err}");
+    // 41 bytes a level: those up to 64 KiB, the one beyond, the root and lost+found.
+    assert_eq!(out.lines().count(), (64 << 10) / 41 + 3);
 }

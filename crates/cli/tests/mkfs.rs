@@ -213,3 +213,60 @@ fn the_size_may_follow_the_image() {
     fail(path, 2, &["mkfs", "b.img", "c.img"]);
     assert!(!path.join("b.img").exists());
 }
+
+/// A disk of 16 MiB of 0xEE with a partition of 8 MiB at 1 MiB and one of 4 MiB at 10 MiB.
+fn partitioned(gpt: bool) -> Vec<u8> {
+    let mut disk = vec![0xEE; 16 << 20];
+    disk[..34 * 512].fill(0);
+    disk[510..512].copy_from_slice(&[0x55, 0xAA]);
+    let partitions = [(2048u32, 16_384u32), (20_480, 8192)];
+    if gpt {
+        disk[450] = 0xEE;
+        disk[454..458].copy_from_slice(&1u32.to_le_bytes());
+        disk[458..462].copy_from_slice(&32_767u32.to_le_bytes());
+        disk[512..520].copy_from_slice(b"EFI PART");
+        disk[584] = 2;
+        disk[592] = 128;
+        disk[596] = 128;
+    }
+    for (n, (start, len)) in partitions.into_iter().enumerate() {
+        if gpt {
+            let entry = &mut disk[1024 + n * 128..][..128];
+            entry[..32].fill(n as u8 + 1);
+            entry[32..40].copy_from_slice(&u64::from(start).to_le_bytes());
+            entry[40..48].copy_from_slice(&u64::from(start + len - 1).to_le_bytes());
+        } else {
+            let entry = &mut disk[446 + n * 16..][..16];
+            entry[4] = 0x83;
+            entry[8..12].copy_from_slice(&start.to_le_bytes());
+            entry[12..16].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+    disk
+}
+
+#[test]
+fn a_volume_inside_a_partition_stays_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    for gpt in [false, true] {
+        let disk = partitioned(gpt);
+        fs::write(path.join("disk"), &disk).unwrap();
+        let line = fail(path, 1, &["mkfs", "disk?offset=1M", "--size", "9M"]);
+        let want = "disk?offset=1M: the partition at byte 1048576 has 8388608 bytes (8.0 MiB): name a --size";
+        assert!(line.starts_with(want), "{line}");
+        let line = fail(path, 1, &["mkfs", "disk?offset=2M"]);
+        assert!(line.contains("starts at byte 2097152, they start at bytes 1048576, 10485760"));
+        assert!(fs::read(path.join("disk")).unwrap() == disk, "a refusal writes nothing");
+        succeed(path, &["mkfs", "disk?offset=1M", "-q"]);
+        let now = fs::read(path.join("disk")).unwrap();
+        assert!(now[..1 << 20] == disk[..1 << 20] && now[9 << 20..] == disk[9 << 20..]);
+        fs::write(path.join("inner"), &now[1 << 20..9 << 20]).unwrap();
+        assert_clean(&path.join("inner"));
+        let info = succeed(path, &["info", "--json", "disk?offset=1M"]);
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let bytes = info["blocks"].as_u64().unwrap() * info["block_bytes"].as_u64().unwrap();
+        assert_eq!(bytes, 8 << 20);
+        succeed(path, &["mkfs", "disk?offset=1M", "--size", "9M", "--force", "-q"]);
+    }
+}

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each directory is entered once: a forged second way into one is an error in its place, so a
-//! damaged volume cannot lead round in circles or multiply its tree.
+//! damaged volume cannot lead round in circles or multiply its tree. The walk keeps one path, which
+//! grows and shrinks with its depth; each entry gets a copy of it.
 
 use crate::filesystem::Filesystem;
 use crate::metadata::Metadata;
@@ -14,9 +15,12 @@ use crate::read_dir::{DirEntry, ReadDir};
 use extant_base::{Error, Ino, Result, Site, What};
 use extant_ondisk::inode::FileKind;
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The longest path a walk goes down to, in bytes.
+/// The longest path a walk goes down to, in bytes: the paths of a deeper tree grow with the square
+/// of its depth. Nodes ([`crate::Node`]) lead down any number of levels.
 const PATH_MAX: usize = 64 << 10;
 
 /// A walk through a tree. An item is an error where something is damaged; the rest follows.
@@ -24,12 +28,15 @@ pub struct Walk {
     fs: Filesystem,
     start: Option<PathBuf>,
     sorted: bool,
+    /// The path of the innermost directory.
+    path: Vec<u8>,
     stack: Vec<Level>,
     entered: HashSet<u32>,
 }
 
 struct Level {
-    path: PathBuf,
+    /// Bytes of its path.
+    path_len: usize,
     names: Names,
 }
 
@@ -111,7 +118,14 @@ impl WalkEntry {
 impl Walk {
     pub(crate) fn new(fs: Filesystem, path: &Path) -> Walk {
         let start = Some(path.to_path_buf());
-        Walk { fs, start, sorted: false, stack: Vec::new(), entered: HashSet::new() }
+        Walk {
+            fs,
+            start,
+            sorted: false,
+            path: Vec::new(),
+            stack: Vec::new(),
+            entered: HashSet::new(),
+        }
     }
 
     /// Whether the names of each directory come in the order of their bytes. Takes memory for one
@@ -156,13 +170,17 @@ impl Walk {
                 Names::Sorted(all.into_iter())
             }
         };
-        self.stack.push(Level { path: entry.path.clone(), names });
+        self.path.clear();
+        self.path.extend_from_slice(entry.path.as_os_str().as_bytes());
+        self.stack.push(Level { path_len: self.path.len(), names });
         Ok(())
     }
 
     fn visit(&mut self, name: DirEntry) -> Result<WalkEntry> {
         let kind = name.kind()?;
-        let dir = &self.stack.last().expect("a name comes from the innermost directory").path;
+        let level = self.stack.last().expect("a name comes from the innermost directory");
+        self.path.truncate(level.path_len);
+        let dir = Path::new(OsStr::from_bytes(&self.path));
         let entry = WalkEntry {
             fs: self.fs.clone(),
             path: dir.join(name.file_name()),

@@ -13,19 +13,26 @@
 use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::source::open_beneath;
-use crate::tree::Tree;
-use rustix::fd::OwnedFd;
+use crate::tree::{HostDir, Tree};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::{Errno, pread};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+/// Levels that are opened by one path; of a deeper way down the directories between are kept open.
+const STEP: usize = 64;
+/// Directories that are kept open besides the last one.
+const KEPT_MAX: usize = 32;
+
 /// Reads contents of a [`Tree`]'s files. One a thread: it keeps the last directory and file open.
 #[derive(Debug)]
 pub struct ContentReader<'t> {
     tree: &'t Tree,
     dir: Option<(u32, OwnedFd)>,
+    /// Some of those above it.
+    kept: Vec<(u32, OwnedFd)>,
     file: Option<(HostFileId, OpenFile)>,
     no_atime: bool,
 }
@@ -40,7 +47,7 @@ enum OpenFile {
 impl Tree {
     /// A reader of this tree's file contents.
     pub fn reader(&self) -> ContentReader<'_> {
-        ContentReader { tree: self, dir: None, file: None, no_atime: true }
+        ContentReader { tree: self, dir: None, kept: Vec::new(), file: None, no_atime: true }
     }
 }
 
@@ -206,9 +213,7 @@ impl ContentReader<'_> {
             }
         };
         if self.dir.as_ref().is_none_or(|(open, _)| *open != file.dir) {
-            let (root, path) = self.tree.host_dir_path(file.dir);
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let fd = open_beneath(&root.fd, &path, flags).map_err(|e| broken("open", e))?;
+            let fd = self.open_dir(file.dir).map_err(|e| broken("open", e))?;
             self.dir = Some((file.dir, fd));
         }
         let Some((_, dir)) = &self.dir else { unreachable!("set just above") };
@@ -226,6 +231,47 @@ impl ContentReader<'_> {
         }
         let fd = opened.map_err(|e| broken("open", e))?;
         self.unchanged(id, &fd)?;
+        Ok(fd)
+    }
+
+    /// Opens a source directory, by the way from the nearest one that is open.
+    fn open_dir(&mut self, dir: u32) -> Result<OwnedFd, Errno> {
+        let dirs = &self.tree.host_dirs;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        // Those to be opened, the innermost first.
+        let (mut way, mut at) = (Vec::new(), dir);
+        let open = self.dir.iter().chain(&self.kept);
+        let from = loop {
+            if let Some((_, fd)) = open.clone().find(|(open, _)| *open == at) {
+                break fd.as_fd();
+            }
+            let HostDir { root, parent, .. } = dirs[at as usize];
+            if parent == at {
+                break self.tree.roots[root as usize].fd.as_fd();
+            }
+            way.push(at);
+            at = parent;
+        };
+        if way.is_empty() {
+            return open_beneath(from, b"", flags);
+        }
+        let path = |way: &[u32]| -> Vec<u8> {
+            let names = way.iter().rev().map(|&dir| self.tree.text(dirs[dir as usize].name));
+            names.collect::<Vec<_>>().join(&b'/')
+        };
+        let mut opened: Vec<(u32, OwnedFd)> = Vec::new();
+        for step in way.rchunks(STEP) {
+            let from = opened.last().map_or(from, |(_, fd)| fd.as_fd());
+            let fd = open_beneath(from, &path(step), flags)?;
+            opened.push((step[0], fd));
+            if opened.len() > KEPT_MAX {
+                opened.remove(0);
+            }
+        }
+        let Some((_, fd)) = opened.pop() else { return Err(Errno::NOENT) };
+        let over = (self.kept.len() + opened.len()).saturating_sub(KEPT_MAX);
+        self.kept.drain(..over.min(self.kept.len()));
+        self.kept.extend(opened);
         Ok(fd)
     }
 

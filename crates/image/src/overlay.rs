@@ -29,12 +29,15 @@ const TEXT_LIMIT: usize = 2 << 30;
 
 /// A tree under construction.
 pub(crate) struct Overlay {
+    /// Bytes that the archives may unpack to, and those they did.
+    unpacked: (u64, u64),
     store: Assembly,
     aux: Vec<Aux>,
     links: Vec<Link>,
     names: HashTable<u32>,
     hasher: DefaultHashBuilder,
     layer: u32,
+    last: LastPath,
     attribute_bytes: usize,
     pub(crate) max_entries: usize,
     /// A hard link may mean a file that no entry made: one of the volume it goes over.
@@ -64,6 +67,43 @@ struct Link {
     layer: u32,
 }
 
+/// The directories on the way to the last entry, from which the way to the next one begins: an
+/// archive of a deep tree says the whole path with each entry.
+#[derive(Default)]
+struct LastPath {
+    path: Vec<u8>,
+    /// Of each directory on it: the end of its name in `path`, and its node.
+    dirs: Vec<(usize, u32)>,
+}
+
+impl LastPath {
+    /// The directory where the ways part: the end of its name in `path`, and its node.
+    fn common(&mut self, path: &[u8]) -> (usize, u32) {
+        let same = self.path.iter().zip(path).take_while(|(a, b)| a == b).count();
+        let mut known = self.dirs.partition_point(|(end, _)| *end <= same);
+        if known > 0 {
+            let end = self.dirs[known - 1].0;
+            known -= usize::from(path.get(end).is_some_and(|&byte| byte != b'/'));
+        }
+        self.dirs.truncate(known);
+        let (end, node) = self.dirs.last().copied().unwrap_or((0, 0));
+        self.path.truncate(end);
+        (end, node)
+    }
+
+    /// One directory further, whose name ends `path`.
+    fn enter(&mut self, path: &[u8], node: u32) {
+        self.path.extend_from_slice(&path[self.path.len()..]);
+        self.dirs.push((path.len(), node));
+    }
+
+    /// Forgets the way: a name on it may mean another node now.
+    fn forget(&mut self) {
+        self.path.clear();
+        self.dirs.clear();
+    }
+}
+
 /// What an archive says of one entry.
 pub(crate) struct NewEntry {
     pub(crate) kind: NewKind,
@@ -87,21 +127,45 @@ impl Overlay {
     pub(crate) fn new(max_entries: usize) -> Overlay {
         let aux = Aux { layer: 0, links: NONE, opaque: NONE };
         Overlay {
+            unpacked: (u64::MAX, 0),
             store: Assembly::new(Tree::empty()),
             aux: vec![aux],
             links: Vec::new(),
             names: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             layer: 0,
+            last: LastPath::default(),
             attribute_bytes: 0,
             max_entries: max_entries.min(NONE as usize - 1),
             links_outside: false,
         }
     }
 
+    /// Refuses archives that unpack to more bytes, all together.
+    pub(crate) fn limit_unpacked(mut self, bytes: u64) -> Overlay {
+        self.unpacked.0 = bytes;
+        self
+    }
+
+    /// The limit.
+    pub(crate) fn unpacked_max(&self) -> u64 {
+        self.unpacked.0
+    }
+
+    /// Bytes that the next archive may unpack to.
+    pub(crate) fn unpacked_left(&self) -> u64 {
+        self.unpacked.0.saturating_sub(self.unpacked.1)
+    }
+
+    /// Counts an archive that was read.
+    pub(crate) fn count_unpacked(&mut self, bytes: u64) {
+        self.unpacked.1 = self.unpacked.1.saturating_add(bytes);
+    }
+
     /// What follows belongs to the next layer.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
+        self.last.forget();
     }
 
     /// Makes an archive known, whose content later entries refer to.
@@ -153,7 +217,11 @@ impl Overlay {
     fn set(&mut self, dir: u32, name: &[u8], node: u32) -> Result<(), Fault> {
         if let Some(at) = self.find_link(dir, name) {
             let link = &mut self.links[at as usize];
-            (link.node, link.layer) = (node, self.layer);
+            let old = std::mem::replace(&mut link.node, node);
+            link.layer = self.layer;
+            if old != NONE && self.is_directory(old) {
+                self.last.forget();
+            }
             return Ok(());
         }
         if self.links.len() >= self.max_entries {
@@ -189,8 +257,14 @@ impl Overlay {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&path[..0], path),
         };
-        let mut dir = 0;
-        for part in dirs.split(|&b| b == b'/').filter(|n| !n.is_empty()) {
+        let (mut at, mut dir) = self.last.common(dirs);
+        while at < dirs.len() {
+            let start = at + usize::from(dirs[at] == b'/');
+            at = dirs[start..].iter().position(|&b| b == b'/').map_or(dirs.len(), |n| start + n);
+            let part = &dirs[start..at];
+            if part.is_empty() {
+                continue;
+            }
             let link = self.find_link(dir, part).map(|at| self.links[at as usize]);
             dir = match link.filter(|link| link.node != NONE) {
                 Some(link) if self.is_directory(link.node) => link.node,
@@ -211,6 +285,7 @@ impl Overlay {
                 }
             };
             self.aux[dir as usize].layer = self.layer;
+            self.last.enter(&dirs[..at], dir);
         }
         Ok((dir, name))
     }
@@ -321,12 +396,14 @@ impl Overlay {
     pub(crate) fn whiteout(&mut self, dir: &[u8], name: &[u8]) {
         let Some(dir) = self.resolve(dir) else { return };
         let Some(link) = self.find_link(dir, name) else { return };
+        self.last.forget();
         self.remove_lower(link);
     }
 
     /// Removes all names of a directory that lower layers made.
     pub(crate) fn opaque(&mut self, dir: &[u8]) {
         let Some(dir) = self.resolve(dir) else { return };
+        self.last.forget();
         self.clear_lower(dir);
     }
 
@@ -411,5 +488,33 @@ impl Draft for Finished<'_> {
 
     fn node(&self, key: u32, assembly: &mut Assembly) -> Result<Node, SourceError> {
         self.graft.node(&self.overlay.store.tree.nodes[key as usize], assembly)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_an_entry_begins_where_it_parts_from_the_last_one() {
+        let mut last = LastPath::default();
+        for (n, end) in [1, 3, 6].into_iter().enumerate() {
+            last.enter(&b"a/b/cd"[..end], n as u32 + 1);
+        }
+        let common = |path: &[u8]| {
+            let (path_of, dirs) = (last.path.clone(), last.dirs.clone());
+            LastPath { path: path_of, dirs }.common(path)
+        };
+        for (path, found) in [
+            (&b"a/b/cd"[..], (6, 3)),
+            (b"a/b/cd/e", (6, 3)),
+            (b"a/b/cde", (3, 2)),
+            (b"a/b/c", (3, 2)),
+            (b"a/bc", (1, 1)),
+            (b"ab", (0, 0)),
+            (b"", (0, 0)),
+        ] {
+            assert_eq!(common(path), found, "{path:?}");
+        }
     }
 }

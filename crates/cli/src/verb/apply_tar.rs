@@ -1,5 +1,6 @@
 //! `extant apply-tar`: unpacks archives over a volume.
 
+use crate::amount;
 use crate::apply::Apply;
 use crate::bar::{self, BuildBar};
 use crate::change::{Change, Steps};
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// Where compressed archives are unpacked to, for the time of reading
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    /// Refuse an archive that unpacks to more than this, its headers included
+    #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
+    max_size: Option<u64>,
     #[command(flatten)]
     steps: Steps,
     /// Print what was applied as JSON (docs/JSON.md)
@@ -70,6 +74,9 @@ impl Args {
         }
         if let Some(dir) = &self.spool_dir {
             options = options.spool_dir(dir);
+        }
+        if let Some(bytes) = self.max_size {
+            options = options.max_unpacked(bytes);
         }
         let to = inner_path(&self.to)?;
         let (mut entries, mut data_bytes) = (0, 0);

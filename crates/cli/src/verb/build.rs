@@ -5,6 +5,8 @@
 //!    reading, one spinner     a bar with rate and time left          └ only when whole
 //! ```
 
+mod stdout;
+
 use crate::bar::BuildBar;
 use crate::failure::{Failure, tell, without_number};
 use crate::image::Image;
@@ -22,23 +24,28 @@ use extant_image::{
 };
 use serde::Serialize;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+use stdout::StdoutImage;
 
 /// Percentage of blocks kept for root: an image is filled once, and made as small as can be.
 const RESERVED_PERCENT: f64 = 0.0;
 
 /// Build an image from directories, tar archives and container images.
 ///
-/// SRC is a directory, a tar (plain, gzip or zstd), an OCI layout, the output of `docker save`, or -
-/// for an archive on standard input; what it is is found out by looking, or said by dir:SRC, tar:SRC,
-/// oci:SRC. Several sources are merged in order, later over earlier. Owners, modes, times, extended
+/// SRC is a directory, a tar (plain, gzip or zstd), an OCI layout, the output of `docker save` or of
+/// `skopeo copy … dir:SRC`, or - for an archive on standard input; the format is detected, or given as
+/// dir:SRC, tar:SRC, oci:SRC. Several sources are merged in order, later over earlier. Owners, modes, times, extended
 /// attributes, ACLs, capabilities, hard links, devices and holes are kept, also for a normal user.
+/// Blocks of zeros become holes. The layers of a container image must be what its config says.
 ///
 /// The same sources and options give the same image to the byte: UUID, hash seed and the volume's
-/// own times follow from the content. OUT has its name only when it is whole.
+/// own times follow from the content. OUT has its name only when it is whole; with -o - the image goes to
+/// standard output, once it is whole.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "extant build [OPTIONS] <SRC>... -o <OUT>",
@@ -47,6 +54,7 @@ const RESERVED_PERCENT: f64 = 0.0;
   extant build base.tar.zst ./overlay -o root.img --free 256M --owner 0:0
   docker save app | extant build - -o app.img --size 2G
   extant build ./rootfs -o root.img --exclude '*.pyc' --exclude /var/cache --compat kernel-4.19
+  extant build ./rootfs -o - | ssh host 'cat > root.img'
   extant build --compat help
 
 Exit status: 0 built, 1 failed (no image is left) or, with --keep-going, something was left out,
@@ -56,7 +64,7 @@ pub(crate) struct Args {
     /// Directory, tar, OCI layout or docker archive; - for standard input
     #[arg(value_name = "SRC")]
     sources: Vec<OsString>,
-    /// Image to make, or block device to fill
+    /// Image to make, or block device to fill; - for standard output
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Size of the image, or auto: the smallest that holds the sources
@@ -119,6 +127,9 @@ pub(crate) struct Args {
     /// Where compressed archives are unpacked to, for the time of building
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    /// Refuse a source whose archives unpack to more than this, their headers included
+    #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
+    max_size: Option<u64>,
     /// Replace a disk image, a volume or an archive; write over a filesystem on a block device
     #[arg(short, long)]
     force: bool,
@@ -172,7 +183,15 @@ impl Args {
             command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
         };
         let builder = self.builder()?;
-        self.check_output(&output)?;
+        // Built beside the sources' spool, and sent when it is whole.
+        let to_stdout = match output.as_os_str() == "-" {
+            true => Some(self.stdout_image()?),
+            false => None,
+        };
+        let output = to_stdout.as_ref().map_or(output, |image| image.path());
+        if to_stdout.is_none() {
+            self.check_output(&output)?;
+        }
         let stop = Stop::listen()?;
         let options = self.source_options(&output)?;
         let specs: Vec<SourceSpec> = self.sources.iter().map(|source| self.spec(source)).collect();
@@ -192,6 +211,12 @@ impl Args {
         }
         match built {
             Ok(built) => {
+                if let Some(image) = to_stdout {
+                    image.send(&stop.flag)?;
+                    if stop.flag.load(Ordering::Relaxed) {
+                        return Ok(stop.exit_status());
+                    }
+                }
                 self.answer(&output, &built, &problems, started)?;
                 Ok(u8::from(!problems.is_empty()))
             }
@@ -206,6 +231,21 @@ impl Args {
             }
             Err(error) => Err(Failure::new(error)),
         }
+    }
+
+    /// The place where an image for standard output is built.
+    fn stdout_image(&self) -> Result<StdoutImage, Failure> {
+        if self.json {
+            return Err(Failure::usage(
+                "standard output takes the image or JSON: name a file by -o, or leave --json out",
+            ));
+        }
+        if std::io::stdout().is_terminal() {
+            return Err(Failure::new(
+                "an image is not for a terminal: name a file by -o, or send it through a pipe",
+            ));
+        }
+        StdoutImage::new(&self.spool_dir.clone().unwrap_or_else(std::env::temp_dir))
     }
 
     /// The sources, as a message names them.
@@ -319,6 +359,10 @@ impl Args {
         if let Some(dir) = &self.spool_dir {
             options = options.spool_dir(dir);
         }
+        if let Some(bytes) = self.max_size {
+            options = options.max_unpacked(bytes);
+        }
+        options = options.zeros_are_holes(self.volume.block_size.map_or(4096, |size| size.bytes()));
         if let Some(platform) = &self.platform {
             options = options.platform(platform);
         }
@@ -360,7 +404,9 @@ impl Args {
         problems: &[extant_image::SourceError],
         started: Instant,
     ) -> Result<(), Failure> {
-        if self.quiet {
+        // Standard output holds the image.
+        let is_stdout = self.output.as_deref() == Some(Path::new("-"));
+        if self.quiet || is_stdout {
             return Ok(());
         }
         let mut out = Out::of_report();

@@ -4,7 +4,7 @@ use crate::failure::{Failure, explained, tell};
 use crate::image::{Image, as_path, inner_path};
 use crate::out::{Out, style};
 use crate::record::{Ask, Record};
-use crate::shown::Shown;
+use crate::shown::{Shown, Whole};
 use crate::walk::{Visit, Visitor, walk};
 use crate::{amount, moment};
 use extant::{FileKind, Filesystem, Metadata};
@@ -65,7 +65,7 @@ impl Args {
             };
             if self.paths.len() > 1 && !self.json {
                 let gap = if n > 0 { "\n" } else { "" };
-                out.text(format_args!("{gap}{}:\n", Shown(&start)))?;
+                out.text(format_args!("{gap}{}:\n", Whole(&start)))?;
             }
             let depth = if self.directory { 0 } else { 1 };
             let mut lister = Lister {
@@ -124,21 +124,21 @@ struct Lister<'a> {
 }
 
 impl Visitor for Lister<'_> {
-    fn visit(&mut self, mut visit: Visit) -> Result<bool, Failure> {
+    fn visit(&mut self, mut visit: Visit<'_>) -> Result<bool, Failure> {
         let lists = !self.args.directory;
         let is_dir = visit.metadata.as_ref().is_some_and(Metadata::is_dir);
         if visit.depth == 0 && lists && is_dir {
             // The directory itself is no line of the list, but what is wrong with it is told.
             if let Some(error) = visit.error() {
-                self.complain(&visit.path, &error);
+                self.complain(visit.path, &error);
             }
             return Ok(true);
         }
         if self.args.json {
-            let path = visit.path.clone();
+            let path = visit.path;
             let record = Record::of(self.fs, visit, Ask::default());
             if let Some(error) = &record.error {
-                self.complain(&path, error);
+                self.complain(path, error);
             }
             self.out.json(&record)?;
             return Ok(false);
@@ -154,10 +154,10 @@ impl Visitor for Lister<'_> {
             false => None,
         };
         if let Some(error) = visit.error() {
-            self.complain(&visit.path, &error);
+            self.complain(visit.path, &error);
         }
         let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
-        let name = if visit.depth == 0 { visit.path.clone() } else { visit.name().to_vec() };
+        let name = visit.name.to_vec();
         let row = Row { cells: self.cells(&visit), name, style: style(visit.kind, mode), target };
         self.rows.push(row);
         Ok(false)
@@ -170,7 +170,7 @@ impl Lister<'_> {
         tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 
-    fn cells(&self, visit: &Visit) -> Vec<String> {
+    fn cells(&self, visit: &Visit<'_>) -> Vec<String> {
         let mut cells = Vec::new();
         if self.args.inode {
             cells.push(visit.ino.to_string());

@@ -5,7 +5,7 @@ use crate::image::{Image, as_path, inner_path};
 use crate::moment;
 use crate::out::Out;
 use crate::record::{Ask, Record, flag_letters};
-use crate::shown::Shown;
+use crate::shown::{Shown, Whole};
 use crate::verb::ls::mode_letters;
 use crate::walk::Visit;
 use extant::{FileKind, Filesystem, Metadata};
@@ -53,12 +53,14 @@ impl Args {
                 .symlink_metadata(as_path(&path))
                 .map_err(|error| image.failure(&path, &error))?;
             let visit = Visit {
-                path: path.clone(),
+                path: &path,
+                name: &path,
                 ino: meta.ino(),
                 kind: Some(meta.kind()),
                 metadata: Some(meta.clone()),
                 depth: 0,
                 last: true,
+                is_repeated: false,
                 problems: Vec::new(),
             };
             match self.json {
@@ -91,10 +93,10 @@ fn show(
     extents: bool,
     out: &mut Out,
 ) -> Result<Result<(), extant::Error>, Failure> {
-    let mut text = format!("   Path: {}", Shown(path));
+    let mut text = format!("   Path: {}", Whole(path));
     if meta.kind() == FileKind::Symlink {
         match fs.read_link_ino(meta.ino()) {
-            Ok(target) => text += &format!(" -> {}", Shown(target.as_os_str().as_bytes())),
+            Ok(target) => text += &format!(" -> {}", Whole(target.as_os_str().as_bytes())),
             Err(error) => return Ok(Err(error)),
         }
     }
@@ -134,10 +136,10 @@ fn show(
     for (name, value) in &attributes {
         let printable = value.iter().all(|byte| matches!(byte, b' '..=b'~'));
         match printable {
-            true => out.text(format_args!("  Xattr: {} = {:?}\n", Shown(name), ascii(value)))?,
+            true => out.text(format_args!("  Xattr: {} = {:?}\n", Whole(name), ascii(value)))?,
             false => {
                 let hex = crate::shown::hex(value);
-                out.text(format_args!("  Xattr: {} = 0x{hex}\n", Shown(name)))?;
+                out.text(format_args!("  Xattr: {} = 0x{hex}\n", Whole(name)))?;
             }
         }
     }

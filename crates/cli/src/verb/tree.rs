@@ -5,15 +5,20 @@ use crate::image::{Image, inner_path};
 use crate::out::{Out, style};
 use crate::record::{Ask, Record};
 use crate::shown::Shown;
-use crate::walk::{Visit, Visitor, walk};
+use crate::walk::{PATH_MAX, Visit, Visitor, walk};
 use extant::{FileKind, Filesystem, Metadata};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+
+/// Levels that a line of text draws; of a deeper entry it counts the outer ones.
+const DRAWN: usize = 64;
 
 /// Show everything at and below a path.
 ///
 /// With --json one object a line: the entry at PATH first, each directory before what it holds, and
 /// the names in a directory in the order of their bytes. --hash adds the SHA-256 of what files hold.
+/// Text draws the innermost 64 levels of an entry and counts the others; --json, which writes whole
+/// paths, stops below a path of 64 KiB and says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant tree disk.img
@@ -82,37 +87,46 @@ struct Printer<'a> {
 }
 
 impl Visitor for Printer<'_> {
-    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+    fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         match self.args.json {
             true => self.record(visit)?,
             false => self.line(visit)?,
         }
         Ok(true)
     }
+
+    fn path_max(&self) -> usize {
+        // A line of text holds the name alone.
+        if self.args.json { PATH_MAX } else { usize::MAX }
+    }
 }
 
 impl Printer<'_> {
-    fn record(&mut self, visit: Visit) -> Result<(), Failure> {
-        let path = visit.path.clone();
+    fn record(&mut self, visit: Visit<'_>) -> Result<(), Failure> {
+        let path = visit.path;
         let ask = Ask { hash: self.args.hash, extents: false };
         let record = Record::of(self.fs, visit, ask);
         if let Some(error) = &record.error {
-            self.complain(&path, error);
+            self.complain(path, error);
         }
         self.out.json(&record)
     }
 
-    fn line(&mut self, visit: Visit) -> Result<(), Failure> {
+    fn line(&mut self, visit: Visit<'_>) -> Result<(), Failure> {
         match visit.kind {
             // As with tree(1), the start is not counted.
             Some(FileKind::Directory) => self.directories += u64::from(visit.depth > 0),
             _ => self.others += 1,
         }
         if let Some(error) = visit.error() {
-            self.complain(&visit.path, &error);
+            self.complain(visit.path, &error);
         }
         self.lasts.truncate(visit.depth.saturating_sub(1));
-        for last in &self.lasts {
+        let hidden = self.lasts.len().saturating_sub(DRAWN);
+        if hidden > 0 {
+            self.out.text(format_args!("[{hidden} levels] "))?;
+        }
+        for last in &self.lasts[hidden..] {
             self.out.text(format_args!("{}", if *last { "    " } else { "│   " }))?;
         }
         if visit.depth > 0 {
@@ -120,15 +134,14 @@ impl Printer<'_> {
             self.lasts.push(visit.last);
         }
         let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
-        let name = if visit.depth == 0 { &visit.path } else { visit.name() };
-        self.out.name(name, style(visit.kind, mode))?;
+        self.out.name(visit.name, style(visit.kind, mode))?;
         if visit.kind == Some(FileKind::Symlink) && visit.metadata.is_some() {
             match self.fs.read_link_ino(visit.ino) {
                 Ok(target) => {
                     self.out.text(format_args!(" -> "))?;
                     self.out.name(target.as_os_str().as_bytes(), "")?;
                 }
-                Err(error) => self.complain(&visit.path, &crate::failure::explained(&error)),
+                Err(error) => self.complain(visit.path, &crate::failure::explained(&error)),
             }
         }
         self.out.text(format_args!("\n"))

@@ -5,7 +5,7 @@ use crate::change::{Change, Steps};
 use crate::failure::Failure;
 use crate::image::{Image, as_path, inner_path};
 use crate::out::Out;
-use crate::shown::{BASE64, Shown, encoded, hex};
+use crate::shown::{BASE64, Shown, Whole, encoded, hex};
 use base64::Engine;
 use extant::{Error, Filesystem, XattrMode};
 use serde::Serialize;
@@ -96,9 +96,9 @@ impl Args {
             if found.is_empty() {
                 continue;
             }
-            out.text(format_args!("# file: {}\n", Shown(&path)))?;
+            out.text(format_args!("# file: {}\n", Whole(&path)))?;
             for (name, value) in found {
-                out.text(format_args!("{}={}\n", Shown(&name), readable(&value)))?;
+                out.text(format_args!("{}={}\n", Whole(&name), readable(&value)))?;
             }
             out.text(format_args!("\n"))?;
         }

@@ -83,3 +83,39 @@ pub fn built() -> TempDir {
     succeed(dir.path(), &["build", "src", "-o", "a.img", "--free", "1M", "--owner", "7:8"]);
     dir
 }
+
+/// `deep.img` in `dir`: directories called `name`, `levels` of them, each in the one before, with a
+/// file `end` in the innermost.
+pub fn deep(dir: &Path, levels: usize, name: &str) -> PathBuf {
+    let inodes = (levels + 100).to_string();
+    let size = format!("{}K", levels * 2 + (16 << 10));
+    let args = ["mkfs", "deep.img", "--size", &size, "-b", "1024", "-q", "--inodes", &inodes];
+    succeed(dir, &args);
+    let image = dir.join("deep.img");
+    let fs = extant::OpenOptions::new().write(true).open(&image).unwrap();
+    let mut at = fs.root().unwrap();
+    for _ in 0..levels {
+        at = at.create_dir(name, &extant::NewFile::directory()).unwrap();
+    }
+    drop(at.create("end", &extant::NewFile::default()).unwrap());
+    drop(at);
+    fs.close().unwrap();
+    image
+}
+
+/// As [`run`], with at most so many KiB of memory and so many descriptors.
+pub fn run_limited(
+    dir: &Path,
+    kib: usize,
+    descriptors: usize,
+    args: &[&str],
+) -> (i32, Vec<u8>, String) {
+    let program = assert_cmd::cargo::cargo_bin("extant");
+    let script = format!("ulimit -v {kib}; ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.timeout(std::time::Duration::from_secs(120)).env("LC_ALL", "C");
+    command.current_dir(dir).args(["-c", &script]).arg(program).args(args);
+    let output = command.output().expect("sh starts");
+    let code = output.status.code().expect("no signal ends the program");
+    (code, output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
+}

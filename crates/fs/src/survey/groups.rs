@@ -77,7 +77,7 @@ fn some(
         match volume.noting(|| descriptor(volume, nr)) {
             Ok(desc) => descriptors.push((nr, desc)),
             Err(error) => {
-                found.problems.add(options.problems, None, error);
+                found.problems.add(options.problems, || None, error);
                 damaged(volume, cells, nr, found);
             }
         }
@@ -91,7 +91,7 @@ fn some(
             cells.add(Content::Metadata, first.0..first.0.saturating_add(len));
         }
         if let Err(error) = volume.noting(|| one(volume, cells, *nr, desc, found)) {
-            found.problems.add(options.problems, None, error);
+            found.problems.add(options.problems, || None, error);
             damaged(volume, cells, *nr, found);
         }
     }

@@ -162,7 +162,8 @@ pub struct Files {
 /// A regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
-    /// From the volume's root; of several names the one that was met first.
+    /// From the volume's root; of several names the one that was met first. Of a path longer than
+    /// 64 KiB both ends, with `[...]` between.
     pub path: PathBuf,
     /// Its inode.
     pub ino: Ino,
@@ -177,7 +178,7 @@ pub struct FileRow {
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRow {
-    /// From the volume's root.
+    /// From the volume's root. Of a path longer than 64 KiB both ends, with `[...]` between.
     pub path: PathBuf,
     /// Its inode.
     pub ino: Ino,
@@ -232,10 +233,11 @@ fn joined(
     cells: Cells,
     groups: GroupsFound,
     own: Problems,
-    names: NamesFound,
+    mut names: NamesFound,
     options: &Options,
 ) -> Survey {
     let (cells, parts) = cells.finish();
+    let rows = names.take_rows();
     let mut survey = Survey {
         parts,
         unknown_blocks: groups.unknown_blocks,
@@ -243,10 +245,10 @@ fn joined(
         groups: groups.groups,
         free: groups.free,
         files: names.files,
-        largest_files: names.largest_files.into_rows(),
-        most_pieces: names.most_pieces.into_rows(),
-        largest_dirs: names.largest_dirs.into_rows(),
-        fullest_dirs: names.fullest_dirs.into_rows(),
+        largest_files: rows.largest_files,
+        most_pieces: rows.most_pieces,
+        largest_dirs: rows.largest_dirs,
+        fullest_dirs: rows.fullest_dirs,
         ..Survey::default()
     };
     for problems in [groups.problems, own, names.problems] {
@@ -301,10 +303,10 @@ struct Problems {
 }
 
 impl Problems {
-    fn add(&mut self, limit: usize, path: Option<PathBuf>, error: Error) {
+    fn add(&mut self, limit: usize, path: impl FnOnce() -> Option<PathBuf>, error: Error) {
         self.count += 1;
         if self.kept.len() < limit {
-            self.kept.push(Problem { path, error });
+            self.kept.push(Problem { path: path(), error });
         }
     }
 

@@ -30,28 +30,55 @@ use std::sync::{Arc, OnceLock};
 
 /// Names that are given away at once.
 const BATCH: usize = 1024;
-/// The longest path that is followed down, in bytes.
+/// The longest path that is told whole, in bytes; of a longer one so much of both ends.
 const PATH_MAX: usize = 64 << 10;
+/// What stands for the middle of a longer one.
+const CUT: &[u8] = b"[...]";
 /// Inodes whose bits are made together.
 const PART: usize = 4096;
 
 /// What was found.
 pub(super) struct NamesFound {
     pub(super) files: Files,
-    pub(super) largest_files: Top<FileRow>,
-    pub(super) most_pieces: Top<FileRow>,
-    pub(super) largest_dirs: Top<DirRow>,
-    pub(super) fullest_dirs: Top<DirRow>,
+    largest_files: Top<(Place, FileRow)>,
+    most_pieces: Top<(Place, FileRow)>,
+    largest_dirs: Top<(Place, DirRow)>,
+    fullest_dirs: Top<(Place, DirRow)>,
     pub(super) problems: Problems,
 }
 
+/// The rows of the four lists, with their paths.
+pub(super) struct Rows {
+    pub(super) largest_files: Vec<FileRow>,
+    pub(super) most_pieces: Vec<FileRow>,
+    pub(super) largest_dirs: Vec<DirRow>,
+    pub(super) fullest_dirs: Vec<DirRow>,
+}
+
+/// Where a row's path leads. The path is joined for the rows that stay alone: in a deep tree each
+/// directory on the way up is the largest so far.
+#[derive(Debug)]
+struct Place {
+    dir: Arc<Dir>,
+    name: Option<Vec<u8>>,
+}
+
+impl Place {
+    fn new(dir: &Arc<Dir>, name: Option<&[u8]>) -> Place {
+        Place { dir: Arc::clone(dir), name: name.map(<[u8]>::to_vec) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path(self.name.as_deref())
+    }
+}
+
 /// A directory that is being gone through, until everything below it was.
+#[derive(Debug)]
 struct Dir {
     parent: Option<Arc<Dir>>,
     name: Vec<u8>,
     ino: Ino,
-    /// Bytes of its path.
-    path_len: usize,
     names: AtomicU64,
     below: AtomicU64,
     blocks: AtomicU64,
@@ -180,7 +207,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             }
         });
         if let Err(error) = mapped {
-            problems.add(options.problems, None, error);
+            problems.add(options.problems, || None, error);
         }
     }
     // The map of the resize inode leads to the blocks kept for more descriptors, which are metadata of their
@@ -228,15 +255,24 @@ fn blocks_of(
     })
 }
 
+/// A chain of directories ends by a loop: dropped one inside the other, a deep one overflows the stack.
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut dir) = above.and_then(Arc::into_inner) {
+            above = dir.parent.take();
+        }
+    }
+}
+
 impl Dir {
     fn new(parent: Option<Arc<Dir>>, name: Vec<u8>, ino: Ino) -> Dir {
-        let path_len = parent.as_ref().map_or(0, |parent| parent.path_len) + 1 + name.len();
         let zero = || AtomicU64::new(0);
         let (names, below, blocks) = (zero(), zero(), zero());
-        Dir { parent, name, ino, path_len, names, below, blocks, open: AtomicU64::new(1) }
+        Dir { parent, name, ino, names, below, blocks, open: AtomicU64::new(1) }
     }
 
-    /// The path of `name` in it; its own without one.
+    /// The path of `name` in it; its own without one. Of one longer than [`PATH_MAX`] both ends.
     fn path(&self, name: Option<&[u8]>) -> PathBuf {
         let mut parts: Vec<&[u8]> = name.into_iter().collect();
         let mut at = Some(self);
@@ -246,10 +282,14 @@ impl Dir {
         }
         // The root's name is empty, which gives the first slash.
         parts.reverse();
-        let path = match parts.len() {
+        let mut path = match parts.len() {
             1 => b"/".to_vec(),
             _ => parts.join(&b'/'),
         };
+        if path.len() > PATH_MAX {
+            let middle = PATH_MAX / 2..path.len() - PATH_MAX / 2;
+            path.splice(middle, CUT.iter().copied());
+        }
         PathBuf::from(OsString::from_vec(path))
     }
 }
@@ -283,11 +323,8 @@ impl Walk<'_> {
     /// Reads the names of a directory.
     fn list(&self, dir: &Arc<Dir>, found: &mut NamesFound) {
         let problem = |found: &mut NamesFound, error| {
-            found.problems.add(self.options.problems, Some(dir.path(None)), error);
+            found.problems.add(self.options.problems, || Some(dir.path(None)), error);
         };
-        if dir.path_len > PATH_MAX {
-            return problem(found, Error::NameTooLong);
-        }
         let names = match self.fs.read_dir_ino(dir.ino) {
             Ok(names) => names,
             Err(error) => return problem(found, error),
@@ -331,7 +368,7 @@ impl Walk<'_> {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let path = Some(dir.path(Some(&name)));
+                    let path = || Some(dir.path(Some(&name)));
                     found.problems.add(self.options.problems, path, error);
                 }
             }
@@ -350,7 +387,7 @@ impl Walk<'_> {
             _ => Ok(()),
         });
         if let Err(error) = looked {
-            found.problems.add(self.options.problems, Some(dir.path(Some(name))), error);
+            found.problems.add(self.options.problems, || Some(dir.path(Some(name))), error);
         }
     }
 
@@ -390,12 +427,9 @@ impl Walk<'_> {
         let size = body.disk.size;
         drop(held);
         if kind == FileKind::Regular && mapped.data > 0 {
-            let row = || FileRow {
-                path: dir.path(name),
-                ino,
-                size,
-                blocks: mapped.data,
-                pieces: mapped.pieces,
+            let row = || {
+                let Mapped { data: blocks, pieces, .. } = mapped;
+                (Place::new(dir, name), FileRow { path: PathBuf::new(), ino, size, blocks, pieces })
             };
             found.largest_files.offer(mapped.data, ino, row);
             if mapped.pieces > 1 {
@@ -410,7 +444,7 @@ impl Walk<'_> {
             dir.below.fetch_add(1, Relaxed);
         }
         if let Err(error) = volume.noting(|| map) {
-            found.problems.add(self.options.problems, Some(dir.path(name)), error);
+            found.problems.add(self.options.problems, || Some(dir.path(name)), error);
         }
         let enter = kind == FileKind::Directory && self.budget.load(Relaxed) > 0;
         Ok(enter.then_some(blocks))
@@ -426,7 +460,10 @@ impl Walk<'_> {
             }
             let [names, below, blocks] =
                 [&dir.names, &dir.below, &dir.blocks].map(|count| count.load(Relaxed));
-            let row = || DirRow { path: dir.path(None), ino: dir.ino, names, below, blocks };
+            let row = || {
+                let row = DirRow { path: PathBuf::new(), ino: dir.ino, names, below, blocks };
+                (Place::new(&dir, None), row)
+            };
             found.largest_dirs.offer(blocks, dir.ino, row);
             found.fullest_dirs.offer(names, dir.ino, row);
             let parent = dir.parent.clone();
@@ -449,6 +486,24 @@ impl NamesFound {
             largest_dirs: Top::new(top),
             fullest_dirs: Top::new(top),
             problems: Problems::default(),
+        }
+    }
+
+    /// The lists, taken out.
+    pub(super) fn take_rows(&mut self) -> Rows {
+        let take_files = |top: &mut Top<(Place, FileRow)>| {
+            let rows = std::mem::replace(top, Top::new(0)).into_rows().into_iter();
+            rows.map(|(place, row)| FileRow { path: place.path(), ..row }).collect()
+        };
+        let take_dirs = |top: &mut Top<(Place, DirRow)>| {
+            let rows = std::mem::replace(top, Top::new(0)).into_rows().into_iter();
+            rows.map(|(place, row)| DirRow { path: place.path(), ..row }).collect()
+        };
+        Rows {
+            largest_files: take_files(&mut self.largest_files),
+            most_pieces: take_files(&mut self.most_pieces),
+            largest_dirs: take_dirs(&mut self.largest_dirs),
+            fullest_dirs: take_dirs(&mut self.fullest_dirs),
         }
     }
 

@@ -12,10 +12,10 @@
 //! Threads take directories as they come; each directory is sorted by name, and the assembly
 //! visits them in order, so timing leaves no trace in the tree.
 
+mod place;
 mod walk;
 
 use super::SourceOptions;
-use super::beneath::open_beneath;
 use super::holes::data_ranges;
 use crate::draft::{Assembly, assemble};
 use crate::entry::{DataRange, Kind, Meta, Text, Time, Xattr, is_storable_xattr};
@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::tree::{HostDir, HostRoot, Tree, index};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
+use place::Place;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     Access, AtFlags, CWD, Mode, OFlags, RawDir, Statx, StatxFlags, accessat, lgetxattr, llistxattr,
@@ -36,7 +37,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use walk::Walk;
 
 /// Lists the directory `path` and everything below it.
@@ -61,7 +62,7 @@ pub(crate) fn read_directory(
 /// A directory waiting to be listed.
 struct Job {
     id: u32,
-    path: Vec<u8>,
+    place: Arc<Place>,
 }
 
 struct Queue {
@@ -83,6 +84,8 @@ struct Scan<'a> {
     queue: Mutex<Queue>,
     wake: Condvar,
     next_dir: AtomicU32,
+    /// Directories held open for those below them.
+    held: Arc<AtomicUsize>,
     problems: Mutex<Vec<SourceError>>,
     top: Found,
     top_xattrs: Arc<[Xattr]>,
@@ -133,7 +136,8 @@ impl<'a> Scan<'a> {
             .map_err(|e| SourceError::io("stat", path, e.into()))?;
         let kind = FoundKind::Directory(0);
         let top = Found::new(0, Text::default(), kind, &stat);
-        let queue = Queue { jobs: vec![Job { id: 0, path: Vec::new() }], busy: 0, failed: None };
+        let queue =
+            Queue { jobs: vec![Job { id: 0, place: Place::root() }], busy: 0, failed: None };
         let mut scan = Scan {
             options,
             progress,
@@ -144,12 +148,13 @@ impl<'a> Scan<'a> {
             queue: Mutex::new(queue),
             wake: Condvar::new(),
             next_dir: AtomicU32::new(1),
+            held: Arc::default(),
             problems: Mutex::new(Vec::new()),
             top,
             top_xattrs: Arc::from([]),
         };
         let mut worker = Worker::new(&scan);
-        let set = worker.xattrs(scan.root.as_fd(), b"", c".")?;
+        let set = worker.xattrs(scan.root.as_fd(), &Place::root(), c".")?;
         let set = worker.part.sets[set as usize].clone();
         scan.top_xattrs = set;
         Ok(scan)
@@ -250,11 +255,16 @@ struct Worker<'s> {
     listing: Vec<MaybeUninit<u8>>,
     names: Vec<u8>,
     jobs: Vec<Job>,
+    /// The directory that is listed, below the root: for excludes, and for attributes by path. Empty
+    /// where the path is too long for a call and nothing is excluded.
+    dir_path: Vec<u8>,
     path: Vec<u8>,
     attr_names: Vec<u8>,
     attr_value: Vec<u8>,
 }
 
+/// Bytes of a path that are given to the kernel in one call; its `PATH_MAX` is 4096.
+const PATH_SHORT: usize = 4000;
 /// Names and values of attributes are at most 64 KiB on Linux.
 const XATTR_MAX: usize = 65536;
 
@@ -268,6 +278,7 @@ impl<'s> Worker<'s> {
             listing: vec![MaybeUninit::uninit(); 64 << 10],
             names: Vec::new(),
             jobs: Vec::new(),
+            dir_path: Vec::new(),
             path: Vec::new(),
             attr_names: vec![0; XATTR_MAX],
             attr_value: vec![0; XATTR_MAX],
@@ -297,21 +308,25 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    fn shown(&self, dir: &[u8], name: &CStr) -> PathBuf {
+    fn shown(&self, place: &Place, name: &CStr) -> PathBuf {
         let name = OsStr::from_bytes(name.to_bytes());
-        self.scan.path.join(OsStr::from_bytes(dir)).join(name)
+        self.scan.path.join(OsStr::from_bytes(&place.path())).join(name)
     }
 
     /// Lists one directory.
     fn list(&mut self, job: &Job) -> Result<(), SourceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match open_beneath(&self.scan.root, &job.path, flags) {
+        let fd = match job.place.open(&self.scan.root, flags) {
             Ok(fd) => fd,
             Err(e) => {
-                let path = self.scan.path.join(OsStr::from_bytes(&job.path));
+                let path = self.scan.path.join(OsStr::from_bytes(&job.place.path()));
                 return self.survive(broken("open directory", path, e));
             }
         };
+        self.dir_path.clear();
+        if job.place.path_len < PATH_SHORT || !self.scan.options.excludes.is_empty() {
+            self.dir_path = job.place.path();
+        }
         let mut names = std::mem::take(&mut self.names);
         names.clear();
         let mut places: Vec<(u64, u32)> = Vec::new();
@@ -333,7 +348,7 @@ impl<'s> Worker<'s> {
             }
         }
         if let Some(e) = failed {
-            let path = self.scan.path.join(OsStr::from_bytes(&job.path));
+            let path = self.scan.path.join(OsStr::from_bytes(&job.place.path()));
             self.survive(broken("list directory", path, e))?;
         }
         // Inode order: on a cold cache the inode tables are read forwards, once.
@@ -355,6 +370,9 @@ impl<'s> Worker<'s> {
             }
         }
         self.names = names;
+        if self.jobs.iter().any(|below| Arc::ptr_eq(&job.place, below.place.above())) {
+            job.place.hold(fd, &self.scan.held);
+        }
         let text = &self.part.text;
         let name = |f: &Found| &text[f.name.at as usize..][..f.name.len as usize];
         self.part.found[first..].sort_unstable_by(|a, b| name(a).cmp(name(b)));
@@ -389,26 +407,28 @@ impl<'s> Worker<'s> {
         let scan = self.scan;
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)
-            .map_err(|e| broken("stat", self.shown(&job.path, name), e))?;
+            .map_err(|e| broken("stat", self.shown(&job.place, name), e))?;
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         if scan.options.skips(device, stat.stx_ino) {
             return Ok(None);
         }
-        self.path.clear();
-        self.path.extend_from_slice(&job.path);
-        if !job.path.is_empty() {
-            self.path.push(b'/');
-        }
-        self.path.extend_from_slice(name.to_bytes());
         let is_directory = stat.stx_mode & 0o170000 == 0o040000;
-        if scan.options.leaves_out(&self.path, is_directory) {
-            return Ok(None);
+        if !scan.options.excludes.is_empty() {
+            self.path.clear();
+            self.path.extend_from_slice(&self.dir_path);
+            if !self.dir_path.is_empty() {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(name.to_bytes());
+            if scan.options.leaves_out(&self.path, is_directory) {
+                return Ok(None);
+            }
         }
         let kind = match stat.stx_mode & 0o170000 {
             0o040000 => {
                 let id = scan.next_dir.fetch_add(1, Relaxed);
                 if !scan.options.one_file_system || device == scan.device {
-                    self.jobs.push(Job { id, path: self.path.clone() });
+                    self.jobs.push(Job { id, place: job.place.below(name.to_bytes()) });
                 }
                 FoundKind::Directory(id)
             }
@@ -419,7 +439,7 @@ impl<'s> Worker<'s> {
             0o120000 => {
                 let mut target = [MaybeUninit::<u8>::uninit(); 4097];
                 let (target, _) = readlinkat_raw(dir, name, target.as_mut_slice())
-                    .map_err(|e| broken("read link", self.shown(&job.path, name), e))?;
+                    .map_err(|e| broken("read link", self.shown(&job.place, name), e))?;
                 let target = target.to_vec();
                 FoundKind::Symlink(self.text(&target)?)
             }
@@ -434,11 +454,11 @@ impl<'s> Worker<'s> {
             0o010000 => FoundKind::Other(Kind::Fifo),
             0o140000 => FoundKind::Other(Kind::Socket),
             _ => {
-                let path = self.shown(&job.path, name);
+                let path = self.shown(&job.place, name);
                 return Err(SourceError::source(path, "its file type is not known: exclude it"));
             }
         };
-        let xattrs = self.xattrs(dir, &job.path, name)?;
+        let xattrs = self.xattrs(dir, &job.place, name)?;
         let name = self.text(name.to_bytes())?;
         let mut found = Found::new(job.id, name, kind, &stat);
         found.xattrs = xattrs;
@@ -463,14 +483,14 @@ impl<'s> Worker<'s> {
         let sparse = stat.stx_blocks.saturating_mul(512) < size;
         if self.scan.ask_access && stat.stx_mode & 0o444 != 0o444 && size > 0 && !sparse {
             accessat(dir, name, Access::READ_OK, AtFlags::EACCESS)
-                .map_err(|e| broken("read", self.shown(&job.path, name), e))?;
+                .map_err(|e| broken("read", self.shown(&job.place, name), e))?;
         }
         if !sparse {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(dir, name, flags, Mode::empty())
-            .map_err(|e| broken("open", self.shown(&job.path, name), e))?;
+            .map_err(|e| broken("open", self.shown(&job.place, name), e))?;
         let first = self.part.ranges.len();
         let told = data_ranges(&file, size, &mut |offset, len| {
             self.part.ranges.push(DataRange { offset, len, stored: 0 });
@@ -494,15 +514,15 @@ impl<'s> Worker<'s> {
     fn xattrs(
         &mut self,
         dir: BorrowedFd<'_>,
-        below: &[u8],
+        place: &Place,
         name: &CStr,
     ) -> Result<u32, SourceError> {
         let root = self.scan.path.as_os_str().as_bytes();
         self.path.clear();
-        if root.len() + below.len() + name.to_bytes().len() < 4000 {
+        if root.len() + place.path_len + name.to_bytes().len() < PATH_SHORT {
             self.path.extend_from_slice(root);
             self.path.push(b'/');
-            self.path.extend_from_slice(below);
+            self.path.extend_from_slice(&self.dir_path);
         } else {
             self.path.extend_from_slice(format!("/proc/self/fd/{}", dir.as_raw_fd()).as_bytes());
         }
@@ -514,7 +534,7 @@ impl<'s> Worker<'s> {
             Ok(len) => len,
             // Kernel filesystems without attributes, and names of proc that come and go.
             Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(0),
-            Err(e) => return Err(broken("list attributes of", self.shown(below, name), e)),
+            Err(e) => return Err(broken("list attributes of", self.shown(place, name), e)),
         };
         let mut set = Vec::new();
         for attr in self.attr_names[..len].split_inclusive(|&b| b == 0) {
@@ -525,7 +545,7 @@ impl<'s> Worker<'s> {
             let len = match lgetxattr(path, attr, self.attr_value.as_mut_slice()) {
                 Ok(len) => len,
                 Err(Errno::NODATA) => continue,
-                Err(e) => return Err(broken("read attributes of", self.shown(below, name), e)),
+                Err(e) => return Err(broken("read attributes of", self.shown(place, name), e)),
             };
             set.push(Xattr { name: attr.to_bytes().into(), value: self.attr_value[..len].into() });
         }

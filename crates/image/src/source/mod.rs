@@ -12,6 +12,7 @@ mod holes;
 mod oci;
 mod pack;
 mod tar;
+mod zeros;
 
 pub(crate) use beneath::open_beneath;
 pub use holes::data_ranges;
@@ -95,6 +96,8 @@ pub struct SourceOptions {
     pub(crate) excludes: Excludes,
     pub(crate) spool_dir: Option<PathBuf>,
     pub(crate) max_entries: usize,
+    pub(crate) max_unpacked: Option<u64>,
+    pub(crate) zero_block: usize,
     pub(crate) links_outside: bool,
     pub(crate) choice: oci::Choice,
     pub(crate) skipped: Vec<((u32, u32), u64)>,
@@ -186,6 +189,22 @@ impl SourceOptions {
         self
     }
 
+    /// Refuses a source whose archives unpack to more bytes, their headers included; the layers of
+    /// an image count together. Found out while they are unpacked, so that no archive fills the
+    /// spool. Default: no limit.
+    pub fn max_unpacked(mut self, bytes: u64) -> Self {
+        self.max_unpacked = Some(bytes);
+        self
+    }
+
+    /// Leaves out of the files' data every block of so many bytes, a power of two, that holds
+    /// nothing but zeros: it becomes a hole. All data is read for that. Default, and 0: holes are
+    /// those that the sources have.
+    pub fn zeros_are_holes(mut self, block_bytes: usize) -> Self {
+        self.zero_block = block_bytes;
+        self
+    }
+
     /// Takes hard links in an archive to what none of its entries made, for a tree that goes over
     /// a volume: see [`Tree::outside`].
     pub fn links_outside(mut self, yes: bool) -> Self {
@@ -209,6 +228,11 @@ impl SourceOptions {
             0 => 16 << 20,
             n => n,
         }
+    }
+
+    /// An empty tree with the limits for archives.
+    pub(crate) fn overlay(&self) -> Overlay {
+        Overlay::new(self.max_entries()).limit_unpacked(self.max_unpacked.unwrap_or(u64::MAX))
     }
 
     pub(crate) fn spool(&self) -> Result<Spool, SourceError> {
@@ -254,6 +278,9 @@ impl Tree {
         }
         if let Some(ownership) = &options.ownership {
             ownership.apply(&mut tree);
+        }
+        if options.zero_block > 0 {
+            zeros::leave_out(&mut tree, options.zero_block, options.thread_count())?;
         }
         Ok(tree)
     }
@@ -301,7 +328,7 @@ fn read_archive(
 ) -> Result<Tree, SourceError> {
     let broken = |e| SourceError::io("read", name, e);
     let kind = file.metadata().map_err(broken)?.file_type();
-    let mut overlay = Overlay::new(options.max_entries());
+    let mut overlay = options.overlay();
     overlay.links_outside = options.links_outside;
     if kind.is_file() {
         let region = Region::rest_of(file).map_err(broken)?;

@@ -10,10 +10,10 @@
 //! What a plain header cannot say exactly goes into a PAX record. A file with holes is written in
 //! GNU's PAX sparse format 1.0: its data begins with the list of its pieces.
 
-use super::Job;
+use super::{Job, refused};
 use crate::failure::{Failure, explained, plain};
 use crate::shown::Shown;
-use crate::walk::{Visit, Visitor, walk};
+use crate::walk::{PATH_MAX, Trail, Visit, Visitor, walk};
 use extant::{File, FileKind, Ino, Metadata, Timestamp};
 use extant_ondisk::acl::Acl;
 use std::collections::HashMap;
@@ -91,6 +91,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
         base,
         to: io::BufWriter::with_capacity(PIECE, to),
         linked: HashMap::new(),
+        trail: Trail::default(),
         buffer: vec![0; PIECE],
     };
     let (image, fs) = (archive.job.image, archive.job.fs);
@@ -113,24 +114,39 @@ struct Archive<'a> {
     /// The start's own name, which every name in the archive begins with; empty for the root.
     base: Vec<u8>,
     to: io::BufWriter<Box<dyn Write>>,
-    linked: HashMap<Ino, Vec<u8>>,
+    /// The first names of files with more than one: the number of the directory, and the name.
+    linked: HashMap<Ino, (u32, Box<[u8]>)>,
+    trail: Trail,
     buffer: Vec<u8>,
 }
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Visitor for Archive<'_> {
-    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+    fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         if let Some(error) = visit.error() {
-            self.job.complain(&visit.path, error);
+            self.job.complain(visit.path, error);
         }
         let Some(meta) = &visit.metadata else { return Ok(false) };
+        // One name twice would give two entries, and the second might go through the first.
+        if let Some(why) = refused(&visit) {
+            self.job.complain(visit.path, why);
+            return Ok(false);
+        }
         let name = self.name(&visit, meta);
         let put = self.entry(&visit, meta, &name)?;
+        if meta.is_dir() && visit.depth > 0 {
+            self.trail.enter(visit.depth, visit.name);
+        }
         if put && meta.links() > 1 && !meta.is_dir() {
-            self.linked.entry(meta.ino()).or_insert(name);
+            let place = || (self.trail.dir(visit.depth), visit.name.into());
+            self.linked.entry(meta.ino()).or_insert_with(place);
         }
         Ok(true)
+    }
+
+    fn path_max(&self) -> usize {
+        PATH_MAX
     }
 }
 
@@ -143,9 +159,9 @@ impl Archive<'_> {
     }
 
     /// The name in the archive: relative, a directory's with a slash behind it.
-    fn name(&self, visit: &Visit, meta: &Metadata) -> Vec<u8> {
+    fn name(&self, visit: &Visit<'_>, meta: &Metadata) -> Vec<u8> {
         let mut name = self.base.clone();
-        let below = if visit.depth == 0 { &[] } else { self.job.below(&visit.path) };
+        let below = if visit.depth == 0 { &[] } else { self.job.below(visit.path) };
         if !name.is_empty() && !below.is_empty() {
             name.push(b'/');
         }
@@ -159,8 +175,16 @@ impl Archive<'_> {
         name
     }
 
+    /// The name in the archive of what is called `name` in a directory of the trail.
+    fn first_name(&self, dir: u32, name: &[u8]) -> Vec<u8> {
+        let base = Some(&self.base[..]).filter(|base| !base.is_empty());
+        let names = self.trail.names(dir);
+        let parts: Vec<&[u8]> = base.into_iter().chain(names).chain([name]).collect();
+        parts.join(&b'/')
+    }
+
     /// Writes the entry called `name`, or says why not; whether it is in the archive.
-    fn entry(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<bool, Failure> {
+    fn entry(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<bool, Failure> {
         let mut header = Header::new_ustar();
         let mut records: Records = Vec::new();
         header.set_mode(u32::from(meta.permissions()));
@@ -190,11 +214,11 @@ impl Archive<'_> {
                         records.push((xattr_keyword(&key), value));
                     }
                 }
-                Err(error) => self.job.complain(&visit.path, explained(&error)),
+                Err(error) => self.job.complain(visit.path, explained(&error)),
             }
         }
         let first = match meta.links() > 1 && !meta.is_dir() {
-            true => self.linked.get(&meta.ino()).cloned(),
+            true => self.linked.get(&meta.ino()).map(|(dir, name)| self.first_name(*dir, name)),
             false => None,
         };
         if let Some(first) = first {
@@ -218,7 +242,7 @@ impl Archive<'_> {
                         set_link(&mut header, target.as_os_str().as_bytes(), &mut records)
                     }
                     Err(error) => {
-                        self.job.complain(&visit.path, explained(&error));
+                        self.job.complain(visit.path, explained(&error));
                         return Ok(false);
                     }
                 }
@@ -242,7 +266,7 @@ impl Archive<'_> {
                 self.job.tell(format_args!(
                     "{}: {}: a socket, which a tar cannot hold, is left out",
                     Shown::path(&self.job.image.name),
-                    Shown(&visit.path)
+                    Shown(visit.path)
                 ));
                 return Ok(false);
             }
@@ -253,7 +277,7 @@ impl Archive<'_> {
 
     fn file(
         &mut self,
-        visit: &Visit,
+        visit: &Visit<'_>,
         meta: &Metadata,
         mut header: Header,
         mut records: Records,
@@ -268,7 +292,7 @@ impl Archive<'_> {
         let (pieces, file) = match pieces {
             Ok(found) => found,
             Err(error) => {
-                self.job.complain(&visit.path, explained(&error));
+                self.job.complain(visit.path, explained(&error));
                 return Ok(false);
             }
         };
@@ -343,7 +367,7 @@ impl Archive<'_> {
     /// has promised the bytes.
     fn content(
         &mut self,
-        visit: &Visit,
+        visit: &Visit<'_>,
         file: &File,
         pieces: &[(u64, u64)],
     ) -> Result<(), Failure> {
@@ -379,7 +403,7 @@ impl Archive<'_> {
             total += len;
         }
         if let Some(why) = broken {
-            self.job.complain(&visit.path, why);
+            self.job.complain(visit.path, why);
         }
         let padding = total.next_multiple_of(BLOCK) - total;
         let padded = self.to.write_all(&[0; BLOCK as usize][..padding as usize]);

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   DEST ── fd ── fd ── fd        one descriptor a level, opened beneath the one before with
-//!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere
+//!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere;
+//!                                 of a deep tree the innermost 64, an outer one is opened again
+//!                                 as the ".." of the one below it, and must be the same
 //!                    │
 //!                    ├─ file      O_EXCL, content, attributes, owner, mode, times
 //!                    └─ done      the directory's own attributes, mode, times and flags, after its files
@@ -11,10 +13,10 @@
 mod links;
 
 use super::flags::Flags;
-use super::{Job, is_name};
+use super::{Job, refused};
 use crate::failure::{Failure, explained, plain, tell};
 use crate::shown::Shown;
-use crate::walk::{Visit, Visitor, walk};
+use crate::walk::{Trail, Visit, Visitor, walk};
 use extant::{DeviceNumber, File, FileKind, Ino, Metadata, Timestamp};
 use links::Linked;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,12 +37,13 @@ const NEW_FILE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Levels that keep a descriptor: fewer than any process may have.
+const HELD: usize = 64;
 /// Skipped things of one sort that are named one by one.
 const NAMED: usize = 20;
 
 /// Copies what is at `path` to `name` in `dir`.
 pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<u8, Failure> {
-    raise_descriptor_limit();
     // The directory is the user's word: symlinks on the way to it are followed.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(dir, flags, Mode::empty())
@@ -58,6 +61,8 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         start_name: name.to_vec(),
         top,
         dirs: Vec::new(),
+        path: Vec::new(),
+        trail: Trail::default(),
         linked: HashMap::new(),
         owners,
         flags,
@@ -75,8 +80,12 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
 
 /// A directory that is being filled.
 struct Open {
-    fd: OwnedFd,
-    path: Vec<u8>,
+    /// `None` while more than [`HELD`] levels below it are open.
+    fd: Option<OwnedFd>,
+    device: u64,
+    inode: u64,
+    /// Bytes of its path in the volume.
+    path_len: usize,
     metadata: Metadata,
 }
 
@@ -87,6 +96,9 @@ struct Extractor<'a> {
     start_name: Vec<u8>,
     top: OwnedFd,
     dirs: Vec<Open>,
+    /// The path in the volume of the innermost of `dirs`.
+    path: Vec<u8>,
+    trail: Trail,
     linked: HashMap<Ino, Linked>,
     owners: bool,
     flags: Flags,
@@ -115,19 +127,19 @@ fn system(action: &'static str) -> impl Fn(Errno) -> Trouble {
 }
 
 impl Visitor for Extractor<'_> {
-    fn visit(&mut self, visit: Visit) -> Result<bool, Failure> {
+    fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         if let Some(error) = visit.error() {
-            self.job.complain(&visit.path, error);
+            self.job.complain(visit.path, error);
         }
         let Some(metadata) = visit.metadata.clone() else { return Ok(false) };
         let copied = self.copy(&visit, &metadata);
         if let Err(trouble) = &copied {
             match trouble {
-                Trouble::Volume(error) => self.job.complain(&visit.path, explained(error)),
-                Trouble::Words(text) => self.job.complain(&visit.path, text),
+                Trouble::Volume(error) => self.job.complain(visit.path, explained(error)),
+                Trouble::Words(text) => self.job.complain(visit.path, text),
                 Trouble::System(action, error) => {
                     self.job.failed = true;
-                    let place = self.place(&visit.path);
+                    let place = self.place(visit.path);
                     let error_kind = error.kind();
                     let hint = match error_kind {
                         io::ErrorKind::AlreadyExists => ": use --force to replace it",
@@ -156,17 +168,26 @@ impl Visitor for Extractor<'_> {
             return Ok(());
         }
         let Some(dir) = self.dirs.pop() else { return Ok(()) };
-        let (fd, last) = (dir.fd.as_fd(), self.flags.last(&dir.metadata));
-        let dressed = self.dress(fd, &dir.path, &dir.metadata);
+        let mut path = std::mem::take(&mut self.path);
+        path.truncate(dir.path_len);
+        let Some(fd) = &dir.fd else { unreachable!("the innermost directory is open") };
+        // Before its own mode may forbid the way through it.
+        self.reopen_parent(fd.as_fd(), &path)?;
+        let (fd, last) = (fd.as_fd(), self.flags.last(&dir.metadata));
+        let dressed = self.dress(fd, &path, &dir.metadata);
         self.flags.seal(fd, last);
         if let Err(error) = dressed {
             self.job.failed = true;
-            let place = self.place(&dir.path);
+            let place = self.place(&path);
             self.job.tell(format_args!(
                 "{}: cannot keep metadata: {}",
                 Shown::path(&place),
                 plain(&error)
             ));
+        }
+        if let Some(above) = self.dirs.last() {
+            path.truncate(above.path_len);
+            self.path = path;
         }
         Ok(())
     }
@@ -182,17 +203,35 @@ impl Extractor<'_> {
     }
 
     fn parent(&self) -> BorrowedFd<'_> {
-        self.dirs.last().map_or(self.top.as_fd(), |dir| dir.fd.as_fd())
+        let innermost = self.dirs.last().and_then(|dir| dir.fd.as_ref());
+        innermost.map_or(self.top.as_fd(), |fd| fd.as_fd())
     }
 
-    fn copy(&mut self, visit: &Visit, meta: &Metadata) -> Result<(), Trouble> {
-        self.dirs.truncate(visit.depth);
+    /// Opens the innermost directory again, of which `below` was the one below it, if it was closed.
+    fn reopen_parent(&mut self, below: BorrowedFd<'_>, path: &[u8]) -> Result<(), Failure> {
+        let Some(dir) = self.dirs.last_mut().filter(|dir| dir.fd.is_none()) else { return Ok(()) };
+        let opened = rustix::fs::openat(below, "..", DIRECTORY, Mode::empty())
+            .and_then(|fd| rustix::fs::fstat(&fd).map(|stat| (fd, stat)));
+        let why = match opened {
+            Ok((fd, stat)) if (stat.st_dev, stat.st_ino) == (dir.device, dir.inode) => {
+                dir.fd = Some(fd);
+                return Ok(());
+            }
+            Ok(_) => "it was moved while copying".into(),
+            Err(error) => plain(&error.into()),
+        };
+        let place = self.place(path);
+        let place = Shown::path(&place);
+        Err(Failure::new(format!("{place}: cannot go on in the directory above it: {why}")))
+    }
+
+    fn copy(&mut self, visit: &Visit<'_>, meta: &Metadata) -> Result<(), Trouble> {
         let name = match visit.depth {
             0 => self.start_name.clone(),
-            _ => visit.name().to_vec(),
+            _ => visit.name.to_vec(),
         };
-        if !is_name(&name) && visit.depth > 0 {
-            return Err(Trouble::Words("a name that would lead out of its directory is skipped"));
+        if let Some(why) = refused(visit) {
+            return Err(Trouble::Words(why));
         }
         if meta.is_dir() {
             return self.directory(visit, meta, &name);
@@ -230,7 +269,12 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
+    fn directory(
+        &mut self,
+        visit: &Visit<'_>,
+        meta: &Metadata,
+        name: &[u8],
+    ) -> Result<(), Trouble> {
         let parent = self.parent();
         // Until it is dressed nobody else may look in.
         match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
@@ -239,17 +283,28 @@ impl Extractor<'_> {
         }
         let fd = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty());
         let fd = fd.map_err(system("open the directory"))?;
-        self.dirs.push(Open { fd, path: visit.path.clone(), metadata: meta.clone() });
+        let stat = rustix::fs::fstat(&fd).map_err(system("look at the directory"))?;
+        let (device, inode, path_len) = (stat.st_dev, stat.st_ino, visit.path.len());
+        let fd = Some(fd);
+        self.dirs.push(Open { fd, device, inode, path_len, metadata: meta.clone() });
+        if let Some(outer) = self.dirs.len().checked_sub(HELD + 1) {
+            self.dirs[outer].fd = None;
+        }
+        self.path.clear();
+        self.path.extend_from_slice(visit.path);
+        if visit.depth > 0 {
+            self.trail.enter(visit.depth, visit.name);
+        }
         Ok(())
     }
 
-    fn file(&mut self, visit: &Visit, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
+    fn file(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
         let from = self.job.fs.open_ino(meta.ino())?;
         let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
             .map_err(system("make the file"))?;
         let to = std::fs::File::from(fd);
         let copied = self.content(&from, meta.len(), &to).and_then(|()| {
-            self.dress(to.as_fd(), &visit.path, meta)
+            self.dress(to.as_fd(), visit.path, meta)
                 .map_err(|error| Trouble::System("keep metadata", error))
         });
         if copied.is_ok() && meta.links() == 1 {
@@ -289,7 +344,7 @@ impl Extractor<'_> {
     /// Makes a pipe, socket or device; `false` when that is not allowed.
     fn node(
         &mut self,
-        visit: &Visit,
+        visit: &Visit<'_>,
         meta: &Metadata,
         kind: FileKind,
         name: &[u8],
@@ -304,7 +359,7 @@ impl Extractor<'_> {
         match rustix::fs::mknodat(self.parent(), name, file_type, mode, device) {
             Ok(()) => Ok(true),
             Err(Errno::PERM) if meta.device().is_some() => {
-                self.skip("device nodes, which only root can make", &visit.path);
+                self.skip("device nodes, which only root can make", visit.path);
                 Ok(false)
             }
             Err(error) => Err(system("make the node")(error)),
@@ -334,7 +389,7 @@ impl Extractor<'_> {
     }
 
     /// As [`Extractor::dress`], for what must not be opened.
-    fn dress_by_name(&mut self, name: &[u8], visit: &Visit, meta: &Metadata) -> io::Result<()> {
+    fn dress_by_name(&mut self, name: &[u8], visit: &Visit<'_>, meta: &Metadata) -> io::Result<()> {
         let mut mode = u32::from(meta.permissions());
         match self.owners {
             true => {
@@ -355,13 +410,13 @@ impl Extractor<'_> {
             let link = format!("/proc/self/fd/{}", node.as_raw_fd());
             rustix::fs::chmod(&link, Mode::from_raw_mode(mode))?;
         }
-        for (attribute, value) in self.attributes(&visit.path, meta)? {
+        for (attribute, value) in self.attributes(visit.path, meta)? {
             // The last part is the name itself, which lsetxattr does not follow.
             let mut place = format!("/proc/self/fd/{}/", self.parent().as_raw_fd()).into_bytes();
             place.extend_from_slice(name);
             let set =
                 rustix::fs::lsetxattr(&place[..], &attribute[..], &value, XattrFlags::empty());
-            self.attribute_was_set(set, &attribute, &visit.path)?;
+            self.attribute_was_set(set, &attribute, visit.path)?;
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::utimensat(self.parent(), name, &times(meta), flags)?;
@@ -437,11 +492,4 @@ fn times(meta: &Metadata) -> Timestamps {
 
 fn number(device: Option<DeviceNumber>) -> u64 {
     device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor))
-}
-
-/// One descriptor a level: as many as this user may have.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

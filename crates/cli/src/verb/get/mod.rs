@@ -14,6 +14,7 @@ use crate::bar;
 use crate::failure::{Failure, tell};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
+use crate::walk::Visit;
 use extant::Filesystem;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -149,6 +150,21 @@ impl Args {
             },
         };
         extract::run(job, &path, dir, name)
+    }
+}
+
+/// Why an entry below the start is no part of a copy, if it is none.
+fn refused(visit: &Visit<'_>) -> Option<&'static str> {
+    if visit.depth == 0 {
+        None
+    } else if !is_name(visit.name) {
+        Some("a name that would lead out of its directory is left out")
+    } else if visit.is_repeated {
+        Some(
+            "its directory holds this name twice; the second is left out: `extant check` lists all damage",
+        )
+    } else {
+        None
     }
 }
 

@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod format_options;
+mod partition;
 pub(crate) mod uuid;
 
 use crate::failure::{Failure, explained, passed_lock, tell};
@@ -23,6 +24,7 @@ use extant_blockdev::Slice;
 use extant_image::COMPAT_SETS;
 use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE};
 use format_options::{Extended, FormatOptions};
+use partition::Partition;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -59,7 +61,7 @@ pub(crate) struct Args {
     /// Bytes of a stripe on one device, a power of two
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes, default_value = "64K")]
     stripe: u64,
-    /// Size of the volume; default: all of the file or device
+    /// Size of the volume; default: all of the file, device, or partition of IMG?offset=BYTES
     #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
     size: Option<u64>,
     #[command(flatten)]
@@ -276,6 +278,7 @@ impl Args {
             }
             Err(error) => return Err(Failure::of_file("open", path, error)),
         };
+        let size = self.within_partition(image, size)?;
         if !self.force
             && let Some(found) = signature::find(path, image.offset)
                 .map_err(|error| Failure::of_file("read", path, error))?
@@ -307,6 +310,41 @@ impl Args {
         let device = FileOptions::new().create(path, len).map_err(engine)?;
         device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
+    }
+
+    /// The size of a volume inside an image: that of the partition that starts there, where the image
+    /// has a partition table. Without --force nothing beyond the partition is written.
+    fn within_partition(&self, image: &Image, size: Option<u64>) -> Result<Option<u64>, Failure> {
+        if image.offset == 0 {
+            return Ok(size);
+        }
+        let table = partition::table(&image.path)
+            .map_err(|error| Failure::of_file("read", &image.path, error))?;
+        let Some(table) = table else { return Ok(size) };
+        let (name, offset) = (Shown::path(&image.name), image.offset);
+        match table.iter().find(|partition| partition.start == offset) {
+            Some(Partition { len, .. }) if self.force || size.is_none_or(|size| size <= *len) => {
+                Ok(Some(size.unwrap_or(*len)))
+            }
+            Some(Partition { len, .. }) => Err(Failure::new(format_args!(
+                "{name}: the partition at byte {offset} has {len} bytes ({}): name a --size that fits it, or leave \
+                 --size out; --force writes beyond the partition",
+                amount::shown(*len)
+            ))),
+            None if self.force => Ok(size),
+            None => {
+                let starts: Vec<String> =
+                    table.iter().take(8).map(|partition| partition.start.to_string()).collect();
+                let starts = match starts.is_empty() {
+                    true => "it has none".into(),
+                    false => format!("they start at bytes {}", starts.join(", ")),
+                };
+                Err(Failure::new(format_args!(
+                    "{name}: no partition of its partition table starts at byte {offset}, {starts}: name the start of \
+                     one, or use --force"
+                )))
+            }
+        }
     }
 
     /// Makes a layout of the files or devices, and its members one device.

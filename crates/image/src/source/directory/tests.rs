@@ -232,3 +232,32 @@ fn a_listed_file_can_be_left_out_by_its_inode() {
     assert_eq!(tree.name_count(), 0);
     assert!(tree.node(NodeId::ROOT).meta.mtime > Time::default());
 }
+
+#[test]
+fn blocks_of_zeros_become_holes_as_with_mke2fs() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // Data, two blocks of zeros, data that ends within a block; a short file of zeros; none.
+    let mixed = [&[1; 4096][..], &[0; 8192], &[0, 0, 2]].concat();
+    for (name, bytes) in [("mixed", &mixed[..]), ("zeros", &[0; 5000]), ("data", &[3; 9000])] {
+        fs::write(at(name), bytes).unwrap();
+    }
+    let tar = tempfile::NamedTempFile::new().unwrap();
+    let hand = crate::source::tar::tests::Hand::default().file("packed", &mixed).end();
+    fs::write(tar.path(), hand).unwrap();
+    let sources = [dir.path(), tar.path()].map(SourceSpec::from);
+    let options = SourceOptions::new();
+    let plain = Tree::read(&sources, &options, &Quiet).unwrap();
+    let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &Quiet).unwrap();
+    let ranges = |name| -> Vec<(u64, u64)> { tree.data_map(find(&tree, name)).ranges().collect() };
+    for name in ["mixed", "packed"] {
+        assert_eq!(ranges(name), [(0, 4096), (12_288, 3)]);
+    }
+    assert_eq!(ranges("zeros"), []);
+    assert!(tree.data_map(find(&tree, "data")).is_dense());
+    for name in ["mixed", "packed", "zeros", "data"] {
+        let read = |tree: &Tree| tree.reader().read(find(tree, name)).unwrap();
+        assert_eq!(read(&tree), read(&plain), "{name}");
+    }
+    assert_eq!(plain.data_map(find(&plain, "mixed")).data_bytes(), mixed.len() as u64);
+}

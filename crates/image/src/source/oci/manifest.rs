@@ -127,9 +127,22 @@ pub(crate) struct DockerImage {
     pub(crate) layers: Vec<String>,
 }
 
-#[derive(Deserialize)]
+/// The config of an image. One that is no image's, or of an old tool, has no `rootfs`.
+#[derive(Default, Deserialize)]
 pub(crate) struct Config {
-    pub(crate) rootfs: RootFs,
+    pub(crate) rootfs: Option<RootFs>,
+}
+
+/// An image that was found.
+pub(crate) struct Found {
+    pub(crate) manifest: Manifest,
+    pub(crate) config: Config,
+}
+
+/// The file to begin with: an index or, in a directory of one image, its manifest, which has layers.
+#[derive(Deserialize)]
+struct First {
+    layers: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -185,6 +198,14 @@ impl Descriptor {
         )
     }
 
+    fn is_config(&self) -> bool {
+        matches!(
+            self.media_type.as_str(),
+            "application/vnd.oci.image.config.v1+json"
+                | "application/vnd.docker.container.image.v1+json"
+        )
+    }
+
     fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
@@ -220,7 +241,7 @@ impl Descriptor {
 fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String), SourceError> {
     let digest = descriptor.digest(store)?;
     let bytes = store.read_blob(&digest, JSON_MAX)?;
-    let path = digest.path();
+    let path = store.blob_path(&digest);
     if bytes.len() as u64 != descriptor.size {
         let fault = format!("has {} bytes, not {}: damaged", bytes.len(), descriptor.size);
         return Err(SourceError::source(store.path_of(&path), fault));
@@ -229,10 +250,13 @@ fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String),
 }
 
 /// Finds the manifest that is meant: the one that is best for the platform (linux/amd64 unless told), or the
-/// only one there is.
-pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, SourceError> {
-    let bytes = store.read("index.json", JSON_MAX)?;
-    let index: Index = parse(&bytes, store, "index.json")?;
+/// only one there is. `first` is the file to begin with.
+pub(crate) fn find(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Found, SourceError> {
+    let bytes = store.read(first, JSON_MAX)?;
+    if parse::<First>(&bytes, store, first)?.layers.is_some() {
+        return with_config(store, parse(&bytes, store, first)?);
+    }
+    let index: Index = parse(&bytes, store, first)?;
     let mut found: Vec<Descriptor> = Vec::new();
     let mut open: Vec<(Descriptor, usize)> = Vec::new();
     let named = |d: &Descriptor| choice.reference.as_deref().is_none_or(|r| d.is_named(r));
@@ -268,11 +292,20 @@ pub(crate) fn find(store: &Store<'_>, choice: &Choice) -> Result<Manifest, Sourc
     };
     let (bytes, path) = blob(store, chosen)?;
     let manifest: Manifest = parse(&bytes, store, &path)?;
-    if let Some(config) = &manifest.config {
-        // Nothing of it is used, but an image is whole or refused.
-        blob(store, config)?;
+    with_config(store, manifest)
+}
+
+/// A manifest with the config that it names, which holds the digests of the unpacked layers.
+fn with_config(store: &Store<'_>, manifest: Manifest) -> Result<Found, SourceError> {
+    let mut config = Config::default();
+    if let Some(descriptor) = &manifest.config {
+        // An image is whole or refused, whatever its config is.
+        let (bytes, path) = blob(store, descriptor)?;
+        if descriptor.is_config() {
+            config = parse(&bytes, store, &path)?;
+        }
     }
-    Ok(manifest)
+    Ok(Found { manifest, config })
 }
 
 fn ambiguous(

@@ -6,8 +6,9 @@
 //!   layer 3   usr/.wh..wh..opq  usr/x     ─┘              usr/x alone
 //! ```
 //!
-//! Layers may be plain, gzip or zstd; each is verified against its digest while it is read, and
-//! none is unpacked to files. Source: OCI Image Format Specification 1.1, "Image Layer Filesystem
+//! Layers may be plain, gzip or zstd; each is verified while it is read, packed against its digest
+//! and unpacked against the diff id that the image's config names, and none is unpacked to files.
+//! What `skopeo copy … dir:` writes is read like a layout whose blobs lie beside each other. Source: OCI Image Format Specification 1.1, "Image Layer Filesystem
 //! Changeset".
 
 mod manifest;
@@ -23,16 +24,28 @@ use crate::source::SourceOptions;
 use crate::source::pack::{MAGIC_LEN, Packing};
 use crate::source::tar::{self, Meaning, Region, Spool};
 use crate::tree::Tree;
-use manifest::{Config, JSON_MAX};
-use std::path::PathBuf;
+use manifest::{Config, JSON_MAX, RootFs};
+use std::path::{Path, PathBuf};
 use store::{Digest, Hashed};
 
+/// Longest file that says the version of a directory.
+const VERSION_MAX: u64 = 4096;
 /// More layers than any image has; Docker stops at 127.
 const LAYERS_MAX: usize = 1000;
 
-/// True if a store looks like an image: an OCI layout, or what `docker save` writes.
+/// True if a store looks like an image: an OCI layout, or what `docker save` or
+/// `skopeo copy … dir:` writes.
 pub(crate) fn is_image(store: &Store<'_>) -> bool {
-    is_layout(store) || is_docker(store)
+    is_layout(store) || is_skopeo(store) || is_docker(store)
+}
+
+/// What `skopeo copy … dir:` writes says so in a file of its own.
+fn is_skopeo(store: &Store<'_>) -> bool {
+    store.has("manifest.json")
+        && store.has("version")
+        && store
+            .read("version", VERSION_MAX)
+            .is_ok_and(|bytes| bytes.starts_with(b"Directory Transport Version: 1."))
 }
 
 fn is_layout(store: &Store<'_>) -> bool {
@@ -66,7 +79,9 @@ pub(crate) fn read_image(
     progress: &dyn Progress,
 ) -> Result<Tree, SourceError> {
     let layers = if is_layout(store) {
-        oci_layers(store, &options.choice)?
+        oci_layers(store, "index.json", &options.choice)?
+    } else if is_skopeo(store) {
+        oci_layers(store, "manifest.json", &options.choice)?
     } else if is_docker(store) {
         docker_layers(store, &options.choice)?
     } else {
@@ -77,7 +92,7 @@ pub(crate) fn read_image(
         let fault = format!("has {} layers, more than {LAYERS_MAX} are not taken", layers.len());
         return Err(SourceError::source(store.name(), fault));
     }
-    let mut overlay = Overlay::new(options.max_entries());
+    let mut overlay = options.overlay();
     let mut spool = None;
     for layer in layers {
         apply(store, &layer, &mut overlay, &mut spool, options, progress)?;
@@ -86,9 +101,15 @@ pub(crate) fn read_image(
     overlay.finish()
 }
 
-fn oci_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, SourceError> {
-    let manifest = manifest::find(store, choice)?;
-    let layer = |descriptor: &manifest::Descriptor| {
+fn oci_layers(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Vec<Layer>, SourceError> {
+    let manifest::Found { manifest, config } = manifest::find(store, first, choice)?;
+    let ids = config.rootfs.map(|rootfs| rootfs.diff_ids);
+    if let Some(ids) = ids.as_ref().filter(|ids| ids.len() != manifest.layers.len()) {
+        let (layers, ids) = (manifest.layers.len(), ids.len());
+        let fault = format!("its manifest names {layers} layers, its config {ids} diff ids");
+        return Err(SourceError::source(store.name(), fault));
+    }
+    let layer = |(at, descriptor): (usize, &manifest::Descriptor)| {
         let kind = descriptor.media_type.as_str();
         let is_tar = [".tar", ".tar+gzip", ".tar+zstd", ".tar.gzip", ".tar.zstd"];
         if !kind.is_empty() && !is_tar.iter().any(|end| kind.ends_with(end)) {
@@ -98,10 +119,12 @@ fn oci_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, SourceEr
             return Err(SourceError::source(store.name(), fault));
         }
         let digest = descriptor.digest(store)?;
-        let size = Some(descriptor.size);
-        Ok(Layer { file: digest.path(), digest: Some(digest), diff_id: None, size })
+        let id = ids.as_ref().and_then(|ids| ids.get(at));
+        let diff_id = id.map(|id| diff_id(id, store.name())).transpose()?;
+        let (file, size) = (store.blob_path(&digest), Some(descriptor.size));
+        Ok(Layer { file, digest: Some(digest), diff_id, size })
     };
-    manifest.layers.iter().map(layer).collect()
+    manifest.layers.iter().enumerate().map(layer).collect()
 }
 
 fn docker_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, SourceError> {
@@ -113,21 +136,28 @@ fn docker_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, Sourc
         digest.verify(digest.hasher().update(&bytes), store.path_of(&image.config))?;
     }
     let config: Config = manifest::parse(&bytes, store, &image.config)?;
-    let ids = &config.rootfs.diff_ids;
+    let Some(RootFs { diff_ids: ids }) = &config.rootfs else {
+        let fault = "has no rootfs, which names the layers' diff ids";
+        return Err(SourceError::source(store.path_of(&image.config), fault));
+    };
     if ids.len() != image.layers.len() {
         let fault = format!("names {} layers but {} diff ids", image.layers.len(), ids.len());
         return Err(SourceError::source(store.path_of("manifest.json"), fault));
     }
     let layer = |(file, id): (&String, &String)| {
-        let diff_id = Digest::parse(id).ok_or_else(|| {
-            let shown = crate::error::Shown::bytes(id.as_bytes());
-            let fault = format!("diff id {shown} is no sha256 or sha512");
-            SourceError::source(store.path_of(&image.config), fault)
-        })?;
+        let diff_id = diff_id(id, &store.path_of(&image.config))?;
         let file = safe(store, file)?.to_owned();
         Ok(Layer { file, digest: None, diff_id: Some(diff_id), size: None })
     };
     image.layers.iter().zip(ids).map(layer).collect()
+}
+
+/// The digest of an unpacked layer, as the config at `path` says it.
+fn diff_id(id: &str, path: &Path) -> Result<Digest, SourceError> {
+    Digest::parse(id).ok_or_else(|| {
+        let shown = crate::error::Shown::bytes(id.as_bytes());
+        SourceError::source(path, format!("diff id {shown} is no sha256 or sha512"))
+    })
 }
 
 /// A path of `manifest.json`: it must stay in the store.
@@ -163,7 +193,9 @@ fn apply(
     let len = region.read_at(0, &mut start).map_err(broken)?;
     let packing = Packing::tell(&start[..len]).map_err(|f| SourceError::source(&name, f))?;
     if packing == Packing::Plain {
-        for digest in [&layer.digest, &layer.diff_id].into_iter().flatten() {
+        // Of a layer that is not packed both are the same.
+        let diff_id = layer.diff_id.as_ref().filter(|id| layer.digest.as_ref() != Some(*id));
+        for digest in layer.digest.iter().chain(diff_id) {
             verify(&region, digest, name.clone())?;
         }
         return tar::read_in_place(region, &name, Meaning::Layer, overlay, progress);
@@ -182,8 +214,12 @@ fn apply(
         Some(id) => {
             plain = Hashed::new(unpacked, id);
             let stream = Box::new(&mut plain);
-            tar::read_ahead(stream, spool, &name, Meaning::Layer, overlay, progress)?;
-            id.verify(plain.finish().map_err(broken)?, name.clone())
+            let read = tar::read_ahead(stream, spool, &name, Meaning::Layer, overlay, progress);
+            // What failed may be no archive but a bomb: the rest of it is not unpacked.
+            read.and_then(|()| {
+                let sum = plain.finish().map_err(broken)?;
+                id.verify(sum, name.clone())
+            })
         }
         None => tar::read_ahead(unpacked, spool, &name, Meaning::Layer, overlay, progress),
     };

@@ -98,9 +98,19 @@ impl Store<'_> {
         Ok(bytes)
     }
 
+    /// Where a blob is: `blobs/sha256/HEX` in a layout, `HEX` or `HEX.manifest.json` in what
+    /// `skopeo copy … dir:` writes.
+    pub(crate) fn blob_path(&self, digest: &Digest) -> String {
+        let path = digest.path();
+        let hex = path.rsplit('/').next().unwrap_or(&path);
+        let flat = [hex.to_owned(), format!("{hex}.manifest.json")];
+        let found = flat.into_iter().find(|file| !self.has(&path) && self.has(file));
+        found.unwrap_or(path)
+    }
+
     /// Reads a blob whole and verifies its digest.
     pub(crate) fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, SourceError> {
-        let path = digest.path();
+        let path = self.blob_path(digest);
         let bytes = self.read(&path, limit)?;
         digest.verify(digest.hasher().update(&bytes), self.path_of(&path))?;
         Ok(bytes)

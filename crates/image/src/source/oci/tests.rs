@@ -29,7 +29,12 @@ impl Layout {
 
     /// Adds an image; returns its descriptor without the closing brace.
     fn image(&mut self, layers: &[Vec<u8>]) -> String {
-        let config = self.blob("application/vnd.oci.image.config.v1+json", b"{}") + "}";
+        self.image_with(layers, b"{}")
+    }
+
+    /// The same with such a config.
+    fn image_with(&mut self, layers: &[Vec<u8>], config: &[u8]) -> String {
+        let config = self.blob("application/vnd.oci.image.config.v1+json", config) + "}";
         let layers: Vec<String> = layers
             .iter()
             .map(|l| self.blob("application/vnd.oci.image.layer.v1.tar+gzip", l) + "}")
@@ -420,4 +425,110 @@ fn a_whiteout_spares_what_its_own_layer_put() {
     assert!(tree.find(b"d/x").is_none() && tree.find(b"d/y").is_some());
     assert_eq!(tree.children(NodeId::ROOT).len(), 3);
     assert!(matches!(tree.node(tree.find(b"a-too").unwrap()).kind, Kind::File { size: 3, .. }));
+}
+
+/// A config with the digests of layers as they are unpacked.
+fn config(unpacked: &[&[u8]]) -> Vec<u8> {
+    let ids: Vec<String> =
+        unpacked.iter().map(|layer| format!(r#""sha256:{}""#, hex(layer))).collect();
+    format!(r#"{{"rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#, ids.join(",")).into_bytes()
+}
+
+#[test]
+fn an_unpacked_layer_must_be_the_one_that_the_config_names() {
+    let layers = layers();
+    let mut two = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(&layers[1][..]), &mut two)
+        .unwrap();
+    let three = zstd::decode_all(&layers[2][..]).unwrap();
+    let read_with = |config: Vec<u8>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut layout = Layout::default();
+        let image = layout.image_with(&layers, &config) + "}";
+        layout.finish(&[image]);
+        layout.write(dir.path());
+        read_default(dir.path()).map_err(|error| error.to_string())
+    };
+    check_tree(&read_with(config(&[&layers[0], &two, &three])).unwrap());
+    for wrong in 0..3 {
+        let mut ids: [&[u8]; 3] = [&layers[0], &two, &three];
+        ids[wrong] = b"another";
+        let error = read_with(config(&ids)).unwrap_err();
+        assert!(error.contains("its content has the digest sha256:"), "{error}");
+    }
+    let error = read_with(config(&[&layers[0], &two])).unwrap_err();
+    assert!(error.ends_with("its manifest names 3 layers, its config 2 diff ids"), "{error}");
+}
+
+#[test]
+fn what_skopeo_copies_to_a_directory_is_an_image() {
+    let layers = layers();
+    let mut layout = Layout::default();
+    let descriptor = layout.image(&layers);
+    let manifest = descriptor.split('"').find(|part| part.starts_with("sha256:")).unwrap();
+    let manifest = format!("blobs/sha256/{}", &manifest[7..]);
+    // Blobs lie beside each other, called by their digits alone.
+    let mut flat = Layout::default();
+    for (name, bytes) in &layout.files {
+        let name = match *name == manifest {
+            true => "manifest.json",
+            false => name.rsplit('/').next().unwrap(),
+        };
+        flat.files.insert(name.to_owned(), bytes.clone());
+    }
+    let version = b"Directory Transport Version: 1.1\n".to_vec();
+    flat.files.insert("version".into(), version);
+    let dir = tempfile::tempdir().unwrap();
+    flat.write(dir.path());
+    check_tree(&read_default(dir.path()).unwrap());
+    // Of several platforms: an index, and manifests called by their digits.
+    let hex = manifest.rsplit('/').next().unwrap().to_owned();
+    let bytes = flat.files.remove("manifest.json").unwrap();
+    flat.files.insert(format!("{hex}.manifest.json"), bytes);
+    let index = format!(
+        r#"{{"schemaVersion":2,"manifests":[{descriptor},"platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#
+    );
+    flat.files.insert("manifest.json".into(), index.into_bytes());
+    let dir = tempfile::tempdir().unwrap();
+    flat.write(dir.path());
+    check_tree(&read_default(dir.path()).unwrap());
+    // A blob that is not what its name says is refused.
+    let blob = flat.files.iter_mut().find(|(name, _)| name.len() == 64).unwrap();
+    blob.1.push(b' ');
+    flat.write(dir.path());
+    assert!(read_default(dir.path()).is_err());
+}
+
+#[test]
+fn an_archive_that_unpacks_to_more_than_the_limit_is_refused() {
+    let zeros = vec![0; 8 << 20];
+    let one = Hand::default().file("bomb", &zeros).end();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tar");
+    let limited = |limit: u64| {
+        let spool = tempfile::tempdir().unwrap();
+        let options = SourceOptions::new().max_unpacked(limit).spool_dir(spool.path());
+        read(&path, &options).map_err(|error| error.to_string())
+    };
+    let long_end = [one.clone(), vec![0; 8 << 20]].concat();
+    for bytes in [
+        one.clone(),
+        gzip(&one),
+        zstd::encode_all(&one[..], 1).unwrap(),
+        // What follows the end mark is unpacked, too.
+        gzip(&long_end),
+    ] {
+        std::fs::write(&path, &bytes).unwrap();
+        let error = limited(4 << 20).unwrap_err();
+        let want = "unpacks to more than 4194304 bytes, the limit that was given: not taken";
+        assert!(error.ends_with(want), "{error}");
+        assert!(limited(32 << 20).is_ok());
+    }
+    // The layers of an image count together.
+    let mut layout = Layout::default();
+    let image = layout.image(&[gzip(&one), zstd::encode_all(&one[..], 1).unwrap()]) + "}";
+    layout.finish(&[image]);
+    std::fs::write(&path, layout.tar()).unwrap();
+    assert!(limited(12 << 20).unwrap_err().contains("unpacks to more than 12582912 bytes"));
+    assert!(limited(20 << 20).is_ok());
 }

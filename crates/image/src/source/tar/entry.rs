@@ -16,8 +16,8 @@ use super::{EXTENDED_MAX, Meaning, Reader, Stop, Unresolved, sparse};
 use crate::entry::{DataRange, ExtraTimes, Kind, Meta, Time};
 use crate::overlay::{Fault, NewEntry, NewKind};
 
-/// Longest path of an entry.
-const PATH_MAX: usize = 16 << 10;
+/// Longest path of an entry: a directory of 64 KiB and a name, which is what `extant get --tar` writes.
+const PATH_MAX: usize = (64 << 10) + 1 + 2 * NAME_MAX;
 /// Longest target of a symbolic link: what Linux can follow.
 const TARGET_MAX: usize = 4095;
 /// Longest name in a directory.

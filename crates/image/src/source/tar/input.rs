@@ -104,6 +104,8 @@ enum Way<'a> {
 pub(crate) struct TarInput<'a> {
     way: Way<'a>,
     at: u64,
+    /// Unpacked bytes beyond which it is refused.
+    limit: u64,
 }
 
 /// Why bytes did not come.
@@ -111,6 +113,8 @@ pub(crate) struct TarInput<'a> {
 pub(crate) enum Short {
     /// The archive ends here.
     End,
+    /// More bytes than the limit.
+    Limit,
     /// Reading, unpacking or spooling failed.
     Io(io::Error),
 }
@@ -126,13 +130,25 @@ impl From<io::Error> for Short {
 
 impl<'a> TarInput<'a> {
     /// A plain tar in a file that can be read by position.
-    pub(crate) fn in_place(region: Region) -> TarInput<'a> {
-        TarInput { way: Way::Place { region, window: Vec::new(), window_at: 0 }, at: 0 }
+    pub(crate) fn in_place(region: Region, limit: u64) -> TarInput<'a> {
+        TarInput { way: Way::Place { region, window: Vec::new(), window_at: 0 }, at: 0, limit }
     }
 
     /// A tar that can be read only once, its contents going to `spool`.
-    pub(crate) fn stream(reader: Box<dyn Read + 'a>, spool: &'a mut Spool) -> TarInput<'a> {
-        TarInput { way: Way::Stream { reader, spool, chunk: vec![0; 256 << 10] }, at: 0 }
+    pub(crate) fn stream(
+        reader: Box<dyn Read + 'a>,
+        spool: &'a mut Spool,
+        limit: u64,
+    ) -> TarInput<'a> {
+        TarInput { way: Way::Stream { reader, spool, chunk: vec![0; 256 << 10] }, at: 0, limit }
+    }
+
+    /// Errors: `len` bytes more are over the limit. Asked before they are unpacked.
+    fn within_limit(&self, len: u64) -> Result<(), Short> {
+        match self.at.checked_add(len) {
+            Some(end) if end <= self.limit => Ok(()),
+            _ => Err(Short::Limit),
+        }
     }
 
     /// Bytes from the start of the unpacked archive.
@@ -142,6 +158,7 @@ impl<'a> TarInput<'a> {
 
     /// Fills `buf`. `End` if the archive ends before.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<(), Short> {
+        self.within_limit(buf.len() as u64)?;
         match &mut self.way {
             Way::Stream { reader, .. } => reader.read_exact(buf)?,
             Way::Place { region, window, window_at } => {
@@ -202,6 +219,7 @@ impl<'a> TarInput<'a> {
 
     /// Passes over `len` bytes.
     pub(crate) fn skip(&mut self, len: u64) -> Result<(), Short> {
+        self.within_limit(len)?;
         match &mut self.way {
             Way::Place { region, .. } => {
                 let end = self.at.checked_add(len).filter(|end| *end <= region.len);
@@ -223,6 +241,7 @@ impl<'a> TarInput<'a> {
     /// Keeps the next `len` bytes as a file's content and passes over them. Returns their place
     /// in the archive's file or in the spool.
     pub(crate) fn keep(&mut self, len: u64) -> Result<u64, Short> {
+        self.within_limit(len)?;
         match &mut self.way {
             Way::Place { region, .. } => {
                 let place = region.start + self.at;
@@ -247,17 +266,24 @@ impl<'a> TarInput<'a> {
     }
 
     /// Reads a stream to its end, so that its checksums are verified. Errors: a great deal of
-    /// data behind the archive's end, which is no padding.
-    pub(crate) fn drain(&mut self) -> io::Result<()> {
+    /// data behind the archive's end, which is no padding; `Limit`.
+    pub(crate) fn drain(&mut self) -> Result<(), Short> {
         let Way::Stream { reader, spool, chunk } = &mut self.way else { return Ok(()) };
         // A hole at the end of the spool was not written: it must read as zeros.
-        spool.file.set_len(spool.len)?;
+        spool.file.set_len(spool.len).map_err(Short::Io)?;
         let mut left = TRAIL_MAX;
         loop {
-            match reader.read(chunk)? as u64 {
-                0 => return Ok(()),
-                len if len > left => return Err(io::Error::other("it goes on after its end mark")),
-                len => left -= len,
+            let len = reader.read(chunk).map_err(Short::Io)? as u64;
+            if len == 0 {
+                return Ok(());
+            }
+            if len > left {
+                return Err(Short::Io(io::Error::other("it goes on after its end mark")));
+            }
+            left -= len;
+            self.at += len;
+            if self.at > self.limit {
+                return Err(Short::Limit);
             }
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn read_in_place(
     overlay: &mut Overlay,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    read(TarInput::in_place(region), name, meaning, overlay, progress)
+    read(TarInput::in_place(region, overlay.unpacked_left()), name, meaning, overlay, progress)
 }
 
 /// Reads a tar that is unpacked by another thread meanwhile, its contents going to `spool`. The
@@ -81,7 +81,7 @@ pub(crate) fn read_stream<'a>(
     overlay: &mut Overlay,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    read(TarInput::stream(reader, spool), name, meaning, overlay, progress)
+    read(TarInput::stream(reader, spool, overlay.unpacked_left()), name, meaning, overlay, progress)
 }
 
 fn read(
@@ -185,6 +185,10 @@ impl Reader<'_, '_> {
                     self.input.position()
                 )
             }
+            Stop::Short(Short::Limit) => {
+                let limit = self.overlay.unpacked_max();
+                format!("unpacks to more than {limit} bytes, the limit that was given: not taken")
+            }
             Stop::Short(Short::Io(e)) => format!("cannot be read: {e}"),
         };
         SourceError::Archive {
@@ -284,8 +288,9 @@ impl Reader<'_, '_> {
         self.entry.clear();
         if let Err(e) = self.input.drain() {
             self.start = self.input.position();
-            return Err(self.error(Stop::Short(Short::Io(e))));
+            return Err(self.error(Stop::Short(e)));
         }
+        self.overlay.count_unpacked(self.input.position());
         for (node, waiting) in std::mem::take(&mut self.unresolved) {
             (self.start, self.entry) = (waiting.start, waiting.entry);
             for (name, text) in waiting.acls {

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 /// A file with more than one name that was written: where its first name is.
 pub(super) struct Linked {
-    path: Vec<u8>,
+    /// The directory's number in the trail, and the name in it; `None` for the start itself.
+    place: Option<(u32, Box<[u8]>)>,
     device: u64,
     inode: u64,
     /// Flags it gets when all its names are there.
@@ -24,7 +25,7 @@ impl Extractor<'_> {
     /// Keeps in mind where the first name of a file is.
     pub(super) fn remember(
         &mut self,
-        visit: &Visit,
+        visit: &Visit<'_>,
         meta: &Metadata,
         name: &[u8],
     ) -> Result<(), Trouble> {
@@ -32,7 +33,8 @@ impl Extractor<'_> {
         let stat = stat.map_err(system("look at it"))?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         let last = if meta.is_file() { self.flags.last(meta) } else { InodeFlags::empty() };
-        let linked = Linked { path: visit.path.clone(), device, inode, last };
+        let place = (visit.depth > 0).then(|| (self.trail.dir(visit.depth), name.into()));
+        let linked = Linked { place, device, inode, last };
         // One that takes no more links has all its names.
         if let Some(full) = self.linked.insert(meta.ino(), linked) {
             self.seal(&full);
@@ -54,17 +56,14 @@ impl Extractor<'_> {
 
     /// The directory and name of a file's first copy, if that is still the same.
     fn find<'l>(&self, first: &'l Linked) -> Result<(OwnedFd, &'l [u8]), Trouble> {
-        let below = self.job.below(&first.path);
-        let (dir, name) = match below.iter().rposition(|&byte| byte == b'/') {
-            Some(at) => (&below[..at], &below[at + 1..]),
-            None => (&below[..0], below),
-        };
         let wrong = system("link to its other name");
+        let Some((dir, name)) = &first.place else { return Err(wrong(Errno::NOENT)) };
         let mut fd = rustix::fs::openat(&self.top, &self.start_name[..], DIRECTORY, Mode::empty())
             .map_err(&wrong)?;
-        for part in dir.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+        for part in self.trail.names(*dir) {
             fd = rustix::fs::openat(&fd, part, DIRECTORY, Mode::empty()).map_err(&wrong)?;
         }
+        let name = &name[..];
         let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(&wrong)?;
         match (stat.st_dev, stat.st_ino) == (first.device, first.inode) {
             true => Ok((fd, name)),
@@ -78,9 +77,9 @@ impl Extractor<'_> {
             return;
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = match self.job.below(&file.path) {
-            [] => rustix::fs::openat(&self.top, &self.start_name[..], flags, Mode::empty()).ok(),
-            _ => self
+        let opened = match file.place {
+            None => rustix::fs::openat(&self.top, &self.start_name[..], flags, Mode::empty()).ok(),
+            Some(_) => self
                 .find(file)
                 .ok()
                 .and_then(|(dir, name)| rustix::fs::openat(&dir, name, flags, Mode::empty()).ok()),

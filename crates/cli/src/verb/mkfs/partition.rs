@@ -1,0 +1,134 @@
+//! The partition table at an image's start, which bounds a volume that is made inside the image.
+//!
+//! ```text
+//!   byte 446   ┌ flag │ … │ type │ … │ first sector │ sectors ┐  4 entries of 16 bytes: MBR
+//!   sector 1   "EFI PART" ─► entries at a sector, so many of so many bytes:               GPT
+//!                  type (16) │ unique (16) │ first sector (8) │ last sector (8) │ …
+//! ```
+//!
+//! Source: UEFI Specification 2.10, "GUID Partition Table (GPT) Disk Layout" and "Legacy Master Boot
+//! Record (MBR)".
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Entries of a GPT and logical partitions of an MBR that are looked at: tools make at most 128.
+const ENTRIES_MAX: u32 = 1024;
+/// MBR types of a partition that holds others.
+const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
+/// MBR type of the entry that stands for a GPT.
+const PROTECTIVE: u8 = 0xEE;
+
+/// A partition, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partition {
+    pub(super) start: u64,
+    pub(super) len: u64,
+}
+
+/// The partitions of the image or device at `path`, by their starts; `None` without a table.
+pub(super) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
+    let file = File::open(path)?;
+    for sector in [512, 4096] {
+        let mut head = [0; 92];
+        if read(&file, sector, &mut head)? && head.starts_with(b"EFI PART") {
+            return gpt(&file, sector, &head).map(|found| Some(sorted(found)));
+        }
+    }
+    let mut first = [0; 512];
+    if !read(&file, 0, &mut first)? || !is_table(&first) {
+        return Ok(None);
+    }
+    mbr(&file, &first).map(|found| Some(sorted(found)))
+}
+
+/// Reads whole bytes; `false` where the file ends before.
+fn read(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact_at(bytes, at) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sorted(mut partitions: Vec<Partition>) -> Vec<Partition> {
+    partitions.sort_unstable_by_key(|partition| partition.start);
+    partitions
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn gpt(file: &File, sector: u64, head: &[u8; 92]) -> io::Result<Vec<Partition>> {
+    let (start, count, size) = (long(head, 72), word(head, 80), word(head, 84));
+    let mut found = Vec::new();
+    for n in 0..count.min(ENTRIES_MAX) {
+        let mut entry = [0; 48];
+        let at = u64::from(n) * u64::from(size);
+        let at = start.checked_mul(sector).and_then(|start| start.checked_add(at));
+        if !at.is_some_and(|at| i64::try_from(at).is_ok())
+            || !read(file, at.unwrap_or(0), &mut entry)?
+        {
+            break;
+        }
+        let (first, last) = (long(&entry, 32), long(&entry, 40));
+        if entry[..16] != [0; 16] && first <= last {
+            let len = (last - first).saturating_add(1).saturating_mul(sector);
+            found.push(Partition { start: first.saturating_mul(sector), len });
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a first sector holds entries and not only the code of a boot loader.
+fn is_table(sector: &[u8; 512]) -> bool {
+    let is_mark = sector[510..] == [0x55, 0xAA];
+    let mut entries = sector[446..510].chunks(16);
+    is_mark && entries.clone().all(|entry| entry[0] & 0x7F == 0) && entries.any(is_used)
+}
+
+fn is_used(entry: &[u8]) -> bool {
+    entry[4] != 0 && word(entry, 12) != 0
+}
+
+fn mbr(file: &File, first: &[u8; 512]) -> io::Result<Vec<Partition>> {
+    let bytes = |sectors: u32| u64::from(sectors) * 512;
+    let mut found = Vec::new();
+    for entry in first[446..510].chunks(16).filter(|entry| is_used(entry)) {
+        let (start, len) = (bytes(word(entry, 8)), bytes(word(entry, 12)));
+        if EXTENDED.contains(&entry[4]) {
+            logical(file, start, &mut found)?;
+        } else if entry[4] != PROTECTIVE {
+            found.push(Partition { start, len });
+        }
+    }
+    Ok(found)
+}
+
+/// The chain of tables in an extended partition: each has a partition and the place of the next table.
+fn logical(file: &File, extended: u64, found: &mut Vec<Partition>) -> io::Result<()> {
+    let mut at = extended;
+    for _ in 0..ENTRIES_MAX {
+        let mut table = [0; 512];
+        if !read(file, at, &mut table)? || table[510..] != [0x55, 0xAA] {
+            break;
+        }
+        let (one, next) = (&table[446..462], &table[462..478]);
+        if is_used(one) {
+            let (start, len) = (u64::from(word(one, 8)) * 512, u64::from(word(one, 12)) * 512);
+            found.push(Partition { start: at + start, len });
+        }
+        if !is_used(next) || !EXTENDED.contains(&next[4]) {
+            break;
+        }
+        at = extended + u64::from(word(next, 8)) * 512;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Runs of zeros in files' data become holes, as with `mke2fs -d`.
+//!
+//! ```text
+//!   data   ┌────────┬────────┬────────┬───┐       block: all zeros, or kept
+//!          │ x 0 0 x│ 0 0 0 0│ 0 0 0 0│ y │
+//!   ranges └─ kept ─┴───── a hole ────┴─┬─┘ kept
+//! ```
+//!
+//! An image lays its files out before it reads them, so this reads all data once more. Threads take
+//! files as they come; the ranges go into the tree in the order of its nodes.
+
+use crate::entry::{Content, DataRange, Kind, MapId, NodeId};
+use crate::error::SourceError;
+use crate::tree::Tree;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Bytes read at once; a multiple of every block size.
+const PIECE: usize = 1 << 20;
+
+/// Leaves the blocks of `block` bytes, a power of two, that hold only zeros out of the files' data.
+pub(crate) fn leave_out(tree: &mut Tree, block: usize, threads: usize) -> Result<(), SourceError> {
+    let has_data = |id: NodeId| tree.data_map(id).ranges().next().is_some();
+    let files: Vec<NodeId> = tree.iter().map(|(id, _)| id).filter(|id| has_data(*id)).collect();
+    let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let found: Mutex<Result<Vec<(NodeId, Vec<DataRange>)>, SourceError>> =
+        Mutex::new(Ok(Vec::new()));
+    let shared: &Tree = tree;
+    let work = || {
+        let mut reader = shared.reader();
+        let mut buffer = vec![0; PIECE];
+        while let Some(&id) = files.get(next.fetch_add(1, Relaxed)).filter(|_| !over.load(Relaxed))
+        {
+            let kept = kept(
+                shared,
+                id,
+                block,
+                &mut |at, part| reader.read_at(id, at, part).map(drop),
+                &mut buffer,
+            );
+            let mut found = found.lock();
+            match (kept, &mut *found) {
+                (Ok(Some(ranges)), Ok(all)) => all.push((id, ranges)),
+                (Err(error), Ok(_)) => {
+                    *found = Err(error);
+                    over.store(true, Relaxed);
+                }
+                _ => {}
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(files.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut found = found.into_inner()?;
+    found.sort_unstable_by_key(|(id, _)| id.index());
+    for (id, ranges) in found {
+        let new = match ranges.is_empty() {
+            true => (Content::Empty, MapId::DENSE),
+            false => (content_of(tree, id), tree.add_map(&ranges)?),
+        };
+        if let Kind::File { content, map, .. } = &mut tree.nodes[id.index()].kind {
+            (*content, *map) = new;
+        }
+    }
+    Ok(())
+}
+
+fn content_of(tree: &Tree, id: NodeId) -> Content {
+    match tree.node(id).kind {
+        Kind::File { content, .. } => content,
+        _ => Content::Empty,
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; 1024] = [0; 1024];
+    bytes.chunks(ZEROS.len()).all(|chunk| chunk == &ZEROS[..chunk.len()])
+}
+
+/// The ranges of a file's data without its blocks of zeros; `None` if it has none of those.
+fn kept(
+    tree: &Tree,
+    id: NodeId,
+    block: usize,
+    read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), SourceError>,
+    buffer: &mut [u8],
+) -> Result<Option<Vec<DataRange>>, SourceError> {
+    let Kind::File { size, map, .. } = tree.node(id).kind else { return Ok(None) };
+    let whole = [DataRange { offset: 0, len: size, stored: 0 }];
+    let ranges = if map == MapId::DENSE { &whole[..] } else { tree.map_ranges(map) };
+    let mut kept: Vec<DataRange> = Vec::new();
+    let mut any = false;
+    for range in ranges {
+        let (mut at, end) = (range.offset, range.offset + range.len);
+        while at < end {
+            let want = (end - at).min(PIECE as u64 - at % PIECE as u64) as usize;
+            let piece = &mut buffer[..want];
+            read(at, piece)?;
+            let mut done = 0;
+            while done < want {
+                let here = at + done as u64;
+                let len = (block - (here % block as u64) as usize).min(want - done);
+                let zero = is_zero(&piece[done..done + len]);
+                done += len;
+                any |= zero;
+                if zero {
+                    continue;
+                }
+                match kept.last_mut() {
+                    Some(last) if last.offset + last.len == here && here > range.offset => {
+                        last.len += len as u64;
+                    }
+                    _ => kept.push(DataRange {
+                        offset: here,
+                        len: len as u64,
+                        stored: range.stored + (here - range.offset),
+                    }),
+                }
+            }
+            at += want as u64;
+        }
+    }
+    Ok(any.then_some(kept))
+}
