@@ -83,6 +83,7 @@ pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
+pub use errors::DamagePolicy;
 pub use extant_base::{
     BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };

@@ -1,7 +1,7 @@
 //! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they leave.
 
 use extant_testkit::command::{Finished, run};
-use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::loop_mount::LoopMount;
@@ -630,4 +630,49 @@ fn an_image_and_a_loop_device_over_it_are_not_both_written() {
     linux.unmount().unwrap();
     drop((device, second));
     place.expect_clean();
+}
+
+#[test]
+fn fstabs_options_do_what_ext4_does_with_them() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    // All of what ext4 and mount(8) accept and a mount may ignore, in one word each.
+    place
+        .mount("defaults,nofail,x-systemd.automount,nodelalloc,barrier=1,stripe=4")
+        .success()
+        .unwrap();
+    fs::create_dir(place.dir.join("dir")).unwrap();
+    fs::write(place.dir.join("dir/file"), b"content").unwrap();
+    place.unmount().success().unwrap();
+    for (option, reason) in
+        [("noacl", "access lists"), ("errors=panic", "remount-ro"), ("noload", "ro")]
+    {
+        let refused = place.mount(option);
+        assert!(!refused.ok() && refused.err().contains(option), "{refused}");
+        assert!(refused.err().contains(reason), "{refused}");
+    }
+    // Of the blocks in all, ext4 subtracts its own metadata unless told not to.
+    let blocks = |options: &str| {
+        place.mount(options).success().unwrap();
+        let blocks = rustix::fs::statvfs(&place.dir).unwrap().f_blocks;
+        place.unmount().success().unwrap();
+        blocks
+    };
+    let (own, without) = (blocks("minixdf"), blocks("bsddf"));
+    assert!(own > without && own * 1024 >= 64 << 10, "{own} {without}");
+    place.expect_clean();
+    // Damage ends changes, or does not.
+    let block = debugfs(&place.image, "blocks /dir").unwrap();
+    let block: u64 = block.trim().parse().unwrap();
+    let image = fs::OpenOptions::new().write(true).open(&place.image).unwrap();
+    let block_bytes = (64 << 20) / own;
+    image.write_all_at(&vec![0xFF; block_bytes as usize], block * block_bytes).unwrap();
+    for (policy, is_writable) in [("remount-ro", false), ("continue", true)] {
+        place.mount(&format!("errors={policy}")).success().unwrap();
+        assert!(fs::read_dir(place.dir.join("dir")).unwrap().any(|name| name.is_err()));
+        let written = fs::write(place.dir.join("new"), b"content");
+        assert_eq!(written.is_ok(), is_writable, "{policy}: {written:?}");
+        let _ = place.unmount();
+        wait_for_end(&place);
+    }
 }

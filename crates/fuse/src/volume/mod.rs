@@ -59,6 +59,8 @@ pub struct VolumeOptions {
     pub collect_writes: bool,
     /// The kernel checks permissions, access lists included; else whoever may reach the mount may do anything.
     pub check_permissions: bool,
+    /// `statfs` counts the filesystem's own metadata among the blocks of the volume, as ext4 does with `minixdf`.
+    pub count_overhead: bool,
 }
 
 /// A volume that answers the kernel.
@@ -408,7 +410,10 @@ impl Operations for Volume {
         let space = self.fs.space();
         Ok(Statistics {
             block_bytes: space.block_bytes,
-            blocks: space.blocks,
+            blocks: match self.options.count_overhead {
+                true => self.fs.superblock().blocks_count,
+                false => space.blocks,
+            },
             free: space.free,
             available: space.available,
             inodes: space.inodes.into(),

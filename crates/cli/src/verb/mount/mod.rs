@@ -13,27 +13,25 @@ mod options;
 mod serve;
 pub(super) mod source;
 mod statistics;
+mod table;
 
 use crate::failure::Failure;
 use options::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
-///
-/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
-/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
-/// that user alone, who may do anything on it, unless default_permissions is given.
-///
-/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
-/// notes what goes wrong: commits, fast commits, and why others were none.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "Mount options (-o, separated by commas):
+/// The options that are obeyed; `table.rs` has the others.
+const OPTIONS: &str = "Mount options (-o, separated by commas):
   ro                       change nothing; a volume in need of recovery is shown recovered
-  sync                     every change is durable before it is answered
+  rw                       change the volume (yes)
+  sync, async              every change is durable before it is answered
   commit=SECONDS           how long a change may wait for the journal (5)
   fast_commit, nofast_commit   fsync of a file as one small record, on a volume with the feature (yes)
   data=ordered|journal|writeback
+  errors=continue|remount-ro   what damage that is met does (as the volume says)
+  noload, norecovery       with ro: the volume as it lies there, its journal not replayed
+  minixdf, bsddf           df counts the filesystem's own metadata, or does not (bsddf)
+  journal_path=DEVICE      the device of an external journal, as IMG?journal=DEVICE
   dontcache                data leaves extant's cache once it is on the device
   cache=SIZE               memory for file data (a quarter of all)
   allow_other              other users may use the mount (root: yes, unless noallow_other)
@@ -53,14 +51,32 @@ use std::path::PathBuf;
   dax=never|auto|always    map the image for that. auto: where it survives a power cut, as on
                            persistent memory; always: else it survives the server's end only
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
+";
 
+const EXAMPLES: &str = "
 Examples:
   extant mount disk.img /mnt
   extant mount -o ro 'disk.img?offset=1M' /mnt
   extant mount -o uid=1000,gid=1000 rootfs.img ~/rootfs
   extant unmount /mnt
 
-Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.")]
+Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.";
+
+/// What help prints behind the options of the command.
+fn long_help() -> String {
+    format!("{OPTIONS}{}{EXAMPLES}", table::help())
+}
+
+/// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
+///
+/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
+/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
+/// that user alone, who may do anything on it, unless default_permissions is given.
+///
+/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
+/// notes what goes wrong: commits, fast commits, and why others were none.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = long_help())]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]

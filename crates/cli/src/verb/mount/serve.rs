@@ -82,6 +82,15 @@ fn open(
     if let Some(fast_commits) = options.fast_commits {
         opening.fast_commits(fast_commits);
     }
+    if let Some(policy) = options.errors {
+        opening.damage_policy(policy);
+    }
+    if options.no_recovery == Some(true) {
+        opening.recover(false);
+    }
+    if let Some(journal) = &options.journal {
+        opening.journal_device(journal);
+    }
     if let Some(data) = options.data {
         opening.data_mode(data);
     }
@@ -133,6 +142,7 @@ fn serve_volume(
         sync: options.sync == Some(true),
         collect_writes: options.collect_writes == Some(true),
         check_permissions,
+        count_overhead: options.count_overhead == Some(true),
     };
     let volume =
         Volume::new(fs.clone(), shown).map_err(|error| Failure::of_image(&image.name, &error))?;
