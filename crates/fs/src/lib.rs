@@ -105,7 +105,7 @@ pub use filesystem::{Filesystem, Stats};
 pub use metadata::{Metadata, system_time};
 pub use names::NewFile;
 pub use names::rename::RenameFlags;
-pub use node::Node;
+pub use node::{LastAccess, Node};
 pub use open::{OpenOptions, recover};
 pub use read_dir::{DirEntry, ReadDir};
 

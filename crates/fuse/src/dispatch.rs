@@ -186,7 +186,7 @@ impl Dispatch {
                 Ok(0)
             }
             Ask::Never => Err(Errno::NOSYS),
-            Ask::Opendir | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
+            Ask::Opendir { .. } | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
                 self.ask_of_opened_dir(request, room)
             }
             _ => self.ask_of_content(request, room),
@@ -197,12 +197,12 @@ impl Dispatch {
         let fs = &*self.operations;
         let Request { node, ref by, ask } = *request;
         match ask {
-            Ask::Opendir => match self.agreed.handles {
+            Ask::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
                     // Places are those of one opening. A list that the kernel keeps from another one would be
                     // gone on with here when the directory changes, at places that mean other names now.
-                    put(room, &open_out(fs.open_dir(by, node)?, OpenReply::empty()))
+                    put(room, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
                 }
             },
             Ask::Readdir { handle, offset, size, plus } => {

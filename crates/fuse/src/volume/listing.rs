@@ -25,6 +25,8 @@ const DIRECTORY: u32 = 4;
 /// One opening of a directory.
 pub(super) struct OpenDir {
     dir: Node,
+    /// As `open` has them.
+    flags: u32,
     at: Mutex<At>,
 }
 
@@ -48,7 +50,7 @@ struct At {
 }
 
 impl OpenDir {
-    pub(super) fn new(dir: Node) -> OpenDir {
+    pub(super) fn new(dir: Node, flags: u32) -> OpenDir {
         let at = At {
             names: None,
             dots: 0,
@@ -59,7 +61,7 @@ impl OpenDir {
             told: Given::new(),
             passed_over: HashSet::new(),
         };
-        OpenDir { dir, at: Mutex::new(Rank::Door, at) }
+        OpenDir { dir, flags, at: Mutex::new(Rank::Door, at) }
     }
 }
 
@@ -157,11 +159,13 @@ impl Volume {
     ) -> Answer<()> {
         let opened = match handle {
             Some(handle) => self.dirs.get(handle)?,
-            None => std::sync::Arc::new(OpenDir::new(self.node(node)?)),
+            None => std::sync::Arc::new(OpenDir::new(self.node(node)?, 0)),
         };
         let mut at = opened.at.lock();
         at.seek(&opened.dir, offset)?;
-        self.list_from(&opened.dir, &mut at, into)
+        self.list_from(&opened.dir, &mut at, into)?;
+        self.note_access(node, &opened.dir, opened.flags);
+        Ok(())
     }
 
     fn list_from(&self, dir: &Node, at: &mut At, into: &mut dyn Listing) -> Answer<()> {

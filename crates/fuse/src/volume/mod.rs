@@ -12,6 +12,7 @@
 //! it likes: every change passes through it. Asked for each time are only names in directories that fold
 //! case, since one file answers to many of them, and attributes of files that lend their owner.
 
+mod accessed;
 mod attributes;
 mod controls;
 mod files;
@@ -23,6 +24,7 @@ mod names;
 mod nodes;
 mod xattrs;
 
+pub use accessed::AccessTimes;
 pub use ids::{IdMap, IdRange};
 
 use crate::operations::{
@@ -61,6 +63,8 @@ pub struct VolumeOptions {
     pub check_permissions: bool,
     /// `statfs` counts the filesystem's own metadata among the blocks of the volume, as ext4 does with `minixdf`.
     pub count_overhead: bool,
+    /// Which reads change the time of access.
+    pub access_times: AccessTimes,
 }
 
 /// A volume that answers the kernel.
@@ -156,6 +160,7 @@ impl Operations for Volume {
             handles: Handles::All,
             time_granularity_ns: if second { 1_000_000_000 } else { 1 },
             max_transfer: TRANSFER,
+            every_read: self.options.access_times == AccessTimes::Strict,
         }
     }
 
@@ -271,7 +276,7 @@ impl Operations for Volume {
         offset: u64,
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.with_file(node, handle, |file| file.read_at(offset, out))
+        self.read_bytes(node, handle, offset, out)
     }
 
     fn write(
@@ -309,6 +314,7 @@ impl Operations for Volume {
     }
 
     fn sync_all(&self) -> Answer<()> {
+        self.store_access_times();
         self.fs.sync().map_err(errno)
     }
 
@@ -361,8 +367,8 @@ impl Operations for Volume {
         self.answer_control(node, command, input, out)
     }
 
-    fn open_dir(&self, _: &Caller, node: NodeId) -> Answer<HandleId> {
-        let dir = OpenDir::new(self.node(node)?);
+    fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
+        let dir = OpenDir::new(self.node(node)?, flags);
         self.dirs.put(dir)
     }
 

@@ -30,6 +30,12 @@ const OPTIONS: &str = "Mount options (-o, separated by commas):
   data=ordered|journal|writeback
   errors=continue|remount-ro   what damage that is met does (as the volume says)
   noload, norecovery       with ro: the volume as it lies there, its journal not replayed
+  relatime                 a read that reaches extant sets the time of access where that is not
+                           later than the last change, or a day old (yes). The kernel serves what
+                           it has in its cache itself: such a read sets none. Times of access are
+                           stored with sync, unmount, or once the kernel forgets the file
+  strictatime              each read sets it, and reaches extant: the kernel keeps no file content
+  noatime, nodiratime      no read sets it; none of a directory
   minixdf, bsddf           df counts the filesystem's own metadata, or does not (bsddf)
   journal_path=DEVICE      the device of an external journal, as IMG?journal=DEVICE
   dontcache                data leaves extant's cache once it is on the device

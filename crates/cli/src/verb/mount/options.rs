@@ -4,7 +4,7 @@ use super::table::{self, Fate};
 use crate::amount;
 use crate::failure::Failure;
 use extant::{ByteLogMode, DamagePolicy, DataMode, DaxMode};
-use extant_fuse::{IdMap, IdRange, Idle};
+use extant_fuse::{AccessTimes, IdMap, IdRange, Idle};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub(super) struct Options {
     pub(super) no_recovery: Option<bool>,
     /// `statfs` counts the filesystem's own metadata as blocks that can hold data.
     pub(super) count_overhead: Option<bool>,
+    pub(super) access_times: Option<AccessTimes>,
     /// The device of an external journal.
     pub(super) journal: Option<PathBuf>,
 }
@@ -54,6 +55,16 @@ pub(super) fn parse(text: &str) -> Result<Options, String> {
 
 fn number(name: &str, value: &str) -> Result<u32, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number"))
+}
+
+fn access_times(option: &str) -> Option<AccessTimes> {
+    Some(match option {
+        "relatime" | "atime" | "diratime" | "nostrictatime" => AccessTimes::Relative,
+        "nodiratime" => AccessTimes::NotOfDirectories,
+        "strictatime" => AccessTimes::Strict,
+        "noatime" => AccessTimes::Never,
+        _ => return None,
+    })
 }
 
 /// Accepts or refuses an option that is not obeyed.
@@ -75,6 +86,11 @@ impl Options {
         if all.no_recovery == Some(true) && all.read_only != Some(true) {
             return Err(Failure::new(
                 "noload: a volume is changed through its journal alone; give ro, too",
+            ));
+        }
+        if all.access_times == Some(AccessTimes::Strict) && all.collect_writes == Some(true) {
+            return Err(Failure::new(
+                "strictatime: the kernel keeps no content of files then; leave writeback_cache out",
             ));
         }
         for ranges in [&all.users, &all.groups] {
@@ -109,6 +125,7 @@ impl Options {
         self.errors = later.errors.or(self.errors);
         self.no_recovery = later.no_recovery.or(self.no_recovery);
         self.count_overhead = later.count_overhead.or(self.count_overhead);
+        self.access_times = later.access_times.or(self.access_times);
         self.journal = later.journal.or(self.journal.take());
     }
 
@@ -144,8 +161,13 @@ impl Options {
             "noload" | "norecovery" => (&mut self.no_recovery, true),
             "minixdf" => (&mut self.count_overhead, true),
             "bsddf" => (&mut self.count_overhead, false),
-            "relatime" | "noatime" | "nodiratime" => return Ok(()),
-            _ => return without_effect(option),
+            _ => {
+                if let Some(times) = access_times(option) {
+                    self.access_times = Some(times);
+                    return Ok(());
+                }
+                return without_effect(option);
+            }
         };
         *place = Some(yes);
         Ok(())
@@ -254,6 +276,10 @@ mod tests {
             "errors=remount-ro",
             "noload",
             "norecovery",
+            "relatime",
+            "nodiratime",
+            "strictatime",
+            "noatime",
             "minixdf",
             "bsddf",
             "journal_path=/dev/x",

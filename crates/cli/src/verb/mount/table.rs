@@ -52,6 +52,7 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "nowarn_on_error",
             "noiversion",
             "noi_version",
+            "lazytime",
             "nolazytime",
             "nodax",
         ],
