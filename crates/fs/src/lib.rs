@@ -107,7 +107,7 @@ pub use names::NewFile;
 pub use names::rename::RenameFlags;
 pub use node::{LastAccess, Node};
 pub use open::{OpenOptions, recover};
-pub use read_dir::{DirEntry, ReadDir};
+pub use read_dir::{DirEntry, DirPlaces, ReadDir};
 
 pub use recovery::RecoveryReport;
 pub use statfs::Space;

@@ -16,7 +16,7 @@ use crate::names::NewFile;
 use crate::names::create::Content;
 use crate::names::hold::{Held, InodeHold};
 use crate::names::rename::RenameFlags;
-use crate::read_dir::ReadDir;
+use crate::read_dir::{DirPlaces, ReadDir};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -238,6 +238,13 @@ impl Node {
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self) -> Result<ReadDir> {
         self.volume().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
+    }
+
+    /// The same by places, where a listing can go on later.
+    ///
+    /// Errors: as [`Node::read_dir`].
+    pub fn dir_places(&self) -> Result<DirPlaces> {
+        self.volume().noting(|| DirPlaces::new(self.held.clone()))
     }
 
     /// The target of a symlink.

@@ -200,8 +200,8 @@ impl Dispatch {
             Ask::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
-                    // Places are those of one opening. A list that the kernel keeps from another one would be
-                    // gone on with here when the directory changes, at places that mean other names now.
+                    // The kernel is not asked to keep the list: it would not see "." and ".." change, and reads that
+                    // set the time of access would not arrive.
                     put(room, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
                 }
             },

@@ -16,7 +16,6 @@ mod accessed;
 mod attributes;
 mod controls;
 mod files;
-mod given;
 mod handles;
 mod ids;
 mod listing;

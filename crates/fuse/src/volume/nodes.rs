@@ -179,7 +179,8 @@ impl Nodes {
 
     /// The kernel knows nothing any more.
     pub(super) fn clear(&self) {
-        if let Some(time) = self.root_accessed.lock().take() {
+        let time = self.root_accessed.lock().take();
+        if let Some(time) = time {
             accessed::store(&self.root, time);
         }
         for shard in &self.shards {
