@@ -178,6 +178,19 @@ impl Volume {
         done
     }
 
+    /// See [`Node::set_accessed`].
+    pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
+        self.check_writable()?;
+        let mut body = inode.write();
+        if body.links == 0 || body.atime == time {
+            return Ok(());
+        }
+        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        body.atime = time;
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()
+    }
+
     /// Whether all of `wish` can be; the flags that come of it.
     fn check_attributes(
         &self,

@@ -28,6 +28,18 @@ const FAILED_WRITE: u8 = 2;
 const BAD_CHECKSUM: u8 = 4;
 const CORRUPTED: u8 = 5;
 
+/// What damage of a volume does that is met while it is open to write: the option `errors=` of Linux' ext4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DamagePolicy {
+    /// What the volume's superblock says.
+    #[default]
+    AsStored,
+    /// Changes go on elsewhere in the volume.
+    Continue,
+    /// The volume takes no more changes.
+    ReadOnly,
+}
+
 /// What an embedder wants to be told of: called for each damage that is met, from whatever thread
 /// met it, and while locks are held. It must not call the volume.
 #[derive(Clone)]
@@ -101,7 +113,12 @@ impl Volume {
         // Data or sums of it that went bad say nothing against the structures that a checker mends.
         if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
             self.errors.add(record(*what, *at, self.environment.now().sec));
-            if self.at_open.errors != ErrorPolicy::CONTINUE {
+            let goes_on = match self.damage_policy {
+                DamagePolicy::AsStored => self.at_open.errors == ErrorPolicy::CONTINUE,
+                DamagePolicy::Continue => true,
+                DamagePolicy::ReadOnly => false,
+            };
+            if !goes_on {
                 self.mode.fence();
             }
         }

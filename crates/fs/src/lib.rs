@@ -83,6 +83,7 @@ pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
 pub use environment::{
     Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
 };
+pub use errors::DamagePolicy;
 pub use extant_base::{
     BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
@@ -104,9 +105,9 @@ pub use filesystem::{Filesystem, Stats};
 pub use metadata::{Metadata, system_time};
 pub use names::NewFile;
 pub use names::rename::RenameFlags;
-pub use node::Node;
+pub use node::{LastAccess, Node};
 pub use open::{OpenOptions, recover};
-pub use read_dir::{DirEntry, ReadDir};
+pub use read_dir::{DirEntry, DirPlaces, ReadDir};
 
 pub use recovery::RecoveryReport;
 pub use statfs::Space;

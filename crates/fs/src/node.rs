@@ -16,10 +16,11 @@ use crate::names::NewFile;
 use crate::names::create::Content;
 use crate::names::hold::{Held, InodeHold};
 use crate::names::rename::RenameFlags;
-use crate::read_dir::ReadDir;
+use crate::read_dir::{DirPlaces, ReadDir};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
-use extant_ondisk::inode::FileKind;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -42,6 +43,21 @@ use std::path::PathBuf;
 #[derive(Clone)]
 pub struct Node {
     held: InodeHold,
+}
+
+/// What decides whether a read changes the time of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastAccess {
+    /// The time of the last access that is stored.
+    pub accessed: Timestamp,
+    /// When the content was last changed.
+    pub modified: Timestamp,
+    /// When the inode was last changed.
+    pub changed: Timestamp,
+    /// Its flags.
+    pub flags: InodeFlags,
+    /// Whether it is a directory.
+    pub is_dir: bool,
 }
 
 impl Node {
@@ -89,6 +105,28 @@ impl Node {
     /// What is known of it besides its content.
     pub fn metadata(&self) -> Metadata {
         self.inode().look(self.volume())
+    }
+
+    /// Its times and flags, for a decision about [`Node::set_accessed`]: unlike [`Node::metadata`] it is no look that a later
+    /// change has to leave another time for.
+    ///
+    /// Locks: takes `Inode` (shared).
+    pub fn last_access(&self) -> LastAccess {
+        let body = self.inode().read();
+        LastAccess {
+            accessed: body.atime,
+            modified: body.mtime,
+            changed: body.ctime,
+            flags: body.flags,
+            is_dir: body.file_kind() == FileKind::Directory,
+        }
+    }
+
+    /// Sets the time of the last access and nothing else. An inode without names stays as it is.
+    ///
+    /// Errors: `ReadOnly`; `Corrupt`, `Device`, `Aborted`. Locks: takes `Inode`, then a handle.
+    pub fn set_accessed(&self, time: Timestamp) -> Result<()> {
+        self.volume().noting(|| self.volume().set_accessed(self.inode(), time))
     }
 
     /// What `name` means in this directory; "." and ".." included.
@@ -200,6 +238,13 @@ impl Node {
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self) -> Result<ReadDir> {
         self.volume().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
+    }
+
+    /// The same by places, where a listing can go on later.
+    ///
+    /// Errors: as [`Node::read_dir`].
+    pub fn dir_places(&self) -> Result<DirPlaces> {
+        self.volume().noting(|| DirPlaces::new(self.held.clone()))
     }
 
     /// The target of a symlink.

@@ -5,6 +5,7 @@
 //!       └───── next name ◄─────────────────────────────────────────────────────────┘
 //! ```
 
+use crate::dir::places::{self, Batch, Order};
 use crate::dir::read::{Entry, Position};
 use crate::filesystem::Filesystem;
 use crate::metadata::Metadata;
@@ -91,6 +92,150 @@ impl Iterator for ReadDir {
             ino: entry.ino,
             kind: entry.kind,
         }))
+    }
+}
+
+/// A directory by places, for callers that go on where they stopped, even in another opening: an NFS server, `seekdir`.
+///
+/// A place is a number from 2 on and below 2^63. A name keeps its place while it exists, so one that stays while others come
+/// and go is listed once. The order is that of ext4 in Linux, a hash of the names, but for directories without an index.
+pub struct DirPlaces {
+    inode: InodeHold,
+    path: Arc<PathBuf>,
+    /// What comes next has this place or a later one.
+    place: u64,
+    /// Names that were given at `place`, where others of the same place follow.
+    same: Vec<Vec<u8>>,
+    part: Option<Part>,
+}
+
+/// The part of a directory that is in memory.
+struct Part {
+    /// The state of the directory that it shows.
+    changes: u64,
+    order: Order,
+    batch: Batch,
+    /// The entry of the batch that comes next.
+    at: usize,
+}
+
+impl DirPlaces {
+    pub(crate) fn new(inode: InodeHold) -> Result<DirPlaces> {
+        inode.fs().volume().dir(inode.ino, &inode.read())?;
+        let path = Arc::default();
+        Ok(DirPlaces { inode, path, place: places::FIRST, same: Vec::new(), part: None })
+    }
+
+    /// Goes to `place`: 0, or a place that [`DirPlaces::look`] gave, of any opening. Names that came or went since
+    /// are looked at again.
+    ///
+    /// Locks: takes `Inode` (shared).
+    pub fn seek(&mut self, place: u64) {
+        let place = place.max(places::FIRST);
+        let changes = self.inode.read().moves.changes();
+        if place == self.place && self.part.as_ref().is_some_and(|part| part.changes == changes) {
+            return;
+        }
+        if place != self.place {
+            (self.place, self.same) = (place, Vec::new());
+        }
+        // What is in memory is the rest of a leaf from some place on.
+        self.part = match self.part.take() {
+            Some(mut part) if part.changes == changes => {
+                let names = &part.batch.names;
+                part.at = names.partition_point(|(at, _)| *at < place);
+                let is_inside = names.first().is_some_and(|(first, _)| *first <= place)
+                    && part.at < names.len();
+                is_inside.then_some(part)
+            }
+            _ => None,
+        };
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let body = self.inode.read();
+        let changes = body.moves.changes();
+        let dir = self.inode.fs().volume().dir(self.inode.ino, &body)?;
+        let known = self.part.as_ref().filter(|part| part.changes == changes);
+        let order = known.map_or_else(|| dir.order(), |part| part.order);
+        let mut batch = dir.batch_at(order, self.place)?;
+        let (place, same) = (self.place, &self.same);
+        if !same.is_empty() {
+            batch.names.retain(|(at, entry)| {
+                *at != place || entry.as_ref().is_ok_and(|entry| !same.contains(&entry.name))
+            });
+        }
+        self.part = Some(Part { changes, order, batch, at: 0 });
+        Ok(())
+    }
+
+    /// The next name, and the place after it; [`DirPlaces::pass`] goes on. An error stands for a damaged part of the
+    /// directory, and is given once.
+    ///
+    /// Locks: takes `Inode` (shared).
+    pub fn look(&mut self) -> Option<Result<(DirEntry, u64)>> {
+        loop {
+            let is_over = match &self.part {
+                None => true,
+                Some(part) if part.at == part.batch.names.len() => {
+                    self.place = part.batch.next?;
+                    self.same.clear();
+                    true
+                }
+                Some(_) => false,
+            };
+            if !is_over {
+                break;
+            }
+            if let Err(error) = self.fill() {
+                // No part of the directory can be found from here on.
+                let batch = Batch { names: vec![(self.place, Err(error))], next: None };
+                let changes = self.inode.read().moves.changes();
+                self.part = Some(Part { changes, order: Order::Byte, batch, at: 0 });
+            }
+        }
+        let part = self.part.as_mut()?;
+        let volume = self.inode.fs().volume();
+        match &part.batch.names[part.at].1 {
+            Ok(entry) => {
+                let name = OsString::from_vec(entry.name.clone());
+                let (ino, kind) = (entry.ino, entry.kind);
+                let (fs, dir) = (self.inode.fs().clone(), Arc::clone(&self.path));
+                Some(Ok((DirEntry { fs, dir, name, ino, kind }, part.after(part.at))))
+            }
+            Err(_) => {
+                let (_, damage) = part.batch.names.remove(part.at);
+                damage.err().map(|error| volume.noting(|| Err(error)))
+            }
+        }
+    }
+
+    /// The name that [`DirPlaces::look`] gave is done with.
+    pub fn pass(&mut self) {
+        let Some(part) = &mut self.part else { return };
+        let Some((place, entry)) = part.batch.names.get(part.at) else { return };
+        if let Ok(entry) = entry {
+            let after = part.after(part.at);
+            if after == *place {
+                self.same.push(entry.name.clone());
+            } else {
+                self.same.clear();
+            }
+            self.place = after;
+        }
+        part.at += 1;
+    }
+}
+
+impl Part {
+    /// The place after name `at`: its own one where the next name has that, too.
+    fn after(&self, at: usize) -> u64 {
+        let names = &self.batch.names;
+        let place = names[at].0;
+        match names.get(at + 1) {
+            Some((next, _)) if *next == place => place,
+            _ => place + 1,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::alloc::preallocation::Preallocations;
 use crate::data::DataMode;
 use crate::direct::Chunks;
 use crate::environment::Environment;
-use crate::errors::{ErrorHook, ErrorNotes};
+use crate::errors::{DamagePolicy, ErrorHook, ErrorNotes};
 use crate::group::GroupTable;
 use crate::inode::InodeTable;
 use crate::mmp::Hold;
@@ -70,6 +70,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) short_cuts: bool,
     /// Told of every damage that is met.
     pub(crate) on_error: Option<ErrorHook>,
+    /// What damage that is met does.
+    pub(crate) damage_policy: DamagePolicy,
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
@@ -93,6 +95,7 @@ impl Default for VolumeOptions {
             free_later: false,
             short_cuts: true,
             on_error: None,
+            damage_policy: DamagePolicy::AsStored,
             privileged: true,
             quota: None,
             data_mode: DataMode::Ordered,
@@ -151,6 +154,8 @@ pub(crate) struct Volume {
     pub(crate) overhead: OnceLock<u64>,
     /// Damage met since open.
     pub(crate) errors: ErrorNotes,
+    /// What that does.
+    pub(crate) damage_policy: DamagePolicy,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
@@ -287,6 +292,7 @@ impl Volume {
             late_ro_compat: AtomicU32::new(0),
             overhead: OnceLock::new(),
             errors: ErrorNotes::new(options.on_error.clone()),
+            damage_policy: options.damage_policy,
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),

@@ -411,3 +411,94 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     let free = debugfs(&scratch.path, &format!("testb {block}")).unwrap();
     assert!(free.contains("not in use"), "{free}");
 }
+
+/// The names from `place` on in an opening of its own, `step` at a time, each with the place after it.
+fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
+    let (mut all, mut place) = (Vec::new(), place);
+    loop {
+        let mut places = dir.dir_places().unwrap();
+        places.seek(place);
+        let before = all.len();
+        while all.len() - before < step
+            && let Some(next) = places.look()
+        {
+            let (entry, after) = next.unwrap();
+            places.pass();
+            all.push((entry.file_name().to_string_lossy().into_owned(), after));
+        }
+        let Some((_, after)) = all.get(before..).and_then(<[_]>::last) else { return all };
+        place = *after;
+    }
+}
+
+#[test]
+fn a_place_means_the_same_in_every_opening_and_after_any_change() {
+    let legacy = || features("^metadata_csum");
+    let mut all = kinds();
+    all.push(("no index", features("^dir_index")));
+    all.push(("legacy hash", legacy()));
+    for (kind, options) in all {
+        let scratch = Scratch::made(16, options);
+        if kind == "legacy hash" {
+            debugfs_write(&scratch.path, "ssv def_hash_version legacy").unwrap();
+        }
+        scratch.with(|fs| {
+            for count in [0, 3, 40, 1500] {
+                let dir = fs.root().unwrap().create_dir(format!("d{count}"), &NewFile::directory());
+                let dir = dir.unwrap();
+                let file = fs.root().unwrap().create(format!("f{count}"), &NewFile::default());
+                // Many names of one file: inodes are few.
+                let file = file.unwrap();
+                let make = |from: usize, to: usize, what: &str| {
+                    for n in from..to {
+                        dir.link(format!("{what} {n}"), &file).unwrap();
+                    }
+                };
+                make(0, count, "stay");
+                make(0, count, "go");
+                let order = from_place(&dir, 0, usize::MAX);
+                let mut listed: Vec<_> = order.iter().map(|(name, _)| name.clone()).collect();
+                listed.sort();
+                assert_eq!(listed, names(&dir), "{kind} {count}");
+                assert_eq!(from_place(&dir, 0, 7), order, "{kind} {count}");
+                for at in (0..order.len()).step_by(1 + order.len() / 50) {
+                    let rest = from_place(&dir, order[at].1, usize::MAX);
+                    assert_eq!(rest, order[at + 1..], "{kind} {count}: after name {at}");
+                }
+                // One opening, beside which names come and go.
+                let mut places = dir.dir_places().unwrap();
+                let (mut given, mut place, mut round) = (Vec::new(), 0, 0);
+                loop {
+                    places.seek(place);
+                    for _ in 0..10 {
+                        let Some(next) = places.look() else { break };
+                        let (entry, after) = next.unwrap();
+                        places.pass();
+                        given.push(entry.file_name().to_string_lossy().into_owned());
+                        place = after;
+                    }
+                    if places.look().is_none() {
+                        break;
+                    }
+                    for n in (round * 10..round * 10 + 10).filter(|n| *n < count) {
+                        dir.unlink(format!("go {n}")).unwrap();
+                        make(n, n + 1, "come");
+                    }
+                    round += 1;
+                }
+                let stayed = given.iter().filter(|name| name.starts_with("stay")).count();
+                assert_eq!(stayed, count, "{kind}");
+                given.sort();
+                let before = given.len();
+                given.dedup();
+                assert_eq!(given.len(), before, "{kind} {count}: a name comes twice");
+                // What was there at first has its place still.
+                let now = from_place(&dir, 0, usize::MAX);
+                let old = |list: &[(String, u64)]| -> Vec<(String, u64)> {
+                    list.iter().filter(|(name, _)| name.starts_with("stay")).cloned().collect()
+                };
+                assert_eq!(old(&now), old(&order), "{kind} {count}");
+            }
+        });
+    }
+}

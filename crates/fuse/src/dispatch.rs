@@ -195,7 +195,7 @@ impl Dispatch {
                 Ok(0)
             }
             Ask::Never => Err(Errno::NOSYS),
-            Ask::Opendir | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
+            Ask::Opendir { .. } | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
                 self.ask_of_opened_dir(request, room)
             }
             _ => self.ask_of_content(request, room),
@@ -206,12 +206,12 @@ impl Dispatch {
         let fs = &*self.operations;
         let Request { node, ref by, ask } = *request;
         match ask {
-            Ask::Opendir => match self.agreed.handles {
+            Ask::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
-                    // Places are those of one opening. A list that the kernel keeps from another one would be
-                    // gone on with here when the directory changes, at places that mean other names now.
-                    put(room, &open_out(fs.open_dir(by, node)?, OpenReply::empty()))
+                    // The kernel is not asked to keep the list: it would not see "." and ".." change, and reads that
+                    // set the time of access would not arrive.
+                    put(room, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
                 }
             },
             Ask::Readdir { handle, offset, size, plus } => {

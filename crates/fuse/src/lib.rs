@@ -31,4 +31,4 @@ pub use operations::{
 };
 pub use session::{Session, Unmounter};
 pub use statistics::Requests;
-pub use volume::{IdMap, IdRange, Volume, VolumeOptions};
+pub use volume::{AccessTimes, IdMap, IdRange, Volume, VolumeOptions};

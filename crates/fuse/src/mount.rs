@@ -62,6 +62,10 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Times of access are not kept.
     pub no_atime: bool,
+    /// Times of access are those of the last read, always; shown in the table of mounts where the mount is made directly.
+    pub strict_atime: bool,
+    /// Times of access of directories are not kept; shown as the former.
+    pub no_dir_atime: bool,
     /// Every user may look, not only the one who mounts. Without privilege, only where `/etc/fuse.conf` says so.
     pub allow_other: bool,
     /// The kernel checks permission bits. Without it whoever may look may do anything.
@@ -88,6 +92,8 @@ impl Default for MountOptions {
             no_dev: false,
             no_exec: false,
             no_atime: false,
+            strict_atime: false,
+            no_dir_atime: false,
             allow_other: false,
             default_permissions: true,
             block_device: None,
@@ -260,6 +266,8 @@ fn mount_directly(
     flags.set(MountFlags::NODEV, options.no_dev);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags.set(MountFlags::NOATIME, options.no_atime);
+    flags.set(MountFlags::STRICTATIME, options.strict_atime);
+    flags.set(MountFlags::NODIRATIME, options.no_dir_atime);
     if let (Some(shown_as), Some(_)) = (&options.shown_as, options.block_device) {
         let named = NamedMount { device: source, shown_as, subtype: SUBTYPE, text: &text, flags };
         return match named.mount(dir) {

@@ -81,6 +81,8 @@ impl NamedMount<'_> {
             (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
             (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
             (MountFlags::NOATIME, MountAttrFlags::MOUNT_ATTR_NOATIME),
+            (MountFlags::STRICTATIME, MountAttrFlags::MOUNT_ATTR_STRICTATIME),
+            (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
         ] {
             attributes.set(attribute, self.flags.contains(flag));
         }

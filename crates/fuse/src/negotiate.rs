@@ -74,7 +74,6 @@ impl Agreed {
             | InitFlags::READDIRPLUS_AUTO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::MAX_PAGES
-            | InitFlags::CACHE_SYMLINKS
             | InitFlags::HANDLE_KILLPRIV_V2
             | InitFlags::SETXATTR_EXT
             | InitFlags::INIT_EXT;
@@ -82,6 +81,9 @@ impl Agreed {
         flags.set(InitFlags::POSIX_ACL, want.posix_acl);
         flags.set(InitFlags::NO_OPENDIR_SUPPORT, want.handles == Handles::None);
         flags.set(InitFlags::NO_OPEN_SUPPORT, want.handles != Handles::All);
+        flags.set(InitFlags::CACHE_SYMLINKS, !want.every_read);
+        // Programs map files whose reads go past the cache, too.
+        flags.set(InitFlags::DIRECT_IO_ALLOW_MMAP, want.every_read);
         flags &= offered(offer);
         let max_transfer = want.max_transfer.clamp(MIN_TRANSFER, MAX_TRANSFER);
         let max_transfer = max_transfer & !(abi::PAGE as u32 - 1);
@@ -154,6 +156,7 @@ pub(crate) mod tests {
         handles: Handles::None,
         time_granularity_ns: 1,
         max_transfer: 1 << 20,
+        every_read: false,
     };
 
     fn offer(flags: InitFlags) -> abi::InitIn {

@@ -108,6 +108,9 @@ pub struct Settings {
     pub time_granularity_ns: u32,
     /// Largest write and read in bytes; the transport may lower it.
     pub max_transfer: u32,
+    /// Every read of content and of a symlink's target comes as a request: the kernel keeps neither. Content is then to be
+    /// opened with [`Opened::past_cache`].
+    pub every_read: bool,
 }
 
 /// Which openings are told: each costs a request.
@@ -386,8 +389,8 @@ pub trait Operations: Send + Sync {
         Err(Errno::NOTTY)
     }
 
-    /// Opens a directory. Only with [`Handles::Directories`] and [`Handles::All`].
-    fn open_dir(&self, by: &Caller, node: NodeId) -> Answer<HandleId> {
+    /// Opens a directory; `flags` as `open` has them. Only with [`Handles::Directories`] and [`Handles::All`].
+    fn open_dir(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
         Err(Errno::NOSYS)
     }
     /// Ends an opening of a directory.

@@ -76,12 +76,6 @@ pub const KNOWN: &[Known] = &[
         "EPERM",
         "the engine takes no times of append-only files, and does not know which are now",
     ),
-    known(
-        "listings/after deletes before the place",
-        "true",
-        "false",
-        "places are counted in one opening; POSIX promises nothing of them in another",
-    ),
     known("flags/immutable: write by an earlier opening", "EPERM", "ok", NO_STATX),
     known("flags/immutable: punch by an earlier opening", "EPERM", "EIO", NO_STATX),
     known("flags/append: punch by an earlier opening", "EPERM", "EIO", NO_STATX),

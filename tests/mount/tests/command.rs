@@ -1,7 +1,7 @@
 //! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they leave.
 
 use extant_testkit::command::{Finished, run};
-use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
 use extant_testkit::fuse_mount::FuseMount;
 use extant_testkit::loop_mount::LoopMount;
@@ -770,5 +770,140 @@ fn a_service_manager_hears_when_the_mount_is_ready_and_when_it_ends() {
     signal(server.id());
     assert_eq!(hear(), "STOPPING=1");
     assert!(server.wait().unwrap().success());
+    place.expect_clean();
+}
+
+#[test]
+fn fstabs_options_do_what_ext4_does_with_them() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    // All of what ext4 and mount(8) accept and a mount may ignore, in one word each.
+    place
+        .mount("defaults,nofail,x-systemd.automount,nodelalloc,barrier=1,stripe=4")
+        .success()
+        .unwrap();
+    fs::create_dir(place.dir.join("dir")).unwrap();
+    fs::write(place.dir.join("dir/file"), b"content").unwrap();
+    place.unmount().success().unwrap();
+    for (option, reason) in
+        [("noacl", "access lists"), ("errors=panic", "remount-ro"), ("noload", "ro")]
+    {
+        let refused = place.mount(option);
+        assert!(!refused.ok() && refused.err().contains(option), "{refused}");
+        assert!(refused.err().contains(reason), "{refused}");
+    }
+    // Of the blocks in all, ext4 subtracts its own metadata unless told not to.
+    let blocks = |options: &str| {
+        place.mount(options).success().unwrap();
+        let blocks = rustix::fs::statvfs(&place.dir).unwrap().f_blocks;
+        place.unmount().success().unwrap();
+        blocks
+    };
+    let (own, without) = (blocks("minixdf"), blocks("bsddf"));
+    assert!(own > without && own * 1024 >= 64 << 10, "{own} {without}");
+    place.expect_clean();
+    // Damage ends changes, or does not.
+    let block = debugfs(&place.image, "blocks /dir").unwrap();
+    let block: u64 = block.trim().parse().unwrap();
+    let image = fs::OpenOptions::new().write(true).open(&place.image).unwrap();
+    let block_bytes = (64 << 20) / own;
+    image.write_all_at(&vec![0xFF; block_bytes as usize], block * block_bytes).unwrap();
+    for (policy, is_writable) in [("remount-ro", false), ("continue", true)] {
+        place.mount(&format!("errors={policy}")).success().unwrap();
+        assert!(fs::read_dir(place.dir.join("dir")).unwrap().any(|name| name.is_err()));
+        let written = fs::write(place.dir.join("new"), b"content");
+        assert_eq!(written.is_ok(), is_writable, "{policy}: {written:?}");
+        let _ = place.unmount();
+        wait_for_end(&place);
+    }
+}
+
+/// What reads a file of `place` and leaves the kernel without its bytes; its time of access then.
+fn read_of(path: &Path, flags: OFlags) -> (i64, i64) {
+    use rustix::fs::{Advice, fadvise, open};
+    let metadata = fs::symlink_metadata(path).unwrap();
+    if metadata.is_symlink() {
+        fs::read_link(path).unwrap();
+    } else if metadata.is_dir() {
+        assert!(fs::read_dir(path).unwrap().next().is_none());
+    } else {
+        let file = open(path, OFlags::RDONLY | flags, Mode::empty()).unwrap();
+        rustix::io::read(&file, &mut [0; 16]).unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+    accessed(path)
+}
+
+fn accessed(path: &Path) -> (i64, i64) {
+    let metadata = fs::symlink_metadata(path).unwrap();
+    (metadata.atime(), metadata.atime_nsec())
+}
+
+#[test]
+fn reads_set_the_time_of_access_as_the_options_say() {
+    use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    place.mount("").success().unwrap();
+    let names = ["file", "dir", "link"].map(|name| place.dir.join(name));
+    let [file, dir, link] = &names;
+    fs::write(file, b"content").unwrap();
+    fs::create_dir(dir).unwrap();
+    std::os::unix::fs::symlink("file", link).unwrap();
+    let at = |sec| Timespec { tv_sec: sec, tv_nsec: 0 };
+    // Long ago, and later than the last change, as far as the day lets it.
+    let set = |path: &Path, sec| {
+        let times = Timestamps { last_access: at(sec), last_modification: at(1_000_000) };
+        utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    };
+    let old = 2_000_000;
+    names.iter().for_each(|path| set(path, old));
+    place.unmount().success().unwrap();
+    // No read sets it.
+    for options in ["noatime", "ro"] {
+        place.mount(options).success().unwrap();
+        for path in &names {
+            assert_eq!(read_of(path, OFlags::empty()), (old, 0), "{options} {path:?}");
+        }
+        place.unmount().success().unwrap();
+    }
+    place.mount("nodiratime").success().unwrap();
+    assert_eq!(read_of(dir, OFlags::empty()), (old, 0));
+    assert_eq!(read_of(file, OFlags::NOATIME), (old, 0));
+    place.unmount().success().unwrap();
+    // The first read after a change sets it; later ones do not.
+    place.mount("").success().unwrap();
+    let set_to = names.each_ref().map(|path| {
+        let first = read_of(path, OFlags::empty());
+        assert_ne!(first.0, old, "{path:?}");
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(read_of(path, OFlags::empty()), first, "{path:?}");
+        first
+    });
+    fs::write(file, b"other").unwrap();
+    set(link, 77);
+    place.unmount().success().unwrap();
+    // It is stored; what was set by hand afterwards counts.
+    place.mount("ro").success().unwrap();
+    let stored = names.each_ref().map(|path| accessed(path));
+    assert_eq!(stored, [set_to[0], set_to[1], (77, 0)]);
+    place.unmount().success().unwrap();
+    // Each read, though the kernel has read the file before.
+    place.mount("strictatime").success().unwrap();
+    for path in &names {
+        let mut last = accessed(path);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(5));
+            // No call that empties the kernel's cache.
+            match path == file {
+                true => drop(fs::read(path).unwrap()),
+                false => drop(read_of(path, OFlags::empty())),
+            }
+            let now = accessed(path);
+            assert!(now > last, "{path:?} {now:?}");
+            last = now;
+        }
+    }
+    place.unmount().success().unwrap();
     place.expect_clean();
 }

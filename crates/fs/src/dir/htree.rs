@@ -15,11 +15,22 @@ use extant_base::{Error, LogicalBlock, Result, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::hash::{HashVersion, NameHash, NameHasher};
-use extant_ondisk::htree::{Index, RootInfo, levels_max};
+use extant_ondisk::htree::{Index, IndexEntry, RootInfo, levels_max};
 use extant_ondisk::superblock::SuperFlags;
 
 /// The most blocks between the root and a leaf, the root counted.
 pub(crate) const DEPTH_MAX: usize = 3;
+
+/// What follows a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextLeaf {
+    /// No leaf.
+    None,
+    /// One that is not wanted, from this key on.
+    Other(u32),
+    /// The one moved to, from this key on.
+    Moved(u32),
+}
 
 /// One index block on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -94,25 +105,85 @@ impl Dir<'_> {
 
     /// Moves `probe` to the next leaf if names of the same hash may continue there.
     pub(crate) fn next_leaf(&self, probe: &mut Probe) -> Result<bool> {
+        let hash = probe.hash.hash;
+        let next = self.next_leaf_if(probe, |entry| entry.continues(hash))?;
+        Ok(matches!(next, NextLeaf::Moved(_)))
+    }
+
+    /// The smallest hash of the leaf that `probe` leads to, with the collision bit in bit 0.
+    pub(super) fn key_of(&self, probe: &Probe) -> Result<u32> {
+        let Some(level) = (0..probe.depth).rev().find(|level| probe.steps[*level].entry > 0) else {
+            return Ok(0);
+        };
+        let step = probe.steps[level];
+        let block = self.index_block(step.block)?;
+        let bytes = block.read();
+        let entry = self.index_of(level, &bytes, &block)?.entry(step.entry);
+        entry.map(|e| e.key).ok_or_else(|| self.site_of(&block).corrupt(What::HtreeNode))
+    }
+
+    /// The hash version of the index, if all of its blocks are right and in order.
+    pub(super) fn checked_index(&self) -> Option<HashVersion> {
+        let (info, below) = {
+            let block = self.index_block(LogicalBlock(0)).ok()?;
+            self.verify_index(0, &block).ok()?;
+            let bytes = block.read();
+            let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+            let (info, index) =
+                Index::root(&bytes, &self.format, levels, self.site_of(&block)).ok()?;
+            index.check_order().ok()?;
+            (info, index.entries().map(|entry| entry.block).collect::<Vec<_>>())
+        };
+        // Each index block leads to others only.
+        let mut left = self.blocks;
+        let mut nodes = vec![below.into_iter()];
+        while let Some(siblings) = nodes.last_mut() {
+            let Some(at) = siblings.next() else {
+                nodes.pop();
+                continue;
+            };
+            if at.0 == 0 || at.0 >= self.blocks {
+                return None;
+            }
+            if nodes.len() > usize::from(info.levels) {
+                continue;
+            }
+            left = left.checked_sub(1)?;
+            let block = self.index_block(at).ok()?;
+            self.verify_index(1, &block).ok()?;
+            let bytes = block.read();
+            let index = Index::node(&bytes, &self.format, self.site_of(&block)).ok()?;
+            index.check_order().ok()?;
+            nodes.push(index.entries().map(|entry| entry.block).collect::<Vec<_>>().into_iter());
+        }
+        Some(info.hash_version)
+    }
+
+    /// Moves `probe` to the next leaf if the index entry that leads there is one of those wanted.
+    pub(super) fn next_leaf_if(
+        &self,
+        probe: &mut Probe,
+        is_wanted: impl FnOnce(IndexEntry) -> bool,
+    ) -> Result<NextLeaf> {
         // The lowest index block that has a further entry.
         let Some(level) = (0..probe.depth).rev().find(|n| {
             let step = &probe.steps[*n];
             step.entry + 1 < step.count
         }) else {
-            return Ok(false);
+            return Ok(NextLeaf::None);
         };
         let step = probe.steps[level];
         let next = step.entry + 1;
-        let (step, mut below, goes_on) = {
+        let (step, mut below, entry) = {
             let block = self.index_block(step.block)?;
             let bytes = block.read();
             let index = self.index_of(level, &bytes, &block)?;
             let entry = index.entry(next);
             let entry = entry.ok_or_else(|| self.site_of(&block).corrupt(What::HtreeNode))?;
-            (Step { entry: next, ..step }, entry.block, entry.continues(probe.hash.hash))
+            (Step { entry: next, ..step }, entry.block, entry)
         };
-        if !goes_on {
-            return Ok(false);
+        if !is_wanted(entry) {
+            return Ok(NextLeaf::Other(entry.key));
         }
         probe.steps[level] = step;
         for deeper in level + 1..probe.depth {
@@ -121,7 +192,7 @@ impl Dir<'_> {
             below = next;
         }
         probe.leaf = below;
-        Ok(true)
+        Ok(NextLeaf::Moved(entry.key))
     }
 
     /// Verifies the block of the index on this level, once per cached block.

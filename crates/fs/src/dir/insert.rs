@@ -51,6 +51,7 @@ impl Volume {
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
+        body.moves.change();
         let before = (body.disk.size, body.disk.sectors, body.disk.flags);
         let new = NewName { name, target, kind };
         let done = self.insert_name(handle, ino, body, new);
@@ -140,6 +141,7 @@ impl Volume {
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
+        body.moves.change();
         match spot {
             Spot::Room(room) => {
                 self.dir(ino, body)?.insert_at(handle, room, NewName { name, target, kind })

@@ -22,6 +22,7 @@ pub(crate) mod linear;
 pub(crate) mod moves;
 pub(crate) mod nokey;
 pub(crate) mod pack;
+pub(crate) mod places;
 pub(crate) mod read;
 mod remove;
 mod split;

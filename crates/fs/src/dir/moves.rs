@@ -14,16 +14,30 @@ use std::sync::Arc;
 
 /// The moves of one directory, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Moves(Option<Arc<Vec<(u32, u32)>>>);
+pub(crate) struct Moves {
+    all: Option<Arc<Vec<(u32, u32)>>>,
+    /// How often names came, went or moved.
+    changes: u64,
+}
 
 impl Moves {
     /// Names of block `from` are in block `to` now, which is new.
     pub(super) fn note(&mut self, from: LogicalBlock, to: LogicalBlock) {
-        Arc::make_mut(self.0.get_or_insert_default()).push((from.0, to.0));
+        Arc::make_mut(self.all.get_or_insert_default()).push((from.0, to.0));
+    }
+
+    /// Notes that a name comes, goes, or means another inode.
+    pub(super) fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Another number after each change.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn all(&self) -> &[(u32, u32)] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
+        self.all.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 

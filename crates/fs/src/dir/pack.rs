@@ -76,6 +76,7 @@ impl Volume {
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
         self.note_untold(handle, Ineligible::Directory);
+        body.moves.change();
         let dir = self.dir(ino, body)?;
         if dir.is_encrypted() {
             return Err(Error::Encrypted);

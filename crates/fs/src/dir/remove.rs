@@ -165,6 +165,7 @@ impl Volume {
         found: Found,
         edit: impl FnOnce(Edit<'_, '_>, usize) -> Result<()>,
     ) -> Result<()> {
+        body.moves.change();
         let dir = self.dir(ino, body)?;
         let (format, seed) = (dir.format, dir.seed.unwrap_or(0));
         match found.place {

@@ -190,6 +190,7 @@ impl OpenOptions {
             },
             environment: self.environment.clone(),
             on_error: self.on_error.clone(),
+            damage_policy: self.damage_policy,
             privileged: self.use_reserve,
             short_cuts: self.short_cuts,
             ..VolumeOptions::default()

@@ -2,7 +2,7 @@
 
 use crate::data::DataMode;
 use crate::environment::Environment;
-use crate::errors::ErrorHook;
+use crate::errors::{DamagePolicy, ErrorHook};
 use crate::sync_way::ByteLogMode;
 use extant_base::Error;
 use extant_blockdev::{BlockDevice, DaxMode};
@@ -43,6 +43,7 @@ pub struct OpenOptions {
     pub(super) enforce_quota: bool,
     pub(super) data_mode: DataMode,
     pub(super) on_error: Option<ErrorHook>,
+    pub(super) damage_policy: DamagePolicy,
     pub(super) use_reserve: bool,
     pub(super) short_cuts: bool,
     pub(super) environment: Environment,
@@ -104,6 +105,7 @@ impl OpenOptions {
             enforce_quota: false,
             data_mode: DataMode::Ordered,
             on_error: None,
+            damage_policy: DamagePolicy::AsStored,
             use_reserve: true,
             short_cuts: true,
             environment: Environment::default(),
@@ -286,6 +288,12 @@ impl OpenOptions {
     /// ```
     pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
         self.on_error = Some(ErrorHook(tell));
+        self
+    }
+
+    /// What damage of the volume does that is met while it is open to write; [`DamagePolicy::AsStored`] by default.
+    pub fn damage_policy(&mut self, policy: DamagePolicy) -> &mut OpenOptions {
+        self.damage_policy = policy;
         self
     }
 

@@ -44,6 +44,7 @@ impl Default for Null {
             handles: Handles::None,
             time_granularity_ns: 1,
             max_transfer: 1 << 20,
+            every_read: false,
         })
     }
 }
@@ -241,7 +242,7 @@ impl Operations for Null {
         self.table.get(node).map(|_| self.opening())
     }
 
-    fn open_dir(&self, _: &Caller, node: NodeId) -> Answer<HandleId> {
+    fn open_dir(&self, _: &Caller, node: NodeId, _: u32) -> Answer<HandleId> {
         self.table.get(node)?.names().map(|_| self.handle())
     }
 

@@ -96,7 +96,10 @@ pub enum Ask<'a> {
         flags: u32,
     },
     /// To open a directory.
-    Opendir,
+    Opendir {
+        /// As `open` has them.
+        flags: u32,
+    },
     /// Bytes of a file.
     Read {
         /// The opening.

@@ -149,10 +149,7 @@ fn ask<'a>(
             Ask::Link { node, name: entry_name(rest)? }
         }
         Opcode::Open => Ask::Open { flags: fixed::<abi::OpenIn>(front)?.flags },
-        Opcode::Opendir => {
-            fixed::<abi::OpenIn>(front)?;
-            Ask::Opendir
-        }
+        Opcode::Opendir => Ask::Opendir { flags: fixed::<abi::OpenIn>(front)?.flags },
         Opcode::Read => {
             let (handle, offset, size) = span(front, limits.max_transfer.min(limits.max_reply))?;
             range(offset, size as u64)?;

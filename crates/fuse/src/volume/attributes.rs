@@ -1,5 +1,6 @@
 //! What `stat` shows of a file, and what of it may be changed.
 
+use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, Caller, NodeId, SetAttr, SetTime};
 use extant::{DeviceNumber, InodeFlags, Metadata, Node, SetAttributes, Timestamp};
@@ -33,7 +34,7 @@ fn holdable(time: Timestamp, inode_bytes: u16) -> Timestamp {
     if at_an_end { Timestamp { nsec: 0, ..held } } else { held }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
 }
@@ -42,6 +43,7 @@ impl Volume {
     /// What is shown of a file.
     pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
         let held = |time| holdable(time, self.fs.superblock().inode_size);
+        let id = id_of(metadata.ino());
         // Linux counts content in the inode, too, so that no program takes it for a hole.
         let inline = metadata.is_file() && metadata.flags().contains(InodeFlags::INLINE_DATA);
         let inline = if inline { metadata.len().div_ceil(512) } else { 0 };
@@ -49,7 +51,7 @@ impl Volume {
             ino: u64::from(metadata.ino().get()),
             size: metadata.len(),
             blocks: metadata.sectors() + inline,
-            atime: held(metadata.accessed()),
+            atime: held(self.nodes.accessed(id).unwrap_or(metadata.accessed())),
             mtime: held(metadata.modified()),
             ctime: held(metadata.changed()),
             btime: metadata.created(),
@@ -67,7 +69,8 @@ impl Volume {
         node: NodeId,
         wish: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
-        let node = self.node(node)?;
+        let id = node;
+        let node = self.node(id)?;
         let held = |time| holdable(time, self.fs.superblock().inode_size);
         let time = |time: SetTime| match time {
             SetTime::Now => held(now()),
@@ -90,6 +93,9 @@ impl Volume {
             ..SetAttributes::default()
         };
         node.set_attributes(&changes).map_err(errno)?;
+        if changes.atime.is_some() {
+            self.nodes.forget_access(id);
+        }
         self.made(())?;
         let metadata = node.metadata();
         Ok((self.attributes(&metadata), kept(&metadata)))
@@ -140,7 +146,9 @@ impl Volume {
     }
 
     pub(super) fn link_target(&self, node: NodeId) -> Answer<Vec<u8>> {
-        let target = self.node(node)?.read_link().map_err(errno)?;
+        let link = self.node(node)?;
+        let target = link.read_link().map_err(errno)?;
+        self.note_access(node, &link, 0);
         match target.as_os_str().is_empty() {
             true => Err(Errno::NOENT),
             false => Ok(target.into_os_string().into_encoded_bytes()),

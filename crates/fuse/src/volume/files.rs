@@ -1,5 +1,6 @@
 //! Regular files: opened, read, written, given space.
 
+use super::accessed::AccessTimes;
 use super::{Volume, errno, lends_owners};
 use crate::operations::{Answer, Caller, Entry, HandleId, NodeId, Opened, WriteFlags};
 use extant::{FallocateMode, File, InodeFlags, Node};
@@ -23,6 +24,9 @@ const SEEK_HOLE: u32 = 4;
 /// An opening of a regular file.
 pub(super) struct OpenedFile {
     file: File,
+    node: Node,
+    /// As `open` has them.
+    flags: u32,
     /// Whether it was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel requests a sync itself.
     syncs: bool,
 }
@@ -38,7 +42,7 @@ impl Volume {
 
     /// Opens the file; devices and the like are opened by the kernel itself.
     pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
-        let mut past_cache = false;
+        let mut past_cache = self.options.access_times == AccessTimes::Strict;
         if flags & ACCESS != READ_ONLY || flags & TRUNCATE != 0 {
             if self.fs.is_read_only() {
                 return Err(Errno::ROFS);
@@ -52,11 +56,16 @@ impl Volume {
                     return Err(Errno::PERM);
                 }
                 // The kernel writes whole pages from its cache, older bytes with them.
-                past_cache = self.kernel_collects_writes();
+                past_cache |= self.kernel_collects_writes();
             }
         }
         let file = node.open().map_err(errno)?;
-        let handle = self.files.put(OpenedFile { file, syncs: flags & DSYNC != 0 })?;
+        let handle = self.files.put(OpenedFile {
+            file,
+            node: node.clone(),
+            flags,
+            syncs: flags & DSYNC != 0,
+        })?;
         Ok(Opened { handle, past_cache })
     }
 
@@ -84,6 +93,30 @@ impl Volume {
             None => ask(&self.node(node)?.open().map_err(errno)?),
         }
         .map_err(errno)
+    }
+
+    pub(super) fn read_bytes(
+        &self,
+        id: NodeId,
+        handle: Option<HandleId>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Answer<usize> {
+        match handle {
+            Some(handle) => {
+                let opened = self.files.get(handle)?;
+                let read = opened.file.read_at(offset, out).map_err(errno)?;
+                self.note_access(id, &opened.node, opened.flags);
+                Ok(read)
+            }
+            None => {
+                let node = self.node(id)?;
+                let file = node.open().map_err(errno)?;
+                let read = file.read_at(offset, out).map_err(errno)?;
+                self.note_access(id, &node, 0);
+                Ok(read)
+            }
+        }
     }
 
     pub(super) fn write_bytes(

@@ -1,145 +1,49 @@
 //! Directories: opened and listed.
 //!
 //! ```text
-//!   offset   1: "."   2: ".."   3…: the names, counted as they are given
+//!   offset   1: "."   2: ".."   3…: after a name, by its place in the directory (`DirPlaces`)
 //! ```
 //!
-//! An opening goes on where the last call stopped, or at any name of the last answer: the kernel often takes
-//! only some of those. For a caller that goes back further the directory is listed anew, without the names that were
-//! given before that place (`given.rs`): so none that stays is lost or comes twice. In another opening a place is a count.
+//! A place means the same in every opening and after any change, as an NFS server needs it. Only where several names have one
+//! place, which takes a collision of 63 bits, an opening remembers which of them it gave.
 
-use super::given::{FIRST, Given};
 use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
 use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
-use extant::{DirEntry, FileKind, InodeFlags, Node, ReadDir};
+use extant::{DirEntry, DirPlaces, FileKind, InodeFlags, Node};
 use extant_base::lock::{Mutex, Rank};
-use std::collections::{HashSet, VecDeque};
+use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// The type of a directory, as in `st_mode >> 12`.
 const DIRECTORY: u32 = 4;
+/// The offset after "." and "..".
+const FIRST: u64 = 2;
 
 /// One opening of a directory.
 pub(super) struct OpenDir {
     dir: Node,
+    /// As `open` has them.
+    flags: u32,
     at: Mutex<At>,
 }
 
 /// Where the listing is.
+#[derive(Default)]
 struct At {
-    names: Option<ReadDir>,
-    /// How many of "." and ".." were given.
-    dots: u64,
-    /// The place before the next name.
-    given: u64,
-    /// An error that comes by itself.
-    next: Option<extant::Result<DirEntry>>,
-    /// The names of the last answer, and one that found no room in it.
-    last: VecDeque<DirEntry>,
-    /// How many of them, at the end, are to be given (again).
-    again: usize,
-    /// What came out of `names`.
-    told: Given,
-    /// What of `names` was given before the place that it went back to, by its hashes.
-    passed_over: HashSet<u64>,
+    names: Option<DirPlaces>,
+    /// An error that is the next answer.
+    next: Option<Errno>,
+    /// Errors that were reported: once is enough until it goes back to the start.
+    reported: HashSet<String>,
 }
 
 impl OpenDir {
-    pub(super) fn new(dir: Node) -> OpenDir {
-        let at = At {
-            names: None,
-            dots: 0,
-            given: FIRST,
-            next: None,
-            last: VecDeque::new(),
-            again: 0,
-            told: Given::new(),
-            passed_over: HashSet::new(),
-        };
-        OpenDir { dir, at: Mutex::new(Rank::Door, at) }
-    }
-}
-
-impl At {
-    /// Goes to the name that `offset` stands for.
-    fn seek(&mut self, dir: &Node, offset: u64) -> Answer<()> {
-        self.dots = FIRST.min(offset);
-        let front = self.given + self.again as u64;
-        let is_near = front >= offset && front - offset <= self.last.len() as u64;
-        if self.names.is_some() && offset >= FIRST && is_near {
-            (self.given, self.again) = (offset, (front - offset) as usize);
-            return Ok(());
-        }
-        (self.given, self.again) = (front, 0);
-        self.last.clear();
-        let is_back = offset < self.given;
-        if self.names.is_none() || is_back {
-            let is_first = self.names.replace(dir.read_dir().map_err(errno)?).is_none();
-            self.next = None;
-            if is_back && !is_first {
-                self.passed_over = self.told.go_back(offset.max(FIRST));
-                self.given = self.told.end();
-                return Ok(());
-            }
-        }
-        // Names, damaged places not counted.
-        while self.given < offset {
-            match self.take() {
-                Some(Ok(entry)) => self.told.add(entry.name_bytes()),
-                Some(Err(_)) => continue,
-                None => break,
-            }
-            self.given += 1;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Option<extant::Result<DirEntry>> {
-        if let Some(next) = self.next.take() {
-            return Some(next);
-        }
-        loop {
-            let next = self.names.as_mut()?.next()?;
-            let is_new = match &next {
-                Ok(entry) => {
-                    let none = self.passed_over.is_empty();
-                    none || !self.passed_over.remove(&self.told.hash(entry.name_bytes()))
-                }
-                Err(error) => self.told.add_error(error),
-            };
-            if is_new {
-                return Some(next);
-            }
-        }
-    }
-
-    /// A new answer begins: what was given before it is not asked for again.
-    fn begin(&mut self) {
-        self.last.drain(..self.last.len() - self.again);
-    }
-
-    /// The next name, in front of `last` unless it is there already; [`At::given`] goes on when it is given.
-    fn look(&mut self) -> Option<extant::Result<DirEntry>> {
-        if self.again == 0 {
-            match self.take()? {
-                Ok(entry) => {
-                    self.told.add(entry.name_bytes());
-                    self.last.push_back(entry);
-                }
-                Err(error) => return Some(Err(error)),
-            }
-            self.again = 1;
-        }
-        self.last.get(self.last.len() - self.again).cloned().map(Ok)
-    }
-
-    /// The name that [`At::look`] showed is given.
-    fn give(&mut self) {
-        self.again -= 1;
-        self.given += 1;
+    pub(super) fn new(dir: Node, flags: u32) -> OpenDir {
+        OpenDir { dir, flags, at: Mutex::new(Rank::Door, At::default()) }
     }
 }
 
@@ -157,38 +61,57 @@ impl Volume {
     ) -> Answer<()> {
         let opened = match handle {
             Some(handle) => self.dirs.get(handle)?,
-            None => std::sync::Arc::new(OpenDir::new(self.node(node)?)),
+            None => std::sync::Arc::new(OpenDir::new(self.node(node)?, 0)),
         };
         let mut at = opened.at.lock();
-        at.seek(&opened.dir, offset)?;
-        self.list_from(&opened.dir, &mut at, into)
+        self.list_from(&opened.dir, &mut at, offset, into)?;
+        self.note_access(node, &opened.dir, opened.flags);
+        Ok(())
     }
 
-    fn list_from(&self, dir: &Node, at: &mut At, into: &mut dyn Listing) -> Answer<()> {
+    fn list_from(
+        &self,
+        dir: &Node,
+        at: &mut At,
+        offset: u64,
+        into: &mut dyn Listing,
+    ) -> Answer<()> {
         let kept = match dir.metadata().flags().contains(InodeFlags::CASEFOLD) {
             true => Duration::ZERO,
             false => KEPT,
         };
-        at.begin();
-        while at.dots < FIRST {
-            let name = OsStr::new(if at.dots == 0 { "." } else { ".." });
+        if offset == 0 {
+            at.reported.clear();
+            at.next = None;
+        }
+        if let Some(error) = at.next.take() {
+            return Err(error);
+        }
+        for dots in offset..FIRST {
+            let name = OsStr::new(if dots == 0 { "." } else { ".." });
             if !into.fits(name.len()) {
                 return Ok(());
             }
-            let ino = match at.dots {
+            let ino = match dots {
                 0 => dir.ino(),
                 _ => dir.lookup("..").map_or(dir.ino(), |parent| parent.ino()),
             };
-            at.dots += 1;
-            into.add_name(name, u64::from(ino.get()), DIRECTORY, at.dots);
+            into.add_name(name, u64::from(ino.get()), DIRECTORY, dots + 1);
         }
+        let At { names, reported, next: next_answer } = at;
+        let names = match names {
+            Some(names) => names,
+            None => names.insert(dir.dir_places().map_err(errno)?),
+        };
+        names.seek(offset);
         let mut some = false;
-        while let Some(next) = at.look() {
-            let entry = match next {
-                Ok(entry) => entry,
-                // Told by itself; what lies behind it comes after.
+        while let Some(next) = names.look() {
+            let (entry, after) = match next {
+                Ok(next) => next,
+                Err(error) if !reported.insert(error.to_string()) => continue,
+                // An answer by itself; what follows the damage comes after it.
                 Err(error) if some => {
-                    at.next = Some(Err(error));
+                    *next_answer = Some(errno(error));
                     return Ok(());
                 }
                 Err(error) => return Err(errno(error)),
@@ -196,13 +119,13 @@ impl Volume {
             if !into.fits(entry.name_bytes().len()) {
                 return Ok(());
             }
-            at.give();
+            names.pass();
             some = true;
             let name = OsStr::from_bytes(entry.name_bytes());
             let ino = u64::from(entry.ino().get());
             match into.wants_entries() {
-                true => into.add_entry(name, &self.listed(&entry, kept), at.given),
-                false => into.add_name(name, ino, kind_bits(&entry), at.given),
+                true => into.add_entry(name, &self.listed(&entry, kept), after),
+                false => into.add_name(name, ino, kind_bits(&entry), after),
             }
         }
         Ok(())

@@ -12,10 +12,10 @@
 //! it likes: every change passes through it. Asked for each time are only names in directories that fold
 //! case, since one file answers to many of them, and attributes of files that lend their owner.
 
+mod accessed;
 mod attributes;
 mod controls;
 mod files;
-mod given;
 mod handles;
 mod ids;
 mod listing;
@@ -23,6 +23,7 @@ mod names;
 mod nodes;
 mod xattrs;
 
+pub use accessed::AccessTimes;
 pub use ids::{IdMap, IdRange};
 
 use crate::operations::{
@@ -59,6 +60,10 @@ pub struct VolumeOptions {
     pub collect_writes: bool,
     /// The kernel checks permissions, access lists included; else whoever may reach the mount may do anything.
     pub check_permissions: bool,
+    /// `statfs` counts the filesystem's own metadata among the blocks of the volume, as ext4 does with `minixdf`.
+    pub count_overhead: bool,
+    /// Which reads change the time of access.
+    pub access_times: AccessTimes,
 }
 
 /// A volume that answers the kernel.
@@ -154,6 +159,7 @@ impl Operations for Volume {
             handles: Handles::All,
             time_granularity_ns: if second { 1_000_000_000 } else { 1 },
             max_transfer: TRANSFER,
+            every_read: self.options.access_times == AccessTimes::Strict,
         }
     }
 
@@ -269,7 +275,7 @@ impl Operations for Volume {
         offset: u64,
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.with_file(node, handle, |file| file.read_at(offset, out))
+        self.read_bytes(node, handle, offset, out)
     }
 
     fn write(
@@ -307,6 +313,7 @@ impl Operations for Volume {
     }
 
     fn sync_all(&self) -> Answer<()> {
+        self.store_access_times();
         self.fs.sync().map_err(errno)
     }
 
@@ -359,8 +366,8 @@ impl Operations for Volume {
         self.answer_control(node, command, input, out)
     }
 
-    fn open_dir(&self, _: &Caller, node: NodeId) -> Answer<HandleId> {
-        let dir = OpenDir::new(self.node(node)?);
+    fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
+        let dir = OpenDir::new(self.node(node)?, flags);
         self.dirs.put(dir)
     }
 
@@ -408,7 +415,10 @@ impl Operations for Volume {
         let space = self.fs.space();
         Ok(Statistics {
             block_bytes: space.block_bytes,
-            blocks: space.blocks,
+            blocks: match self.options.count_overhead {
+                true => self.fs.superblock().blocks_count,
+                false => space.blocks,
+            },
             free: space.free,
             available: space.available,
             inodes: space.inodes.into(),

@@ -1,7 +1,8 @@
 //! What the kernel knows of the volume, and holds.
 
+use super::accessed;
 use crate::operations::NodeId;
-use extant::{Ino, Node};
+use extant::{Ino, Node, Timestamp};
 use extant_base::lock::{Mutex, Rank};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -14,11 +15,23 @@ struct Known {
     node: Node,
     /// Entries given for it and not taken back.
     count: u64,
+    /// When it was last read, where that is not stored yet.
+    accessed: Option<Timestamp>,
+}
+
+impl Known {
+    fn let_go(self) {
+        if let Some(time) = self.accessed {
+            accessed::store(&self.node, time);
+        }
+    }
 }
 
 /// The files that the kernel knows, each held until it forgets it.
 pub(super) struct Nodes {
     root: Node,
+    /// When the root was last read, where that is not stored yet.
+    root_accessed: Mutex<Option<Timestamp>>,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
     /// Files that are being let go of.
     going: AtomicU64,
@@ -37,7 +50,8 @@ pub(super) fn id_of(ino: Ino) -> NodeId {
 impl Nodes {
     pub(super) fn new(root: Node) -> Nodes {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Leaf, HashMap::new()));
-        Nodes { root, shards, going: AtomicU64::new(0), gone: AtomicU64::new(0) }
+        let root_accessed = Mutex::new(Rank::Leaf, None);
+        Nodes { root, root_accessed, shards, going: AtomicU64::new(0), gone: AtomicU64::new(0) }
     }
 
     fn shard(&self, id: NodeId) -> &Mutex<HashMap<u64, Known>> {
@@ -65,7 +79,7 @@ impl Nodes {
                 Some(node)
             }
             Entry::Vacant(place) => {
-                place.insert(Known { node, count: 1 });
+                place.insert(Known { node, count: 1, accessed: None });
                 None
             }
         };
@@ -83,10 +97,65 @@ impl Nodes {
             let last = known.remove();
             drop(shard);
             // Letting go of a file without names frees its blocks.
-            drop(last);
+            last.let_go();
             self.gone.fetch_add(1, Ordering::SeqCst);
             self.going.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Notes that `id` was read at `now`, if that is due against the time noted before.
+    pub(super) fn note_access(
+        &self,
+        id: NodeId,
+        now: Timestamp,
+        is_due: impl Fn(Timestamp) -> bool,
+    ) {
+        let note = |place: &mut Option<Timestamp>| {
+            if place.is_none_or(is_due) {
+                *place = Some(now);
+            }
+        };
+        match id {
+            NodeId::ROOT => note(&mut self.root_accessed.lock()),
+            id => {
+                if let Some(known) = self.shard(id).lock().get_mut(&id.0) {
+                    note(&mut known.accessed);
+                }
+            }
+        }
+    }
+
+    /// When `id` was last read, where that is not stored yet.
+    pub(super) fn accessed(&self, id: NodeId) -> Option<Timestamp> {
+        match id {
+            NodeId::ROOT => *self.root_accessed.lock(),
+            id => self.shard(id).lock().get(&id.0)?.accessed,
+        }
+    }
+
+    /// Forgets when `id` was last read: another time is set.
+    pub(super) fn forget_access(&self, id: NodeId) {
+        match id {
+            NodeId::ROOT => *self.root_accessed.lock() = None,
+            id => {
+                if let Some(known) = self.shard(id).lock().get_mut(&id.0) {
+                    known.accessed = None;
+                }
+            }
+        }
+    }
+
+    /// All times of access that are not stored yet, a shard at a time; the caller stores them.
+    pub(super) fn take_accesses(&self) -> impl Iterator<Item = (Node, Timestamp)> + '_ {
+        let root = self.root_accessed.lock().take().map(|time| (self.root.clone(), time));
+        let others = self.shards.iter().flat_map(|shard| {
+            let mut shard = shard.lock();
+            let taken = shard.values_mut();
+            taken
+                .filter_map(|known| Some((known.node.clone(), known.accessed.take()?)))
+                .collect::<Vec<_>>()
+        });
+        root.into_iter().chain(others)
     }
 
     /// How many files were let go of so far.
@@ -110,9 +179,13 @@ impl Nodes {
 
     /// The kernel knows nothing any more.
     pub(super) fn clear(&self) {
+        let time = self.root_accessed.lock().take();
+        if let Some(time) = time {
+            accessed::store(&self.root, time);
+        }
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.lock());
-            drop(all);
+            all.into_values().for_each(Known::let_go);
         }
     }
 }

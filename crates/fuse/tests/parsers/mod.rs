@@ -58,6 +58,7 @@ impl Operations for Witness {
             handles: self.0,
             time_granularity_ns: 1,
             max_transfer: MAX,
+            every_read: false,
         }
     }
     fn lookup(&self, _: &Caller, _: NodeId, name: &OsStr) -> Answer<Entry> {
@@ -159,7 +160,7 @@ impl Operations for Witness {
         assert_eq!(self.0, Handles::All);
         Ok(OPENED)
     }
-    fn open_dir(&self, _: &Caller, _: NodeId) -> Answer<HandleId> {
+    fn open_dir(&self, _: &Caller, _: NodeId, _: u32) -> Answer<HandleId> {
         assert_ne!(self.0, Handles::None);
         Ok(HandleId(1))
     }

@@ -92,6 +92,16 @@ fn places(s: &mut Script) {
     s.tell("places found again", right);
     dir.seek(after[&order.len()]).expect("a place it gave");
     s.tell("the end found again", dir.read().is_none());
+    // As an NFS server goes on, and xfstests generic/676: at random, and in another opening.
+    let mut other = opened("many");
+    let found = |dir: &mut Dir, at: usize| {
+        dir.seek(after[&at]).expect("a place of the directory");
+        let next = dir.read().map(|entry| entry.expect("a healthy device").file_name().to_owned());
+        next.as_ref() == order.get(at)
+    };
+    let at = |n: usize| 1 + n * 7919 % order.len();
+    s.tell("random places", (0..200).filter(|n| found(&mut dir, at(*n))).count());
+    s.tell("those of another opening", (0..200).filter(|n| found(&mut other, at(*n))).count());
     dir.rewind();
     s.tell("from the start again", names(&mut dir).map(|names| names.len()));
     dir.rewind();

@@ -14,27 +14,31 @@ mod options;
 mod serve;
 mod source;
 mod statistics;
+mod table;
 
 use crate::failure::Failure;
 use options::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
-///
-/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
-/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
-/// that user alone, who may do anything on it, unless default_permissions is given.
-///
-/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
-/// notes what goes wrong: commits, fast commits, and why others were none.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "Mount options (-o, separated by commas):
+/// The options that are obeyed; `table.rs` has the others.
+const OPTIONS: &str = "Mount options (-o, separated by commas):
   ro                       change nothing; a volume in need of recovery is shown recovered
-  sync                     every change is durable before it is answered
+  rw                       change the volume (yes)
+  sync, async              every change is durable before it is answered
   commit=SECONDS           how long a change may wait for the journal (5)
   fast_commit, nofast_commit   fsync of a file as one small record, on a volume with the feature (yes)
   data=ordered|journal|writeback
+  errors=continue|remount-ro   what damage that is met does (as the volume says)
+  noload, norecovery       with ro: the volume as it lies there, its journal not replayed
+  relatime                 a read that reaches extant sets the time of access where that is not
+                           later than the last change, or a day old (yes). The kernel serves what
+                           it has in its cache itself: such a read sets none. Times of access are
+                           stored with sync, unmount, or once the kernel forgets the file
+  strictatime              each read sets it, and reaches extant: the kernel keeps no file content
+  noatime, nodiratime      no read sets it; none of a directory
+  minixdf, bsddf           df counts the filesystem's own metadata, or does not (bsddf)
+  journal_path=DEVICE      the device of an external journal, as IMG?journal=DEVICE
   dontcache                data leaves extant's cache once it is on the device
   cache=SIZE               memory for file data (a quarter of all)
   allow_other              other users may use the mount (root: yes, unless noallow_other)
@@ -54,7 +58,9 @@ use std::path::PathBuf;
   dax=never|auto|always    map the image for that. auto: where it survives a power cut, as on
                            persistent memory; always: else it survives the server's end only
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
+";
 
+const EXAMPLES: &str = "
 Examples:
   extant mount disk.img /mnt
   extant mount -o ro 'disk.img?offset=1M' /mnt
@@ -65,7 +71,23 @@ Examples:
 
 With -f under a service manager (systemd, Type=notify) the unit is ready when the mount can be used.
 
-Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.")]
+Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.";
+
+/// What help prints behind the options of the command.
+fn long_help() -> String {
+    format!("{OPTIONS}{}{EXAMPLES}", table::help())
+}
+
+/// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
+///
+/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
+/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
+/// that user alone, who may do anything on it, unless default_permissions is given.
+///
+/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
+/// notes what goes wrong: commits, fast commits, and why others were none.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = long_help())]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]

@@ -1,9 +1,11 @@
-//! What stands behind `-o`.
+//! The options of `-o` that a mount obeys. Those that it ignores or refuses are in `table.rs`.
 
+use super::table::{self, Fate};
 use crate::amount;
 use crate::failure::Failure;
-use extant::{ByteLogMode, DataMode, DaxMode};
-use extant_fuse::{IdMap, IdRange, Idle};
+use extant::{ByteLogMode, DamagePolicy, DataMode, DaxMode};
+use extant_fuse::{AccessTimes, IdMap, IdRange, Idle};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of a mount; `None` where nothing was said.
@@ -30,6 +32,14 @@ pub(super) struct Options {
     pub(super) exec: Option<bool>,
     pub(super) byte_log: Option<ByteLogMode>,
     pub(super) dax: Option<DaxMode>,
+    pub(super) errors: Option<DamagePolicy>,
+    /// The journal is not recovered first; only to read.
+    pub(super) no_recovery: Option<bool>,
+    /// `statfs` counts the filesystem's own metadata as blocks that can hold data.
+    pub(super) count_overhead: Option<bool>,
+    pub(super) access_times: Option<AccessTimes>,
+    /// The device of an external journal.
+    pub(super) journal: Option<PathBuf>,
 }
 
 /// Reads one `-o`.
@@ -47,12 +57,41 @@ fn number(name: &str, value: &str) -> Result<u32, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number"))
 }
 
+fn access_times(option: &str) -> Option<AccessTimes> {
+    Some(match option {
+        "relatime" | "atime" | "diratime" | "nostrictatime" => AccessTimes::Relative,
+        "nodiratime" => AccessTimes::NotOfDirectories,
+        "strictatime" => AccessTimes::Strict,
+        "noatime" => AccessTimes::Never,
+        _ => return None,
+    })
+}
+
+/// Accepts or refuses an option that is not obeyed.
+fn without_effect(option: &str) -> Result<(), String> {
+    match table::fate(option) {
+        Some(Fate::Ignored(_)) => Ok(()),
+        Some(Fate::Refused(why)) => Err(format!("mount option '{option}' is refused: {why}")),
+        None => Err(format!("unknown mount option '{option}': see extant mount --help")),
+    }
+}
+
 impl Options {
     /// All that was said, later words over earlier ones.
     pub(super) fn all(said: &[Options]) -> Result<Options, Failure> {
         let mut all = Options::default();
         for options in said {
             all.merge(options.clone());
+        }
+        if all.no_recovery == Some(true) && all.read_only != Some(true) {
+            return Err(Failure::new(
+                "noload: a volume is changed through its journal alone; give ro, too",
+            ));
+        }
+        if all.access_times == Some(AccessTimes::Strict) && all.collect_writes == Some(true) {
+            return Err(Failure::new(
+                "strictatime: the kernel keeps no content of files then; leave writeback_cache out",
+            ));
         }
         for ranges in [&all.users, &all.groups] {
             IdMap::new(ranges.clone()).map_err(Failure::new)?;
@@ -83,6 +122,11 @@ impl Options {
         self.exec = later.exec.or(self.exec);
         self.byte_log = later.byte_log.or(self.byte_log);
         self.dax = later.dax.or(self.dax);
+        self.errors = later.errors.or(self.errors);
+        self.no_recovery = later.no_recovery.or(self.no_recovery);
+        self.count_overhead = later.count_overhead.or(self.count_overhead);
+        self.access_times = later.access_times.or(self.access_times);
+        self.journal = later.journal.or(self.journal.take());
     }
 
     fn take(&mut self, option: &str) -> Result<(), String> {
@@ -114,12 +158,16 @@ impl Options {
             "nodev" => (&mut self.dev, false),
             "exec" => (&mut self.exec, true),
             "noexec" => (&mut self.exec, false),
-            // What mount(8) and its table say to others, and what is so in any case.
-            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "loop"
-            | "relatime" | "noatime" | "nodiratime" | "acl" | "user_xattr" | "barrier" => {
-                return Ok(());
+            "noload" | "norecovery" => (&mut self.no_recovery, true),
+            "minixdf" => (&mut self.count_overhead, true),
+            "bsddf" => (&mut self.count_overhead, false),
+            _ => {
+                if let Some(times) = access_times(option) {
+                    self.access_times = Some(times);
+                    return Ok(());
+                }
+                return without_effect(option);
             }
-            _ => return Err(format!("unknown mount option '{option}': see extant mount --help")),
         };
         *place = Some(yes);
         Ok(())
@@ -174,8 +222,16 @@ impl Options {
             "gid" => self.groups.push(one(number(name, value)?)),
             "uidmap" => self.users.push(range(value)?),
             "gidmap" => self.groups.push(range(value)?),
-            name if name.starts_with("x-") => {}
-            _ => return Err(format!("unknown mount option '{option}': see extant mount --help")),
+            "errors" => {
+                self.errors = Some(match value {
+                    "continue" => DamagePolicy::Continue,
+                    "remount-ro" => DamagePolicy::ReadOnly,
+                    "panic" => return without_effect(option),
+                    _ => return Err(format!("{option}: not continue or remount-ro")),
+                });
+            }
+            "journal_path" => self.journal = Some(value.into()),
+            _ => return without_effect(option),
         }
         Ok(())
     }
@@ -194,6 +250,73 @@ mod tests {
         assert_eq!(all.users, [IdRange { volume: 0, here: 1000, count: 1 }]);
     }
 
+    /// Options with a value for each that takes one, as a row of the table names them.
+    fn given(name: &str) -> String {
+        match name.strip_suffix('*') {
+            Some(start) => format!("{start}7"),
+            None if name.ends_with("jquota=") => name.to_owned(),
+            None if name.ends_with('=') => format!("{name}7"),
+            None => name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_option_of_ext4_is_obeyed_ignored_or_refused_by_name() {
+        for option in [
+            "ro",
+            "rw",
+            "sync",
+            "async",
+            "commit=7",
+            "data=journal",
+            "data=ordered",
+            "data=writeback",
+            "dax=never",
+            "errors=continue",
+            "errors=remount-ro",
+            "noload",
+            "norecovery",
+            "relatime",
+            "nodiratime",
+            "strictatime",
+            "noatime",
+            "minixdf",
+            "bsddf",
+            "journal_path=/dev/x",
+            "quota",
+            "usrquota",
+            "grpquota",
+            "prjquota",
+            "noquota",
+            "suid",
+            "nosuid",
+            "dev",
+            "nodev",
+            "exec",
+            "noexec",
+        ] {
+            assert_ne!(parse(option).unwrap(), Options::default(), "{option} has no effect");
+        }
+        for (names, fate) in table::ROWS {
+            for name in *names {
+                let option = given(name);
+                match (fate, parse(&option)) {
+                    (Fate::Ignored(_), Ok(options)) => assert_eq!(options, Options::default()),
+                    (Fate::Refused(why), Err(error)) => {
+                        assert!(error.contains(&option) && error.contains(why), "{error}");
+                    }
+                    (fate, parsed) => panic!("{option}: {fate:?}, but {parsed:?}"),
+                }
+                assert!(table::help().contains(name), "{name}");
+            }
+        }
+        let fstab = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,comment=data,errors=remount-ro";
+        assert_eq!(parse(fstab).unwrap(), parse("errors=remount-ro").unwrap());
+        // To change a volume its journal is needed.
+        assert!(Options::all(&[parse("noload").unwrap()]).is_err());
+        assert!(Options::all(&[parse("ro,noload").unwrap()]).is_ok());
+    }
+
     #[test]
     fn what_is_not_known_is_refused_by_name() {
         for text in [
@@ -204,6 +327,8 @@ mod tests {
             "uid=root",
             "uidmap=1",
             "cache=much",
+            "errors=ignore",
+            "X-mount.mkdir",
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(text.split('=').next_back().unwrap()), "{error}");

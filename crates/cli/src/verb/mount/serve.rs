@@ -15,7 +15,8 @@ use crate::verb::unmount::said_of_dead;
 use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
 use extant_base::IoOp;
 use extant_fuse::{
-    IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume, VolumeOptions,
+    AccessTimes, IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume,
+    VolumeOptions,
 };
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -103,6 +104,15 @@ fn open(
     if let Some(fast_commits) = options.fast_commits {
         opening.fast_commits(fast_commits);
     }
+    if let Some(policy) = options.errors {
+        opening.damage_policy(policy);
+    }
+    if options.no_recovery == Some(true) {
+        opening.recover(false);
+    }
+    if let Some(journal) = &options.journal {
+        opening.journal_device(journal);
+    }
     if let Some(data) = options.data {
         opening.data_mode(data);
     }
@@ -148,12 +158,15 @@ fn serve_volume(
     let root = rustix::process::geteuid().is_root();
     let map = |ranges| IdMap::new(ranges).map_err(Failure::new);
     let check_permissions = options.default_permissions.unwrap_or(root);
+    let access_times = options.access_times.unwrap_or_default();
     let shown = VolumeOptions {
         users: map(options.users.clone())?,
         groups: map(options.groups.clone())?,
         sync: options.sync == Some(true),
         collect_writes: options.collect_writes == Some(true),
         check_permissions,
+        access_times,
+        count_overhead: options.count_overhead == Some(true),
     };
     let volume =
         Volume::new(fs.clone(), shown).map_err(|error| Failure::of_image(&image.name, &error))?;
@@ -163,6 +176,9 @@ fn serve_volume(
         no_suid: !options.suid.unwrap_or(root),
         no_dev: !options.dev.unwrap_or(root),
         no_exec: options.exec == Some(false),
+        no_atime: access_times == AccessTimes::Never,
+        strict_atime: access_times == AccessTimes::Strict,
+        no_dir_atime: access_times == AccessTimes::NotOfDirectories,
         allow_other: options.allow_other.unwrap_or(root),
         default_permissions: check_permissions,
         transport: match options.uring {

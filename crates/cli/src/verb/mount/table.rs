@@ -1,0 +1,173 @@
+//! The options of Linux' ext4 and of mount(8) that have no effect here, or are refused.
+//!
+//! ```text
+//!   option ──► options.rs obeys it ──► else a row here ─┬─ Ignored: what it requests holds anyway, or
+//!                                                       │           changes speed alone
+//!                                                       ├─ Refused: a mount that ignored it would do
+//!                                                       │           other things than requested
+//!                                                       └─ no row:  unknown
+//! ```
+//!
+//! `extant help mount` prints this table. Sources: ext4(5), the kernel's admin-guide (ext4), mount(8), systemd.mount(5).
+
+/// What becomes of an option that `options.rs` does not obey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It has no effect; the reason why that is harmless.
+    Ignored(&'static str),
+    /// It is an error; the reason, and what to do instead.
+    Refused(&'static str),
+}
+
+use Fate::{Ignored, Refused};
+
+/// Options and what becomes of them: the whole option, `name=` for any value, or `start*`.
+pub(super) const ROWS: &[(&[&str], Fate)] = &[
+    (
+        &[
+            "defaults", "auto", "noauto", "user", "user=", "users", "nouser", "owner", "group",
+            "nofail", "_netdev", "comment=", "x-*", "loop", "nomand", "silent", "loud",
+        ],
+        Ignored("mount(8), systemd and fstab read these themselves"),
+    ),
+    (
+        &[
+            "acl",
+            "user_xattr",
+            "block_validity",
+            "noblock_validity",
+            "barrier",
+            "barrier=1",
+            "auto_da_alloc",
+            "auto_da_alloc=",
+            "nogrpid",
+            "sysvgroups",
+            "data_err=ignore",
+            "jqfmt=",
+            "usrjquota=",
+            "grpjquota=",
+            "max_dir_size_kb=0",
+            "nojournal_checksum",
+            "journal_checksum",
+            "nowarn_on_error",
+            "noiversion",
+            "noi_version",
+            "lazytime",
+            "nolazytime",
+            "nodax",
+        ],
+        Ignored("always so, or as the volume's features say"),
+    ),
+    (
+        &["nobarrier", "barrier=0", "journal_async_commit", "noauto_da_alloc"],
+        Ignored("they give safety up for speed: flushes are sent and commits waited for anyway"),
+    ),
+    (
+        &[
+            "delalloc",
+            "nodelalloc",
+            "stripe=",
+            "dioread_nolock",
+            "dioread_lock",
+            "nodioread_nolock",
+            "inode_readahead_blks=",
+            "init_itable",
+            "init_itable=",
+            "noinit_itable",
+            "max_batch_time=",
+            "min_batch_time=",
+            "journal_ioprio=",
+            "mb_optimize_scan=",
+            "prefetch_block_bitmaps",
+            "no_prefetch_block_bitmaps",
+            "nombcache",
+            "no_mbcache",
+            "reservation",
+            "noreservation",
+            "oldalloc",
+            "orlov",
+            "bh",
+            "nobh",
+            "mblk_io_submit",
+            "nomblk_io_submit",
+            "check=none",
+            "nocheck",
+            "debug",
+            "i_version",
+            "iversion",
+            "inlinecrypt",
+        ],
+        Ignored("they tune the kernel's own ext4, and change no result"),
+    ),
+    (&["noacl", "nouser_xattr"], Refused("access lists and attributes are always served")),
+    (
+        &["errors=panic"],
+        Refused("a mount in user space does not halt the machine; give errors=remount-ro"),
+    ),
+    (&["data_err=abort"], Refused("a failed write of data is an error of the next fsync alone")),
+    (&["dirsync"], Refused("names are not synced apart from data; give sync")),
+    (&["grpid", "bsdgroups"], Refused("set the directory's set-group-ID bit instead (chmod g+s)")),
+    (&["resuid=", "resgid="], Refused("no user takes the reserved blocks through a mount")),
+    (&["nouid32"], Refused("owners have 32 bits")),
+    (&["sb="], Refused("to read by a copy of the superblock, name the image IMG?backup=GROUP")),
+    (&["journal_dev="], Refused("name the journal's device: journal_path=DEVICE")),
+    (&["max_dir_size_kb="], Refused("directories have no limit here")),
+    (
+        &["usrjquota=*", "grpjquota=*"],
+        Refused("quota is kept in hidden files alone: extant tune --features quota"),
+    ),
+    (&["remount"], Refused("options of a mount do not change; unmount it and mount it again")),
+    (
+        &["context=", "fscontext=", "defcontext=", "rootcontext="],
+        Refused("labels of SELinux are not passed on"),
+    ),
+    (&["abort", "warn_on_error", "test_dummy_encryption*"], Refused("for tests of the kernel")),
+];
+
+/// What the table says of `option`, as it was given.
+pub(super) fn fate(option: &str) -> Option<Fate> {
+    let rows =
+        || ROWS.iter().flat_map(|(names, fate)| names.iter().map(move |name| (*name, *fate)));
+    let exact = rows().find(|(name, _)| *name == option);
+    let of_kind = || {
+        rows().find(|(name, _)| match (name.strip_suffix('*'), name.strip_suffix('=')) {
+            (Some(start), _) => option.starts_with(start),
+            // An empty value switches these two off.
+            (_, Some("usrjquota" | "grpjquota")) => false,
+            (_, Some(start)) => option.split_once('=').is_some_and(|(name, _)| name == start),
+            _ => false,
+        })
+    };
+    exact.or_else(of_kind).map(|(_, fate)| fate)
+}
+
+/// The table as help shows it.
+pub(super) fn help() -> String {
+    let mut text = String::new();
+    for (is_refused, title) in [
+        (false, "Accepted, without effect"),
+        (true, "Refused, since ignoring them would do something else than requested"),
+    ] {
+        text.push_str(&format!("\n{title}:\n"));
+        for (names, fate) in ROWS {
+            let why = match fate {
+                Ignored(why) if !is_refused => why,
+                Refused(why) if is_refused => why,
+                _ => continue,
+            };
+            let mut line = String::from(" ");
+            for name in *names {
+                if line.len() + name.len() > 94 {
+                    text.push_str(&line);
+                    text.push('\n');
+                    line = String::from(" ");
+                }
+                line.push(' ');
+                line.push_str(name);
+            }
+            text.push_str(&line);
+            text.push_str(&format!("\n      {why}\n"));
+        }
+    }
+    text
+}

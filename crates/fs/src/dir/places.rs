@@ -1,0 +1,253 @@
+//! Listing a directory by places: numbers that mean the same in every opening, and after any change.
+//!
+//! ```text
+//!   by hash     62        32 31         0      by block      byte of the entry in the directory, + 2
+//!               ┌───────────┬────────────┐
+//!               │ hash >> 1 │ minor hash │      places 0 and 1 belong to "." and ".."
+//!               └───────────┴────────────┘
+//!   htree       root ─► leaf of place ─► its names, sorted ─► next leaf      one leaf at a time
+//! ```
+//!
+//! A name keeps its place while it exists, so what stays is listed once, whatever comes and goes. By hash are listed an htree,
+//! and a directory of one block or none that becomes one: both have the same places. Others (no `dir_index`, several blocks
+//! without an index, a damaged index) never move an entry, so its byte is its place. A name in a leaf where its hash does
+//! not belong is listed as if it had the nearest hash that does.
+//!
+//! Names of the same hash and minor hash have one place. Source: ext4 documentation, "Hash Tree Directories".
+
+use super::htree::NextLeaf;
+use super::linear::{Names, SCAN_AHEAD};
+use super::nokey::NoKey;
+use super::read::Entry;
+use super::{Dir, Form};
+use extant_base::{Error, LogicalBlock, Result, What};
+use extant_ondisk::dirent::{DirBlock, Dirent};
+use extant_ondisk::features::Compat;
+use extant_ondisk::hash::{HashVersion, NameHash};
+
+/// The first place that a name can have.
+pub(crate) const FIRST: u64 = 2;
+/// The last one.
+const LAST: u64 = (1 << 63) - 2;
+/// Leaves that names of one hash may take; more are a crafted index.
+const SAME_HASH_LEAVES: usize = 64;
+
+/// By what a directory's names are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The hash of this version.
+    Hash(HashVersion),
+    /// The byte of the entry.
+    Byte,
+}
+
+/// The names of a part of a directory, in order of their places.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Names and damage, each with its place.
+    pub(crate) names: Vec<(u64, Result<Entry>)>,
+    /// Where the next part begins; `None` at the directory's end.
+    pub(crate) next: Option<u64>,
+}
+
+/// The first place of names with this hash.
+fn start_of(hash: u32) -> u64 {
+    u64::from(hash >> 1) << 32
+}
+
+fn place_of(hash: NameHash) -> u64 {
+    (start_of(hash.hash) | u64::from(hash.minor)).clamp(FIRST, LAST)
+}
+
+impl Dir<'_> {
+    /// By what the names are listed. It stays so while the directory is in use, but for damage.
+    pub(crate) fn order(&self) -> Order {
+        let by_default = || Order::Hash(self.volume.new_hash_version());
+        let folds = self.folds() && self.hashed(b"a").is_err();
+        if !self.volume.has_compat(Compat::DIR_INDEX) || folds {
+            return Order::Byte;
+        }
+        match self.form {
+            Form::Inline => by_default(),
+            Form::Linear if self.blocks <= 1 => by_default(),
+            Form::Linear => Order::Byte,
+            Form::Indexed => self.checked_index().map_or(Order::Byte, Order::Hash),
+        }
+    }
+
+    /// The part of the directory where names from `place` on begin.
+    ///
+    /// Errors: those of the index, and of the directory's map.
+    pub(crate) fn batch_at(&self, order: Order, place: u64) -> Result<Batch> {
+        let mut batch = match (order, self.form) {
+            (_, Form::Inline) => self.inline_batch(order)?,
+            (Order::Hash(version), Form::Linear) => {
+                let mut batch = Batch::default();
+                // It may have got a second block without an index since.
+                for at in 0..self.blocks {
+                    self.names_of(LogicalBlock(at), Some((version, 0..LAST + 1)), &mut batch)?;
+                }
+                batch
+            }
+            (Order::Hash(version), Form::Indexed) => self.leaf_batch(version, place)?,
+            (Order::Byte, _) => self.block_batch(place)?,
+        };
+        batch.names.retain(|(at, _)| *at >= place);
+        let name = |entry: &Result<Entry>| entry.as_ref().ok().map(|entry| entry.name.clone());
+        batch.names.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| name(&a.1).cmp(&name(&b.1))));
+        Ok(batch)
+    }
+
+    fn inline_batch(&self, order: Order) -> Result<Batch> {
+        let mut batch = Batch::default();
+        let nokey = self.is_encrypted().then(|| NoKey::of(self));
+        for entry in self.inline()?.entries() {
+            let place = match (order, &entry) {
+                (Order::Hash(version), Ok(entry)) => self.place_by_hash(version, entry),
+                (_, Ok(entry)) => entry.offset as u64 + FIRST,
+                (_, Err(_)) => FIRST,
+            };
+            take(entry, place, nokey.as_ref(), &mut batch);
+        }
+        Ok(batch)
+    }
+
+    /// The leaf for `place`, and those after it where names of its last hash go on.
+    fn leaf_batch(&self, version: HashVersion, place: u64) -> Result<Batch> {
+        // Bit 63 is never set, so the shift loses nothing.
+        let hash = ((place >> 32) as u32) << 1;
+        let mut batch = Batch::default();
+        let mut probe = self.probe(|_| Ok(NameHash { hash, minor: 0 }))?;
+        let mut start = start_of(self.key_of(&probe)?);
+        for _ in 0..SAME_HASH_LEAVES {
+            let leaf = probe.leaf;
+            let next = self.next_leaf_if(&mut probe, |entry| entry.key & 1 == 1)?;
+            let end = match next {
+                NextLeaf::None => LAST + 1,
+                NextLeaf::Other(key) => start_of(key),
+                // Names of its hash are in both leaves.
+                NextLeaf::Moved(key) => start_of(key) + (1 << 32),
+            };
+            let range = start..end.clamp(start + 1, LAST + 1);
+            self.names_of(leaf, Some((version, range)), &mut batch)?;
+            match next {
+                NextLeaf::None => return Ok(batch),
+                // A listing that did not go forward would not end.
+                NextLeaf::Other(_) if end <= place => break,
+                NextLeaf::Other(_) => {
+                    batch.next = Some(end);
+                    return Ok(batch);
+                }
+                NextLeaf::Moved(key) => start = start_of(key),
+            }
+        }
+        Err(self.site().corrupt(What::HtreeNode))
+    }
+
+    /// One block of a directory that is listed by bytes.
+    fn block_batch(&self, place: u64) -> Result<Batch> {
+        let size = self.volume.block_size();
+        let mut batch = Batch::default();
+        let start = |at: u32| (u64::from(at) << size.log2()) + FIRST;
+        let at = place.saturating_sub(FIRST) >> size.log2();
+        let Ok(at) = u32::try_from(at) else { return Ok(batch) };
+        if at >= self.blocks {
+            return Ok(batch);
+        }
+        let at = LogicalBlock(at);
+        if at.0 % SCAN_AHEAD == 0 {
+            self.prefetch(at, SCAN_AHEAD);
+        }
+        let mut next = at.0 + 1;
+        match self.block(at) {
+            Ok(Some(_)) => self.names_of(at, None, &mut batch)?,
+            Ok(None) => {
+                batch.names.push((start(at.0), Err(self.site().corrupt(What::DirectoryHole))));
+                next = self.after_hole(at)?;
+            }
+            // A damaged map would fail for every block behind, too.
+            Err(error @ Error::Corrupt { .. }) => {
+                batch.names.push((start(at.0), Err(error)));
+                next = self.blocks;
+            }
+            Err(error) => batch.names.push((start(at.0), Err(error))),
+        }
+        batch.next = (next < self.blocks).then(|| start(next));
+        Ok(batch)
+    }
+
+    /// Appends the names of block `at`: by the hash of a version, within a range of places, or by bytes. Damage of the
+    /// block is one of them.
+    fn names_of(
+        &self,
+        at: LogicalBlock,
+        by_hash: Option<(HashVersion, std::ops::Range<u64>)>,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let base = (u64::from(at.0) << self.volume.block_size().log2()) + FIRST;
+        let start = by_hash.as_ref().map_or(base, |(_, range)| range.start.max(FIRST));
+        let block = match self.block(at) {
+            Ok(Some(block)) => block,
+            Ok(None) => {
+                batch.names.push((start, Err(self.site().corrupt(What::DirectoryHole))));
+                return Ok(());
+            }
+            Err(error) => {
+                batch.names.push((start, Err(error)));
+                return Ok(());
+            }
+        };
+        let names = match self.check_block(at, &block) {
+            Ok(Names::Node) => return Ok(()),
+            Ok(names) => names,
+            Err(error) => {
+                batch.names.push((start, Err(error)));
+                return Ok(());
+            }
+        };
+        let nokey = self.is_encrypted().then(|| NoKey::of(self));
+        let bytes = block.read();
+        let view = DirBlock::new(&bytes, self.format_of(names), self.site_of(&block));
+        for entry in view.entries() {
+            let place = match (&by_hash, &entry) {
+                (Some((version, range)), Ok(entry)) => {
+                    self.place_by_hash(*version, entry).clamp(start, range.end - 1)
+                }
+                (None, Ok(entry)) => base + entry.offset as u64,
+                (_, Err(_)) => start,
+            };
+            take(entry, place, nokey.as_ref(), batch);
+        }
+        Ok(())
+    }
+
+    fn place_by_hash(&self, version: HashVersion, entry: &Dirent<'_>) -> u64 {
+        let hash = match entry.stored_hash {
+            Some((hash, minor)) => NameHash { hash, minor },
+            None => self.hash_stored(version, entry.name).unwrap_or_default(),
+        };
+        // The oldest version has no second hash.
+        let minor = match version {
+            HashVersion::Legacy => self.hasher(HashVersion::HalfMd4).hash(entry.name).minor,
+            _ => hash.minor,
+        };
+        place_of(NameHash { minor, ..hash })
+    }
+}
+
+fn take(entry: Result<Dirent<'_>>, place: u64, nokey: Option<&NoKey>, batch: &mut Batch) {
+    match entry {
+        Ok(entry) => {
+            if let Some(ino) = entry.ino
+                && !entry.is_dot_or_dotdot()
+            {
+                let name = match nokey {
+                    Some(nokey) => nokey.encode(&entry),
+                    None => entry.name.to_vec(),
+                };
+                batch.names.push((place, Ok(Entry { name, ino, kind: entry.kind })));
+            }
+        }
+        Err(error) => batch.names.push((place, Err(error))),
+    }
+}
