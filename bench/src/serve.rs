@@ -83,6 +83,7 @@ impl Serve {
             Served::Null => {
                 // What the engine asks of the kernel, the limit asks, too.
                 let blank = extant_fuse::null::Null::new(extant_fuse::Settings {
+                    every_read: false,
                     writeback_cache: false,
                     posix_acl: true,
                     handles: extant_fuse::Handles::All,

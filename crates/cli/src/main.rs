@@ -25,6 +25,7 @@ mod members;
 mod moment;
 mod mounts;
 mod out;
+mod partition;
 mod record;
 mod shown;
 mod signature;

@@ -4,6 +4,7 @@
 //!   first 68 KiB ──► Format: its name, and what to do with it here
 //! ```
 
+use crate::partition;
 use extant_ondisk::member::{MEMBER_MAGIC, MEMBER_OFFSET};
 use std::fs::File;
 use std::io;
@@ -122,10 +123,22 @@ pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
         Next::Volume => None,
         Next::Other => Some(format!("is {name}: extant is for ext2, ext3 and ext4")),
         Next::Partitions => {
-            Some(format!("is {name}: name the partition of the volume by IMG?offset=BYTES"))
+            let volumes = volumes_in(path);
+            let places: Vec<_> = volumes.iter().map(|at| format!("IMG?offset={at}")).collect();
+            Some(match places.is_empty() {
+                true => format!("is {name}, with no ext2, ext3 or ext4 volume in its partitions"),
+                false => format!("is {name}: name a volume in it: {}", places.join(", ")),
+            })
         }
         Next::Do(step) => Some(format!("is {name}: {step}")),
     }
+}
+
+/// Where the first volumes in the partitions of `path` start, in bytes.
+fn volumes_in(path: &Path) -> Vec<u64> {
+    let partitions = partition::table(path).ok().flatten().unwrap_or_default();
+    let is_volume = |start: &u64| matches!(known(path, *start), Ok(Some(found)) if found == EXT);
+    partitions.into_iter().map(|partition| partition.start).filter(is_volume).take(8).collect()
 }
 
 /// The first bytes from `start` on, as far as any signature goes.

@@ -115,18 +115,16 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
         content
     };
     let mut mbr = with(510, &[0x55, 0xAA]);
-    (mbr[446], mbr[450], mbr[458]) = (0x80, 0x83, 1);
+    (mbr[446], mbr[450], mbr[454], mbr[458]) = (0x80, 0x83, 128, 64);
+    // A superblock in that partition, as far as anyone looks.
+    mbr[(64 << 10) + 1080..][..2].copy_from_slice(&[0x53, 0xEF]);
     let cases: [(&str, Vec<u8>, &str); 14] = [
         (
             "gpt",
             with(512, b"EFI PART"),
-            "is a GPT partition table: name the partition of the volume by gpt?offset=BYTES",
+            "is a GPT partition table, with no ext2, ext3 or ext4 volume in its partitions",
         ),
-        (
-            "mbr",
-            mbr,
-            "is an MBR partition table: name the partition of the volume by mbr?offset=BYTES",
-        ),
+        ("mbr", mbr, "is an MBR partition table: name a volume in it: mbr?offset=65536"),
         (
             "qcow2",
             with(0, b"QFI\xFB"),

@@ -7,7 +7,6 @@
 //! ```
 
 pub(crate) mod format_options;
-mod partition;
 pub(crate) mod uuid;
 
 use crate::failure::{Failure, explained, passed_lock, tell};
@@ -15,7 +14,7 @@ use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
-use crate::{amount, shown, signature};
+use crate::{amount, partition, shown, signature};
 use extant::layout::{Opening, Part, Wanted, assemble, create, record_of};
 use extant::mkfs::{self, InodeCount, Made, MkfsOptions};
 use extant::{BlockDevice, Environment, FileOptions, FixedClock, Timestamp};

@@ -23,13 +23,13 @@ const PROTECTIVE: u8 = 0xEE;
 
 /// A partition, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Partition {
-    pub(super) start: u64,
-    pub(super) len: u64,
+pub(crate) struct Partition {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
 }
 
 /// The partitions of the image or device at `path`, by their starts; `None` without a table.
-pub(super) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
+pub(crate) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
     let file = File::open(path)?;
     for sector in [512, 4096] {
         let mut head = [0; 92];
