@@ -26,6 +26,9 @@ typedef struct extant_list extant_list;
 #define EXTANT_CREATE 2u    /* files: make it when it is not there */
 #define EXTANT_EXCLUSIVE 4u /* files, with EXTANT_CREATE: fail with EEXIST when it is there */
 #define EXTANT_TRUNCATE 8u  /* files, with EXTANT_WRITE: drop its content */
+/* Flags of functions that take a path and flags. */
+#define EXTANT_NOFOLLOW 16u /* a symbolic link at the path's end stands for itself */
+#define EXTANT_REPLACE 32u  /* extant_setxattr: fail with ENODATA when it is not there */
 
 struct extant_time {
     int64_t sec; /* since 1970-01-01 UTC */
@@ -44,6 +47,18 @@ struct extant_stat {
     struct extant_time accessed;
     struct extant_time modified;
     struct extant_time changed;
+    uint32_t device_major; /* of a device file; 0 for others */
+    uint32_t device_minor;
+};
+
+struct extant_space {
+    uint32_t block_bytes;
+    uint32_t reserved;
+    uint64_t blocks; /* that can hold data and its maps */
+    uint64_t free;
+    uint64_t available; /* free, and not kept for root */
+    uint64_t inodes;
+    uint64_t free_inodes;
 };
 
 struct extant_entry {
@@ -61,6 +76,8 @@ const char *extant_message(void);
 /* Opens the volume in an image file or on a block device. Without EXTANT_WRITE nothing is written
  * to it: a journal that needs recovery is recovered in memory. */
 int extant_open(const char *image, unsigned flags, extant_volume **volume);
+/* The same, of a volume that starts offset bytes inside the file or device, such as a partition. */
+int extant_open_at(const char *image, uint64_t offset, unsigned flags, extant_volume **volume);
 /* Makes everything durable and lets the volume go, also when it fails. */
 int extant_close(extant_volume *volume);
 /* What was changed before the call is durable after it. */
@@ -78,6 +95,29 @@ int extant_unlink(extant_volume *volume, const char *path);
 int extant_rename(extant_volume *volume, const char *from, const char *to);
 int extant_symlink(extant_volume *volume, const char *target, const char *path);
 int extant_link(extant_volume *volume, const char *original, const char *path);
+
+/* Makes a pipe, socket, device or empty file: mode has its kind (S_IFIFO, ...) and permissions. major and
+ * minor: of a device. */
+int extant_mknod(extant_volume *volume, const char *path, uint32_t mode, uint32_t major, uint32_t minor);
+
+/* mode: permissions, up to 07777. */
+int extant_chmod(extant_volume *volume, const char *path, uint32_t mode);
+/* UINT32_MAX leaves the owner or the group as it is. */
+int extant_chown(extant_volume *volume, const char *path, uint32_t uid, uint32_t gid, unsigned flags);
+/* NULL leaves a time as it is; both NULL: the present time for both. */
+int extant_utime(extant_volume *volume, const char *path, const struct extant_time *accessed,
+                 const struct extant_time *modified, unsigned flags);
+/* Up to len bytes of the value of an extended attribute ("user.name"); its whole length. */
+int64_t extant_getxattr(extant_volume *volume, const char *path, const char *name, void *buf, size_t len,
+                        unsigned flags);
+/* Up to len bytes of the names of all of them, each with a NUL after it; their whole length. */
+int64_t extant_listxattr(extant_volume *volume, const char *path, char *buf, size_t len, unsigned flags);
+/* With EXTANT_EXCLUSIVE it fails with EEXIST when the attribute is there. */
+int extant_setxattr(extant_volume *volume, const char *path, const char *name, const void *value,
+                    size_t len, unsigned flags);
+int extant_removexattr(extant_volume *volume, const char *path, const char *name, unsigned flags);
+/* How full the volume is. */
+int extant_space(extant_volume *volume, struct extant_space *out);
 
 /* mode: permissions of a file that is made. */
 int extant_file_open(extant_volume *volume, const char *path, unsigned flags, uint32_t mode,
@@ -109,6 +149,14 @@ int extant_build(const char *source, const char *image, uint64_t free_bytes, uin
  * when not NULL, hears each thing found as a line; damage is 0 for what is only worth knowing. */
 int extant_check(const char *image, void (*finding)(void *context, const char *line, int damage),
                  void *context);
+/* The same, of a volume that starts offset bytes inside the file or device. */
+int extant_check_at(const char *image, uint64_t offset,
+                    void (*finding)(void *context, const char *line, int damage), void *context);
+/* Makes a volume larger or smaller, with what it holds, and its file with it. bytes: its new size; 0: all of
+ * the file or device; UINT64_MAX: as small as what it holds allows. *resized, when not NULL: its size then. */
+int extant_resize(const char *image, uint64_t bytes, uint64_t *resized);
+/* Recovers the volume that starts at offset from its journal, for good. 1: it was needed, 0: it was not. */
+int extant_replay(const char *image, uint64_t offset);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 //! libextant: the engine behind functions that C can call; `include/extant.h` says what they promise.
 //!
 //! ```text
-//!   C ──► volume, file, list, whole      pointers become references, bytes become paths
+//!   C ──► volume, attributes, file, list, whole      pointers become references, bytes become paths
 //!              │ answer: error ──► errno, message kept for the thread; a panic ──► EIO
 //!              ▼
 //!          extant, extant-image
@@ -10,6 +10,7 @@
 //! it says so, strings end in NUL, handles are open, memory is as long as told.
 
 mod answer;
+mod attributes;
 mod file;
 mod list;
 mod pointers;

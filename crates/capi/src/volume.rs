@@ -14,8 +14,8 @@ pub struct Volume(pub(crate) Filesystem);
 /// `struct extant_time`.
 #[repr(C)]
 pub struct Time {
-    sec: i64,
-    nsec: u32,
+    pub(crate) sec: i64,
+    pub(crate) nsec: u32,
     reserved: u32,
 }
 
@@ -38,11 +38,17 @@ pub struct Stat {
     accessed: Time,
     modified: Time,
     changed: Time,
+    device_major: u32,
+    device_minor: u32,
 }
 
 impl From<Metadata> for Stat {
     fn from(found: Metadata) -> Stat {
+        let (device_major, device_minor) =
+            found.device().map_or((0, 0), |device| (device.major, device.minor));
         Stat {
+            device_major,
+            device_minor,
             ino: u64::from(found.ino().get()),
             size: found.len(),
             sectors: found.sectors(),
@@ -79,13 +85,26 @@ pub unsafe extern "C" fn extant_open(
     flags: u32,
     out: *mut *mut Volume,
 ) -> i32 {
+    // SAFETY: as here.
+    unsafe { extant_open_at(image, 0, flags, out) }
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_open_at(
+    image: *const c_char,
+    offset: u64,
+    flags: u32,
+    out: *mut *mut Volume,
+) -> i32 {
     answer(|| {
         if flags & !WRITE != 0 {
             return Err(Fault::invalid("a volume is opened with EXTANT_READ or EXTANT_WRITE"));
         }
         // SAFETY: a string from C.
         let image = unsafe { path(image) }?;
-        let fs = OpenOptions::new().write(flags & WRITE != 0).open(image)?;
+        let fs = OpenOptions::new().write(flags & WRITE != 0).offset(offset).open(image)?;
         // SAFETY: a place for a handle.
         unsafe { give(out, Volume(fs)) }
     })

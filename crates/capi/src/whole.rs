@@ -4,6 +4,7 @@ use crate::answer::{Fault, answer};
 use crate::pointers::{path, put, text_or_null};
 use extant::check::{self, Severity, check_device};
 use extant::mkfs::{self, MkfsOptions};
+use extant::resize::{Size, resize};
 use extant::{BlockSize, Environment, FileDevice, OpenOptions};
 use extant_image::{ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -95,10 +96,23 @@ pub unsafe extern "C" fn extant_check(
     hear: Option<Hear>,
     context: *mut c_void,
 ) -> i32 {
+    // SAFETY: as here.
+    unsafe { extant_check_at(image, 0, hear, context) }
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_check_at(
+    image: *const c_char,
+    offset: u64,
+    hear: Option<Hear>,
+    context: *mut c_void,
+) -> i32 {
     answer(|| {
         // SAFETY: a string from C.
         let image = unsafe { path(image) }?;
-        let device = OpenOptions::new().assemble(image)?.device();
+        let device = OpenOptions::new().offset(offset).assemble(image)?.device();
         let report = check_device(device, &check::Options::default(), &())?;
         for finding in report.findings.iter() {
             let line = CString::new(finding.to_string().replace('\0', "\\0")).unwrap_or_default();
@@ -111,5 +125,41 @@ pub unsafe extern "C" fn extant_check(
             }
         }
         Ok(report.exit_code())
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_resize(image: *const c_char, bytes: u64, resized: *mut u64) -> i32 {
+    answer(|| {
+        // SAFETY: a string from C.
+        let image = unsafe { path(image) }?;
+        let size = match bytes {
+            0 => Size::Device,
+            u64::MAX => Size::Minimum,
+            bytes => Size::Bytes(bytes),
+        };
+        let done = resize(image, size, &mut |_, _| {})?;
+        if !resized.is_null() {
+            // SAFETY: a place for the answer.
+            unsafe { put(resized, done.to_blocks * done.block_bytes as u64) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_replay(image: *const c_char, offset: u64) -> i32 {
+    answer(|| {
+        // SAFETY: a string from C.
+        let image = unsafe { path(image) }?;
+        let report = OpenOptions::new().offset(offset).recover_in_place(image)?;
+        match report.problems.into_iter().next() {
+            Some(problem) => Err(problem.into()),
+            None => Ok(report.was_needed.into()),
+        }
     })
 }

@@ -3,9 +3,12 @@
 import errno
 import inspect
 import io
+import os
+import pathlib
 import shutil
 import stat
 import threading
+import time
 from importlib import resources
 
 import extant
@@ -149,6 +152,104 @@ with extant.open("new.img", write=True) as volume:
         assert not wrong, wrong
         assert sorted(seen) == sorted(str(n) for n in range(200)), len(seen)
     volume.rmtree("/many")
+
+# Attributes, as os has them.
+with extant.open("new.img", write=True) as volume:
+    volume.write("/file", b"content")
+    volume.symlink("file", "/name")
+    volume.chmod("/file", 0o4751)
+    volume.chown("/name", 7, -1)
+    volume.chown("/name", 8, 9, follow_symlinks=False)
+    volume.utime("/file", ns=(-5, 1_700_000_000_123_456_789))
+    found, name = volume.stat("/file"), volume.stat("/name", follow_symlinks=False)
+    # Another owner takes the set-user-ID bit away.
+    assert (stat.S_IMODE(found.mode), found.uid, found.gid, name.uid, name.gid) == (0o751, 7, 0, 8, 9), (found, name)
+    assert (found.accessed_ns, found.modified_ns) == (-5, 1_700_000_000_123_456_789), found
+    volume.utime("/file", times=(1.5, 2))
+    assert volume.stat("/file").modified_ns == 2 * 10**9 and volume.stat("/file").accessed_ns == 1_500_000_000
+    volume.utime("/file")
+    assert abs(volume.stat("/file").modified_ns - time.time_ns()) < 10**11
+    volume.setxattr("/file", "user.one", b"1")
+    volume.setxattr("/file", "user.two", b"\0" * 600, os.XATTR_CREATE)
+    for flags, wanted in ((os.XATTR_CREATE, errno.EEXIST), (os.XATTR_REPLACE, errno.ENODATA)):
+        try:
+            volume.setxattr("/file", "user.one" if wanted == errno.EEXIST else "user.no", b"x", flags)
+            raise AssertionError(flags)
+        except OSError as error:
+            assert error.errno == wanted, error
+    assert sorted(volume.listxattr("/file")) == ["user.one", "user.two"]
+    assert volume.getxattr("/name", "user.two") == b"\0" * 600
+    volume.removexattr("/file", "user.one")
+    assert volume.xattrs("/file") == [("user.two", b"\0" * 600)] and volume.xattrs("/name") == []
+    volume.mknod("/pipe", stat.S_IFIFO | 0o640)
+    volume.mknod("/disk", stat.S_IFBLK | 0o600, os.makedev(8, 300))
+    assert stat.S_ISFIFO(volume.stat("/pipe").mode) and volume.stat("/disk").device == os.makedev(8, 300)
+    for wrong in (lambda: volume.chmod("/file", 2**16), lambda: volume.chown("/file", 2**32, 0),
+                  lambda: volume.utime("/file", ns=(2**100, 0)), lambda: volume.mknod("/x", stat.S_IFCHR, 2**40)):
+        try:
+            wrong()
+            raise AssertionError("a number that does not fit")
+        except OverflowError:
+            pass
+    space = volume.statvfs()
+    assert space.f_bsize == 1024 and 0 < space.f_bavail <= space.f_bfree < space.f_blocks < 65536, space
+    for path in ("/file", "/name", "/pipe", "/disk"):
+        volume.unlink(path)
+
+# Trees go in and out.
+os.makedirs("tree/dir/empty")
+with open("tree/dir/sparse", "wb") as file:
+    file.seek(5 << 20)
+    file.write(b"end")
+with open("tree/one", "wb") as file:
+    file.write(os.urandom(3_000_000))
+os.link("tree/one", "tree/dir/two")
+os.symlink("../one", "tree/dir/link")
+os.mkfifo("tree/pipe")
+os.chmod("tree/dir", 0o550)
+os.utime("tree/dir", ns=(1, 1_234_567_890_123_456_789))
+with extant.open("new.img", write=True) as volume:
+    volume.copy_in("tree", "/tree")
+    assert volume.stat("/tree/dir/sparse").sectors < 64, volume.stat("/tree/dir/sparse")
+    assert volume.stat("/tree/one").ino == volume.stat("/tree/dir/two").ino
+    volume.copy_out("/tree", "tree-out")
+    for refused in (lambda: volume.copy_in("tree", "/tree"), lambda: volume.copy_out("/tree", "tree-out")):
+        try:
+            refused()
+            raise AssertionError("it was there")
+        except FileExistsError:
+            pass
+    volume.rmtree("/tree")
+shown = [sorted((str(path.relative_to(top)), path.lstat().st_mode, path.lstat().st_nlink, path.lstat().st_mtime_ns,
+                 path.read_bytes() if path.is_file() else os.readlink(path) if path.is_symlink() else b"")
+                for path in pathlib.Path(top).rglob("*")) for top in ("tree", "tree-out")]
+assert shown[0] == shown[1] and len(shown[0]) == 7, shown
+assert os.stat("tree-out/dir/sparse").st_blocks < 64
+os.chmod("tree/dir", 0o750)
+os.chmod("tree-out/dir", 0o750)
+
+# A volume inside an image; sizes; a journal.
+with open("disk.img", "wb") as disk, open("new.img", "rb") as whole:
+    disk.seek(1 << 20)
+    shutil.copyfileobj(whole, disk)
+with extant.open("disk.img", write=True, offset=1 << 20) as volume:
+    volume.write("/inside", b"x")
+assert extant.check("disk.img", offset=1 << 20).clean and not extant.replay("disk.img", offset=1 << 20)
+for wrong in (0, 3, 1 << 40):
+    try:
+        extant.open("disk.img", offset=wrong)
+        raise AssertionError(wrong)
+    except OSError as error:
+        assert error.strerror, error
+smallest = extant.resize("new.img", "min")
+assert smallest < 64 << 20 == extant.resize("new.img", 64 << 20) == os.path.getsize("new.img")
+assert extant.check("new.img").clean
+for wrong in (0, "max"):
+    try:
+        extant.resize("new.img", wrong)
+        raise AssertionError(wrong)
+    except ValueError:
+        pass
 
 # Every public name has its type.
 package = resources.files(extant)

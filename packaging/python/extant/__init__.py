@@ -28,9 +28,11 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c
 from pathlib import Path
 from typing import NamedTuple
 
-_WRITE, _CREATE, _EXCLUSIVE, _TRUNCATE = 1, 2, 4, 8
-# The largest offset, size and length that the library takes, and the largest mode.
-_BYTES_MAX, _MODE_MAX = 2**63 - 1, 0o7777
+_WRITE, _CREATE, _EXCLUSIVE, _TRUNCATE, _NOFOLLOW, _REPLACE = 1, 2, 4, 8, 16, 32
+# The largest offset, size and length that the library takes, the largest mode, and the largest owner.
+_BYTES_MAX, _MODE_MAX, _ID_MAX = 2**63 - 1, 0o7777, 2**32 - 2
+# Bytes that are copied at a time.
+_CHUNK = 1 << 20
 
 
 class _Time(ctypes.Structure):
@@ -41,6 +43,14 @@ class _Stat(ctypes.Structure):
     _fields_ = [
         ("ino", c_uint64), ("size", c_uint64), ("sectors", c_uint64), ("mode", c_uint32), ("links", c_uint32),
         ("uid", c_uint32), ("gid", c_uint32), ("accessed", _Time), ("modified", _Time), ("changed", _Time),
+        ("device_major", c_uint32), ("device_minor", c_uint32),
+    ]
+
+
+class _Space(ctypes.Structure):
+    _fields_ = [
+        ("block_bytes", c_uint32), ("reserved", c_uint32), ("blocks", c_uint64), ("free", c_uint64),
+        ("available", c_uint64), ("inodes", c_uint64), ("free_inodes", c_uint64),
     ]
 
 
@@ -57,12 +67,21 @@ def _load():
     library = ctypes.CDLL(place)
     for name, result, *arguments in [
         ("version", c_char_p), ("message", c_char_p),
-        ("open", c_int, c_char_p, c_uint, _OUT), ("close", c_int, _HANDLE), ("sync", c_int, _HANDLE),
+        ("open_at", c_int, c_char_p, c_uint64, c_uint, _OUT), ("close", c_int, _HANDLE), ("sync", c_int, _HANDLE),
         ("stat", c_int, _HANDLE, c_char_p, POINTER(_Stat)), ("lstat", c_int, _HANDLE, c_char_p, POINTER(_Stat)),
         ("readlink", c_int64, _HANDLE, c_char_p, c_void_p, c_size_t),
         ("mkdir", c_int, _HANDLE, c_char_p, c_uint32), ("rmdir", c_int, _HANDLE, c_char_p),
         ("unlink", c_int, _HANDLE, c_char_p), ("rename", c_int, _HANDLE, c_char_p, c_char_p),
         ("symlink", c_int, _HANDLE, c_char_p, c_char_p), ("link", c_int, _HANDLE, c_char_p, c_char_p),
+        ("mknod", c_int, _HANDLE, c_char_p, c_uint32, c_uint32, c_uint32),
+        ("chmod", c_int, _HANDLE, c_char_p, c_uint32),
+        ("chown", c_int, _HANDLE, c_char_p, c_uint32, c_uint32, c_uint),
+        ("utime", c_int, _HANDLE, c_char_p, POINTER(_Time), POINTER(_Time), c_uint),
+        ("getxattr", c_int64, _HANDLE, c_char_p, c_char_p, c_void_p, c_size_t, c_uint),
+        ("listxattr", c_int64, _HANDLE, c_char_p, c_void_p, c_size_t, c_uint),
+        ("setxattr", c_int, _HANDLE, c_char_p, c_char_p, c_char_p, c_size_t, c_uint),
+        ("removexattr", c_int, _HANDLE, c_char_p, c_char_p, c_uint),
+        ("space", c_int, _HANDLE, POINTER(_Space)),
         ("file_open", c_int, _HANDLE, c_char_p, c_uint, c_uint32, _OUT), ("file_close", c_int, _HANDLE),
         ("file_read", c_int64, _HANDLE, c_uint64, c_void_p, c_size_t),
         ("file_write", c_int64, _HANDLE, c_uint64, c_char_p, c_size_t),
@@ -71,7 +90,8 @@ def _load():
         ("list_next", c_int, _HANDLE, POINTER(_Entry)), ("list_close", c_int, _HANDLE),
         ("mkfs", c_int, c_char_p, c_uint64, c_uint32, c_char_p, c_char_p),
         ("build", c_int, c_char_p, c_char_p, c_uint64, POINTER(c_uint64)),
-        ("check", c_int, c_char_p, _HEAR, c_void_p),
+        ("check_at", c_int, c_char_p, c_uint64, _HEAR, c_void_p),
+        ("resize", c_int, c_char_p, c_uint64, POINTER(c_uint64)), ("replay", c_int, c_char_p, c_uint64),
     ]:
         function = getattr(library, "extant_" + name)
         function.restype, function.argtypes = result, arguments
@@ -119,6 +139,7 @@ class Stat(NamedTuple):
     accessed_ns: int
     modified_ns: int
     changed_ns: int
+    device: int
 
 
 class Entry(NamedTuple):
@@ -314,9 +335,10 @@ class Volume(_Handle):
 
     _closes = "close"
 
-    def __init__(self, image, write=False):
+    def __init__(self, image, write=False, *, offset=0):
         handle = c_void_p()
-        _ask("open", _bytes(image), _WRITE if write else 0, byref(handle), path=image)
+        flags = _WRITE if write else 0
+        _ask("open_at", _bytes(image), _number(offset, "the offset"), flags, byref(handle), path=image)
         super().__init__(handle)
 
     def _do(self, name, path, *more):
@@ -331,7 +353,8 @@ class Volume(_Handle):
         s = _Stat()
         self._do("stat" if follow_symlinks else "lstat", path, byref(s))
         times = (t.sec * 10**9 + t.nsec for t in (s.accessed, s.modified, s.changed))
-        return Stat(s.ino, s.size, s.sectors, s.mode, s.links, s.uid, s.gid, *times)
+        device = os.makedev(s.device_major, s.device_minor)
+        return Stat(s.ino, s.size, s.sectors, s.mode, s.links, s.uid, s.gid, *times, device)
 
     def readlink(self, path):
         memory = ctypes.create_string_buffer(65536)
@@ -381,6 +404,82 @@ class Volume(_Handle):
         with self._held() as handle:
             _ask("link", handle, _bytes(original), _bytes(path), path=path)
 
+    def mknod(self, path, mode=0o600, device=0):
+        """Makes an empty file, pipe, socket or device, as os.mknod."""
+        kind, bits = _stat.S_IFMT(mode), _number(_stat.S_IMODE(mode), "the mode", _MODE_MAX)
+        device = _number(device, "the device", 2**32 - 1)
+        self._do("mknod", path, kind | bits, os.major(device), os.minor(device))
+
+    def chmod(self, path, mode):
+        self._do("chmod", path, _number(mode, "the mode", _MODE_MAX))
+
+    def chown(self, path, uid, gid, *, follow_symlinks=True):
+        """Changes owner and group; -1 leaves one as it is."""
+        ids = [2**32 - 1 if n == -1 else _number(n, "an owner or group", _ID_MAX) for n in (uid, gid)]
+        self._do("chown", path, *ids, 0 if follow_symlinks else _NOFOLLOW)
+
+    def utime(self, path, times=None, *, ns=None, follow_symlinks=True):
+        """Sets the times of access and of change of the content, as os.utime; without times, to the present."""
+        if times is not None and ns is not None:
+            raise ValueError("times and ns exclude each other")
+        if times is not None:
+            ns = [round(operator.index(t) * 10**9 if isinstance(t, int) else t * 10**9) for t in times]
+        given = [None, None]
+        if ns is not None:
+            accessed, modified = (divmod(operator.index(n), 10**9) for n in ns)
+            if not all(-(2**63) <= sec < 2**63 for sec, _ in (accessed, modified)):
+                raise OverflowError("a time does not fit")
+            given = [byref(_Time(*accessed)), byref(_Time(*modified))]
+        self._do("utime", path, *given, 0 if follow_symlinks else _NOFOLLOW)
+
+    def getxattr(self, path, attribute, *, follow_symlinks=True):
+        memory = ctypes.create_string_buffer(65536)
+        flags = 0 if follow_symlinks else _NOFOLLOW
+        return memory[: self._do("getxattr", path, _bytes(attribute), memory, len(memory), flags)]
+
+    def listxattr(self, path="/", *, follow_symlinks=True):
+        flags, length = 0 if follow_symlinks else _NOFOLLOW, 65536
+        while True:
+            memory = ctypes.create_string_buffer(length)
+            whole = self._do("listxattr", path, memory, length, flags)
+            if whole <= length:
+                return [os.fsdecode(name) for name in memory[:whole].split(b"\0")[:-1]]
+            length = whole
+
+    def setxattr(self, path, attribute, value, flags=0, *, follow_symlinks=True):
+        """Sets an extended attribute, as os.setxattr: flags are os.XATTR_CREATE or os.XATTR_REPLACE."""
+        known = {0: 0, os.XATTR_CREATE: _EXCLUSIVE, os.XATTR_REPLACE: _REPLACE}
+        if flags not in known:
+            raise ValueError(f"flags are {flags}")
+        flags, value = known[flags] | (0 if follow_symlinks else _NOFOLLOW), bytes(value)
+        self._do("setxattr", path, _bytes(attribute), value, len(value), flags)
+
+    def removexattr(self, path, attribute, *, follow_symlinks=True):
+        self._do("removexattr", path, _bytes(attribute), 0 if follow_symlinks else _NOFOLLOW)
+
+    def statvfs(self):
+        """How full the volume is, as os.statvfs."""
+        s = _Space()
+        with self._held() as handle:
+            _ask("space", handle, byref(s))
+        files = s.inodes, s.free_inodes, s.free_inodes
+        return os.statvfs_result((s.block_bytes, s.block_bytes, s.blocks, s.free, s.available, *files, 0, 255))
+
+    def copy_in(self, source, path):
+        """Copies a file or tree of this machine to path, which is not there: modes, owners, times, symlinks, hard
+        links, holes, devices and extended attributes with it."""
+        _copy(_Host(), os.fsencode(source), self, os.fsencode(path))
+
+    def copy_out(self, path, destination):
+        """Copies a file or tree to this machine, to destination, which is not there. Owners and devices come with
+        it for root, extended attributes as far as the filesystem there takes them."""
+        _copy(self, os.fsencode(path), _Host(), os.fsencode(destination))
+
+    def xattrs(self, path):
+        """All extended attributes of a file or symlink, as pairs of name and value."""
+        names = self.listxattr(path, follow_symlinks=False)
+        return [(name, self.getxattr(path, name, follow_symlinks=False)) for name in names]
+
     def exists(self, path):
         try:
             self.stat(path)
@@ -412,9 +511,122 @@ class Volume(_Handle):
             self.rmdir(below) if kind == "directory" else self.unlink(below)
 
 
-def open(image, *, write=False):  # noqa: A001 - as extant.open, beside os.open and tarfile.open
-    """Opens the volume in an image file or on a block device."""
-    return Volume(image, write)
+class _Host:
+    """This machine's files, by the calls that _copy makes of a volume."""
+
+    listdir, readlink, symlink, link, mkdir = (staticmethod(f) for f in (os.listdir, os.readlink, os.symlink, os.link, os.mkdir))
+
+    @staticmethod
+    def stat(path, *, follow_symlinks=True):
+        s = os.stat(path, follow_symlinks=follow_symlinks)
+        times = s.st_atime_ns, s.st_mtime_ns, s.st_ctime_ns
+        ids = s.st_uid, s.st_gid
+        # One number a file, also where the tree lies on several filesystems.
+        return Stat((s.st_dev, s.st_ino), s.st_size, s.st_blocks, s.st_mode, s.st_nlink, *ids, *times, s.st_rdev)
+
+    @staticmethod
+    def open_file(path, *, write=False, **_):
+        return io.FileIO(path, "xb" if write else "rb")
+
+    @staticmethod
+    def mknod(path, mode, device):
+        if _stat.S_ISSOCK(mode) or os.geteuid() == 0 or _stat.S_ISFIFO(mode):
+            os.mknod(path, mode, device)
+        else:
+            raise PermissionError(errno.EPERM, "only root makes device files", os.fsdecode(path))
+
+    @staticmethod
+    def chmod(path, mode):
+        os.chmod(path, mode)
+
+    @staticmethod
+    def chown(path, uid, gid, *, follow_symlinks):
+        if os.geteuid() == 0:
+            os.chown(path, uid, gid, follow_symlinks=follow_symlinks)
+
+    @staticmethod
+    def utime(path, *, ns, follow_symlinks):
+        os.utime(path, ns=ns, follow_symlinks=follow_symlinks)
+
+    @staticmethod
+    def xattrs(path):
+        try:
+            names = os.listxattr(path, follow_symlinks=False)
+            return [(name, os.getxattr(path, name, follow_symlinks=False)) for name in names]
+        except OSError as error:
+            if error.errno in (errno.ENOTSUP, errno.EPERM, errno.EACCES):
+                return []
+            raise
+
+    @staticmethod
+    def setxattr(path, name, value, *, follow_symlinks):
+        try:
+            os.setxattr(path, name, value, follow_symlinks=follow_symlinks)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EPERM, errno.EACCES):
+                raise
+
+
+def _copy(of, source, to, target):
+    """Copies source of one side to target of the other. Nothing that is there is written to or followed."""
+    seen, later, todo = {}, [], [(source, target)]
+    while todo:
+        source, target = todo.pop()
+        found = of.stat(source, follow_symlinks=False)
+        kind = _stat.S_IFMT(found.mode)
+        if found.links > 1 and kind != _stat.S_IFDIR:
+            if found.ino in seen:
+                to.link(seen[found.ino], target)
+                continue
+            seen[found.ino] = target
+        if kind == _stat.S_IFDIR:
+            to.mkdir(target, 0o700)
+            for name in of.listdir(source):
+                name = os.fsencode(name)
+                if name in (b"", b".", b"..") or b"/" in name:
+                    raise OSError(errno.EUCLEAN, "a name that leads out of its directory", os.fsdecode(source))
+                todo.append((os.path.join(source, name), os.path.join(target, name)))
+            # What is put into it changes its times, and its mode may forbid that.
+            later.append((target, found, of.xattrs(source)))
+            continue
+        if kind == _stat.S_IFLNK:
+            to.symlink(of.readlink(source), target)
+        elif kind == _stat.S_IFREG:
+            with of.open_file(source) as reads, to.open_file(target, write=True, create=True, exclusive=True) as writes:
+                _copy_content(reads, writes)
+        else:
+            to.mknod(target, kind | 0o600, found.device)
+        _copy_attributes(to, target, found, of.xattrs(source))
+    for target, found, xattrs in reversed(later):
+        _copy_attributes(to, target, found, xattrs)
+
+
+def _copy_content(reads, writes):
+    """Copies a file's bytes; runs of zeros become holes."""
+    at = 0
+    while data := reads.read(_CHUNK):
+        at += len(data)
+        if data.count(0) == len(data):
+            continue
+        writes.seek(at - len(data))
+        view = memoryview(data)
+        while view:
+            view = view[writes.write(view) :]
+    writes.truncate(at)
+
+
+def _copy_attributes(to, target, found, xattrs):
+    to.chown(target, found.uid, found.gid, follow_symlinks=False)
+    for name, value in xattrs:
+        to.setxattr(target, name, value, follow_symlinks=False)
+    if not _stat.S_ISLNK(found.mode):
+        to.chmod(target, _stat.S_IMODE(found.mode))
+    to.utime(target, ns=(found.accessed_ns, found.modified_ns), follow_symlinks=False)
+
+
+def open(image, *, write=False, offset=0):  # noqa: A001 - as extant.open, beside os.open and tarfile.open
+    """Opens the volume in an image file or on a block device, from byte offset on, such as a partition's."""
+    return Volume(image, write, offset=offset)
 
 
 def mkfs(image, size, *, block_size=0, label=None, features=None):
@@ -431,9 +643,27 @@ def build(source, image, *, free=0):
     return size.value
 
 
-def check(image):
+def resize(image, size=None):
+    """Makes a volume larger or smaller, with what it holds, and its file with it; its size in bytes then.
+
+    size: bytes, "min" for as small as what it holds allows, None for all of the file or block device.
+    """
+    resized = c_uint64()
+    wanted = {None: 0, "min": 2**64 - 1}.get(size) if size is None or isinstance(size, str) else _number(size, "the size")
+    if wanted is None or (wanted == 0 and size is not None):
+        raise ValueError(f"the size is {size!r}, not a number of bytes or 'min'")
+    _ask("resize", _bytes(image), wanted, byref(resized), path=image)
+    return resized.value
+
+
+def replay(image, *, offset=0):
+    """Recovers a volume from its journal, for good; whether that was needed."""
+    return bool(_ask("replay", _bytes(image), _number(offset, "the offset"), path=image))
+
+
+def check(image, *, offset=0):
     """Checks a volume and writes nothing."""
     found = []
     hear = _HEAR(lambda _, line, damage: found.append(Finding(line.decode(errors="replace"), bool(damage))))
-    code = _ask("check", _bytes(image), hear, None, path=image)
+    code = _ask("check_at", _bytes(image), _number(offset, "the offset"), hear, None, path=image)
     return Report(code == 0, code, found)
