@@ -3,6 +3,7 @@
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
 use crate::shown::Shown;
+use crate::verb::mount::second;
 use crate::verb::mount::source::image_of;
 use extant::Error;
 use extant::layout::record_of;
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// End a mount that `extant mount` made, and wait until the volume is clean.
+///
+/// While another mount shows the same volume, it stays open and there is nothing to wait for.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant unmount /mnt
@@ -51,7 +54,7 @@ impl Args {
             MountError::Busy(_) => Failure::new(error),
             _ => Failure::new(format!("{}: {error}", Shown::path(&self.dir))),
         })?;
-        if self.lazy {
+        if self.lazy || second::mounted_at(&image).is_some() {
             return Ok(0);
         }
         wait_until_free(&image.path)?;
@@ -88,7 +91,7 @@ fn mounted_on(dir: &Path) -> Result<Option<Mounted>, Failure> {
 }
 
 /// A field of the table: `\040` stands for a space, and so on.
-fn unescaped(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {

@@ -70,6 +70,7 @@ fn open(
         .read_only_if_needed(true)
         .use_reserve(false)
         .dont_cache(options.dont_cache == Some(true))
+        .discard(options.discard == Some(true))
         .enforce_quota(options.quota == Some(true))
         .on_error(Arc::new(move |error| {
             log.note(&match error {
