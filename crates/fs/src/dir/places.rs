@@ -155,7 +155,7 @@ impl Dir<'_> {
             return Ok(batch);
         }
         let at = LogicalBlock(at);
-        if at.0 % SCAN_AHEAD == 0 {
+        if at.0.is_multiple_of(SCAN_AHEAD) {
             self.prefetch(at, SCAN_AHEAD);
         }
         let mut next = at.0 + 1;
