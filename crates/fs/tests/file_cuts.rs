@@ -215,6 +215,7 @@ fn space_is_discarded_only_once_it_is_free_for_good() {
     for round in 1..8u8 {
         let file = fs.create_file(format!("/{round}"), &NewFile::default()).unwrap();
         file.open().unwrap().write_all_at(0, &vec![round; WHOLE]).unwrap();
+        drop(file);
         fs.sync().unwrap();
         // What is removed here is there after a crash until the next sync.
         fs.remove_file(format!("/{round}")).unwrap();
@@ -227,9 +228,9 @@ fn space_is_discarded_only_once_it_is_free_for_good() {
     }
     fs.close().unwrap();
     assert!(device.counts_since(0).discards > 7, "{:?}", device.counts_since(0));
-    let mut states = device.crash_plan(&base).samples(3).states();
+    let mut states = device.crash_plan(&base).samples(8).states();
     let mut seen = 0;
-    while let Some(state) = states.next_where(|_, n| n < 3) {
+    while let Some(state) = states.next_where(|_, n| n < 12) {
         let left = Arc::new(state.image);
         let fs = open(left.clone(), DataMode::Ordered);
         for name in names_in_root(&fs) {
