@@ -330,13 +330,25 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Punches the whole pages out of the file, which then takes less space.
+    /// Punches the whole pages out of the file, which then takes less space; a block device unmaps them.
+    ///
+    /// Errors: `NotSupported` where file and system can do neither; `Device`.
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
         self.check_writable()?;
         check_range(IoOp::Discard, self.len(), at, len)?;
-        // A wish: where the system cannot, the bytes stay.
-        let _ = self.free(at.0, len, false);
-        Ok(())
+        let end = at.0 + len;
+        let whole_end = if end == self.len() { end } else { end / FREE_ALIGN * FREE_ALIGN };
+        let Some(start) = at.0.checked_next_multiple_of(FREE_ALIGN).filter(|at| *at < whole_end)
+        else {
+            return Ok(());
+        };
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(punch, start, whole_end - start).map_err(|errno| match errno {
+            rustix::io::Errno::OPNOTSUPP => {
+                Error::NotSupported("the device or the filesystem of the image cannot free space")
+            }
+            errno => failed(IoOp::Discard, at, len, errno.into()),
+        })
     }
 
     /// Punches a hole, or keeps the space if [`allocate`](FileDevice::allocate) asked for it;

@@ -53,6 +53,7 @@ enum Verb {
     Replay(verb::replay::Args),
     Scrub(verb::scrub::Args),
     Rebuild(verb::rebuild::Args),
+    Trim(verb::trim::Args),
     Mount(verb::mount::Args),
     #[command(alias = "umount")]
     Unmount(verb::unmount::Args),
@@ -95,6 +96,7 @@ impl Cli {
             Verb::Replay(args) => args.run(),
             Verb::Scrub(args) => args.run(),
             Verb::Rebuild(args) => args.run(),
+            Verb::Trim(args) => args.run(),
             Verb::Mount(args) => args.run(),
             Verb::Unmount(args) => args.run(),
             Verb::Completions(args) => args.run(&Cli::command()),

@@ -22,6 +22,8 @@ pub(crate) struct Mounted {
     pub(crate) image: PathBuf,
     /// Whether nothing can be changed.
     pub(crate) read_only: bool,
+    /// Whether it shows all of the volume, and not a directory of it.
+    pub(crate) is_whole: bool,
 }
 
 impl Mounted {
@@ -41,12 +43,13 @@ impl Mounted {
     fn parse(line: &[u8]) -> Option<Mounted> {
         let mut fields = line.split(|&byte| byte == b' ');
         let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-        let dir = path_of(fields.nth(1)?);
+        let is_whole = fields.next()? == b"/";
+        let dir = path_of(fields.next()?);
         let read_only = fields.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
         let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
         let (kind, source) = (behind.next()?, path_of(behind.next()?));
         let is_ours = kind == b"fuse.extant" || kind == b"fuseblk.extant";
-        is_ours.then(|| Mounted { dir, image: image_of(&source, &device), read_only })
+        is_ours.then(|| Mounted { dir, image: image_of(&source, &device), read_only, is_whole })
     }
 
     /// Whether its server has ended without unmounting it.

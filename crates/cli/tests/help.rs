@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 26] = [
+const VERBS: [&str; 27] = [
     "mkfs",
     "build",
     "ls",
@@ -30,6 +30,7 @@ const VERBS: [&str; 26] = [
     "replay",
     "scrub",
     "rebuild",
+    "trim",
     "mount",
     "unmount",
 ];

@@ -178,6 +178,21 @@ impl Volume {
         done
     }
 
+    /// See [`Node::set_generation`].
+    pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
+        self.check_writable()?;
+        if self.has_ro_compat(RoCompat::METADATA_CSUM) {
+            return Err(Error::NotSupported("another generation beside checksums of metadata"));
+        }
+        let mut body = inode.write();
+        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        self.note_untold(&handle, Ineligible::Flags);
+        body.generation = generation;
+        body.ctime = self.environment.now();
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()
+    }
+
     /// See [`Node::set_accessed`].
     pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
         self.check_writable()?;

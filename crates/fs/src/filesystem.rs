@@ -103,7 +103,48 @@ impl Filesystem {
     ///
     /// Errors: `Device`; `Aborted` after an earlier failed write.
     pub fn sync(&self) -> Result<()> {
-        self.volume().sync()
+        self.volume().sync()?;
+        if self.volume().discard {
+            self.volume().absorb_durable(usize::MAX);
+        }
+        Ok(())
+    }
+
+    /// Tells the device that it may use the volume's free space otherwise, as `fstrim` does: of `range`, in bytes of the
+    /// volume, the free runs of at least `min` bytes. Returns how many bytes these were.
+    ///
+    /// Only space that is free after a crash, too, is discarded.
+    ///
+    /// # Errors
+    /// `Invalid` for a range that holds no block of the volume; `ReadOnly`; `NotSupported` where the device cannot;
+    /// `Corrupt`, `Device`, `Aborted`.
+    pub fn trim(&self, range: std::ops::Range<u64>, min: u64) -> Result<u64> {
+        self.volume().noting(|| self.volume().trim(range, min))
+    }
+
+    /// The volume's label as it is now, without the NULs behind it.
+    pub fn label(&self) -> Vec<u8> {
+        let name = self.volume().superblock.read().volume_name;
+        name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+    }
+
+    /// Sets the volume's label, durable on return. The copies of the superblock keep the one before.
+    ///
+    /// # Errors
+    /// `Invalid` for more than 16 bytes; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.volume().noting(|| self.volume().set_label(label))
+    }
+
+    /// Takes no more changes, as after damage with `errors=remount-ro`. With `sync`, everything is durable before; else
+    /// what is not durable may be lost.
+    ///
+    /// # Errors
+    /// Those of [`Filesystem::sync`]; changes end all the same.
+    pub fn shut_down(&self, sync: bool) -> Result<()> {
+        let done = if sync { self.sync() } else { Ok(()) };
+        self.volume().mode.fence();
+        done
     }
 
     /// Makes everything durable and leaves a volume that needs no recovery. Other clones, and files

@@ -122,6 +122,14 @@ impl Node {
         }
     }
 
+    /// Sets the generation, by which file handles tell two uses of an inode number apart.
+    ///
+    /// Errors: `NotSupported` with checksums of metadata, whose seed it is; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
+    /// Locks: takes `Inode`, then a handle.
+    pub fn set_generation(&self, generation: u32) -> Result<()> {
+        self.volume().noting(|| self.volume().set_generation(self.inode(), generation))
+    }
+
     /// Sets the time of the last access and nothing else. An inode without names stays as it is.
     ///
     /// Errors: `ReadOnly`; `Corrupt`, `Device`, `Aborted`. Locks: takes `Inode`, then a handle.

@@ -9,7 +9,7 @@
 //! Everything else goes into the cached block at once, under the handle of the change that wants it.
 
 use crate::volume::{Volume, raw_superblock};
-use extant_base::{ByteOffset, Result, Site};
+use extant_base::{ByteOffset, Error, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::features::{Compat, RoCompat};
@@ -42,6 +42,20 @@ impl Volume {
             sb.update_raw(raw);
         }
         Ok(())
+    }
+
+    /// See [`Filesystem::set_label`](crate::Filesystem::set_label).
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let mut name = [0; 16];
+        let Some(place) = name.get_mut(..label.len()) else {
+            return Err(Error::Invalid("a label has at most 16 bytes"));
+        };
+        place.copy_from_slice(label);
+        let handle = self.journal.start(Credits::blocks(SUPERBLOCK_CREDITS))?;
+        self.change_superblock(&handle, |sb| sb.volume_name = name)?;
+        handle.stop()?;
+        self.sync()
     }
 
     /// Turns a compatible feature on with the change that first needs it.

@@ -72,6 +72,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) on_error: Option<ErrorHook>,
     /// What damage that is met does.
     pub(crate) damage_policy: DamagePolicy,
+    /// Freed clusters are discarded once that is durable.
+    pub(crate) discard: bool,
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
@@ -96,6 +98,7 @@ impl Default for VolumeOptions {
             short_cuts: true,
             on_error: None,
             damage_policy: DamagePolicy::AsStored,
+            discard: false,
             privileged: true,
             quota: None,
             data_mode: DataMode::Ordered,
@@ -156,6 +159,8 @@ pub(crate) struct Volume {
     pub(crate) errors: ErrorNotes,
     /// What that does.
     pub(crate) damage_policy: DamagePolicy,
+    /// Freed clusters are discarded once that is durable.
+    pub(crate) discard: bool,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
@@ -293,6 +298,7 @@ impl Volume {
             overhead: OnceLock::new(),
             errors: ErrorNotes::new(options.on_error.clone()),
             damage_policy: options.damage_policy,
+            discard: options.discard,
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),

@@ -201,3 +201,56 @@ fn a_write_through_the_journal_is_whole_or_absent() {
     };
     cut_short("-b 1024 -J size=1", DataMode::Journal, 60, 10, prepare, change, judge);
 }
+
+/// Bytes of a file of the next test.
+const WHOLE: usize = 512 << 10;
+
+#[test]
+fn space_is_discarded_only_once_it_is_free_for_good() {
+    let base = mke2fs(16, "-b 1024 -J size=1");
+    let device = Arc::new(Recorder::new(MemoryDevice::copy_of(&base).unwrap()));
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None).discard(true);
+    let fs = options.open_device(device.clone()).unwrap();
+    for round in 1..8u8 {
+        let file = fs.create_file(format!("/{round}"), &NewFile::default()).unwrap();
+        file.open().unwrap().write_all_at(0, &vec![round; WHOLE]).unwrap();
+        drop(file);
+        fs.sync().unwrap();
+        // What is removed here is there after a crash until the next sync.
+        fs.remove_file(format!("/{round}")).unwrap();
+        let other = fs.create_file(format!("/{round} more"), &NewFile::default()).unwrap();
+        other.open().unwrap().write_all_at(0, &vec![round; 8192]).unwrap();
+        if round % 2 == 0 {
+            assert!(fs.trim(0..u64::MAX, 0).unwrap() > WHOLE as u64);
+        }
+        fs.sync().unwrap();
+    }
+    fs.close().unwrap();
+    assert!(device.counts_since(0).discards > 7, "{:?}", device.counts_since(0));
+    let mut states = device.crash_plan(&base).samples(8).states();
+    let mut seen = 0;
+    while let Some(state) = states.next_where(|_, n| n < 12) {
+        let left = Arc::new(state.image);
+        let fs = open(left.clone(), DataMode::Ordered);
+        for name in names_in_root(&fs) {
+            let Ok(round) = name[..1].parse::<u8>() else { continue };
+            let content = fs.read(format!("/{name}")).unwrap();
+            let wrong = content.iter().position(|byte| *byte != round);
+            assert_eq!(wrong, None, "cut {}: {name}: {} bytes", state.cut, content.len());
+        }
+        fs.close().unwrap();
+        let report = check_device(left.clone(), &Default::default(), &()).unwrap();
+        assert!(report.findings.is_empty(), "cut {}: {:?}", state.cut, report.findings);
+        if seen % JUDGED == 0 {
+            common::judge(&*left);
+        }
+        seen += 1;
+    }
+    assert!(seen > 50, "only {seen} cuts");
+}
+
+fn names_in_root(fs: &Filesystem) -> Vec<String> {
+    let names = fs.read_dir("/").unwrap();
+    names.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()
+}

@@ -212,9 +212,11 @@ fn what_cannot_be_mounted_is_refused_with_a_reason() {
     place.mount("").success().unwrap();
     let other = place.scratch.file("other");
     fs::create_dir(&other).unwrap();
-    let again = run(place.command(&["mount"]).arg(&place.image).arg(&other), LIMIT).unwrap();
+    // What is served already has no second server.
+    let mut command = place.command(&["mount", "--foreground"]);
+    let again = run(command.arg(&place.image).arg(&other), LIMIT).unwrap();
     assert_eq!(again.code(), Some(1));
-    assert!(again.err().contains("in use by another program or mounted"), "{}", again.err());
+    assert!(again.err().contains("already, by another server"), "{}", again.err());
     place.unmount().success().unwrap();
 
     let not_a_volume = place.scratch.file("text");
@@ -905,5 +907,104 @@ fn reads_set_the_time_of_access_as_the_options_say() {
         }
     }
     place.unmount().success().unwrap();
+    place.expect_clean();
+}
+
+/// Bytes that the image takes on its filesystem.
+fn taken(place: &Place) -> u64 {
+    fs::metadata(&place.image).unwrap().blocks() * 512
+}
+
+#[test]
+fn free_space_goes_back_from_the_image() {
+    require!(Root, Fuse, E2fsprogs);
+    const FILE: usize = 16 << 20;
+    let noise: Vec<u8> =
+        (0..FILE as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for (options, by_verb) in [("", true), ("discard", false)] {
+        let place = Place::new();
+        place.mount(options).success().unwrap();
+        fs::write(place.dir.join("keep"), &noise[..1 << 20]).unwrap();
+        fs::write(place.dir.join("go"), &noise).unwrap();
+        let root = fs::File::open(&place.dir).unwrap();
+        rustix::fs::syncfs(&root).unwrap();
+        let before = taken(&place);
+        fs::remove_file(place.dir.join("go")).unwrap();
+        // The file goes when the kernel forgets it.
+        let start = Instant::now();
+        loop {
+            rustix::fs::syncfs(&root).unwrap();
+            if by_verb {
+                let done = run(place.command(&["trim"]).arg(&place.dir), LIMIT).unwrap();
+                done.success().unwrap();
+            }
+            if taken(&place) + FILE as u64 <= before + (1 << 20) {
+                break;
+            }
+            assert!(start.elapsed() < LIMIT, "{options}: {before} {}", taken(&place));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(fs::read(place.dir.join("keep")).unwrap() == noise[..1 << 20]);
+        drop(root);
+        place.unmount().success().unwrap();
+        place.expect_clean();
+        // An image that is not mounted, of which a copy took all of its space.
+        let whole = fs::read(&place.image).unwrap();
+        fs::write(&place.image, &whole).unwrap();
+        let before = taken(&place);
+        let done = run(place.command(&["trim"]).arg(&place.image), LIMIT).unwrap();
+        let said = done.success().unwrap().out();
+        assert!(said.contains("bytes of free space trimmed"), "{said}");
+        assert!(taken(&place) < before / 2, "{before} {}", taken(&place));
+        place.expect_clean();
+        place.mount("ro").success().unwrap();
+        assert!(fs::read(place.dir.join("keep")).unwrap() == noise[..1 << 20]);
+        place.unmount().success().unwrap();
+    }
+}
+
+#[test]
+fn a_second_mount_of_a_volume_shows_the_first() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    let other = place.scratch.file("other");
+    fs::create_dir(&other).unwrap();
+    let second = |options: &str| {
+        let mut command = place.command(&["mount", "-o", options]);
+        run(command.arg(&place.image).arg(&other), LIMIT).unwrap()
+    };
+    let unmount = |dir: &Path| {
+        run(place.command(&["unmount"]).arg(dir), LIMIT).unwrap().success().unwrap();
+    };
+    for first_goes_first in [false, true] {
+        place.mount("").success().unwrap();
+        let said = second("").success().unwrap().err();
+        assert!(said.contains(place.dir.to_str().unwrap()), "{said}");
+        fs::write(other.join("file"), b"content").unwrap();
+        assert_eq!(fs::read(place.dir.join("file")).unwrap(), b"content");
+        let (gone, left) = match first_goes_first {
+            true => (&place.dir, &other),
+            false => (&other, &place.dir),
+        };
+        unmount(gone);
+        assert!(!gone.join("file").exists());
+        assert_eq!(fs::read(left.join("file")).unwrap(), b"content");
+        unmount(left);
+        place.expect_clean();
+    }
+    // Other options than those of the first mount would not hold.
+    place.mount("").success().unwrap();
+    for options in ["ro", "noatime"] {
+        let refused = second(options);
+        assert!(!refused.ok() && refused.err().contains(place.dir.to_str().unwrap()), "{refused}");
+    }
+    // Nor is it for other users, who have no bind mounts.
+    fs::set_permissions(place.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]);
+    command.arg(place.extant.bin()).arg("mount").arg(&place.image).arg(&other);
+    let refused = run(&mut command, LIMIT).unwrap();
+    assert!(!refused.ok() && refused.err().contains("already"), "{refused}");
+    unmount(&place.dir);
     place.expect_clean();
 }

@@ -61,10 +61,17 @@ fn a_program_that_was_written_to_lends_nobody_its_owner() {
 
 /// A command that Linux knows with another size, so that it does not ask who may.
 fn ask(file: &File, command: u32, word: u32) -> rustix::io::Result<()> {
+    let mut words = [0; 64];
+    (words[0], words[3]) = (word, 7);
+    ask_long(file, command, &mut words)
+}
+
+/// A command with up to 256 bytes in and out.
+fn ask_long(file: &File, command: u32, words: &mut [u32; 64]) -> rustix::io::Result<()> {
     use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
-    struct Raw(Opcode, [u32; 8]);
-    // SAFETY: the argument is 32 bytes, and no command here is declared with more.
-    unsafe impl Ioctl for Raw {
+    struct Raw<'a>(Opcode, &'a mut [u32; 64]);
+    // SAFETY: the argument is 256 bytes, and no command here is declared with more.
+    unsafe impl Ioctl for Raw<'_> {
         type Output = ();
         const IS_MUTATING: bool = true;
         fn opcode(&self) -> Opcode {
@@ -81,7 +88,7 @@ fn ask(file: &File, command: u32, word: u32) -> rustix::io::Result<()> {
         }
     }
     // SAFETY: as above.
-    unsafe { ioctl(file, Raw(command as Opcode, [word, 0, 0, 7, 0, 0, 0, 0])) }
+    unsafe { ioctl(file, Raw(command as Opcode, words)) }
 }
 
 #[test]
@@ -241,4 +248,71 @@ fn no_attribute_that_the_kernel_keeps_is_stale_after_a_change() {
             }
         }
     });
+}
+
+#[test]
+fn what_takes_a_capability_takes_user_0() {
+    require!(Root, Fuse, E2fsprogs);
+    on_a_volume(|dir| {
+        open_parents(dir);
+        let file = dir.join("file");
+        fs::write(&file, b"content").unwrap();
+        chown(&file, Some(1000), Some(1000)).unwrap();
+        // CAP_SYS_RESOURCE for the flag that puts data into the journal, and to take it away.
+        assert!(!as_user(1000, "chattr +j \"$1\"", &file).status.success());
+        assert!(as_user(1000, "chattr +A \"$1\"", &file).status.success());
+        assert!(as_user(0, "chattr +j \"$1\"", &file).status.success());
+        assert!(!as_user(1000, "chattr -j \"$1\"", &file).status.success());
+        // CAP_SYS_ADMIN.
+        assert!(!as_user(1000, "fstrim \"$(dirname \"$1\")\"", &file).status.success());
+        assert!(as_user(0, "fstrim \"$(dirname \"$1\")\"", &file).status.success());
+        let opened = File::open(&file).unwrap();
+        let label = |name: &[u8]| {
+            let mut words = [0u32; 64];
+            for (n, byte) in name.iter().enumerate() {
+                words[n / 4] |= u32::from(*byte) << (8 * (n % 4));
+            }
+            words
+        };
+        // FS_IOC_SETFSLABEL, FS_IOC_GETFSLABEL; more than 16 bytes are refused.
+        ask_long(&opened, 0x4100_9432, &mut label(b"backups")).unwrap();
+        let long = ask_long(&opened, 0x4100_9432, &mut label(b"seventeen letters"));
+        assert_eq!(long, Err(rustix::io::Errno::INVAL));
+        let mut shown = [0u32; 64];
+        ask_long(&opened, 0x8100_9431, &mut shown).unwrap();
+        assert_eq!(shown, label(b"backups"));
+        // FS_IOC_SETVERSION: refused beside checksums of metadata, as by Linux. An unknown one.
+        for command in [0x4008_7602, 0x4008_6604, 0xC018_58FF] {
+            let answer = ask_long(&opened, command, &mut label(b"1"));
+            assert_eq!(answer, Err(rustix::io::Errno::NOTTY), "{command:x}");
+        }
+    });
+}
+
+#[test]
+fn a_volume_that_is_shut_down_keeps_what_was_written_and_takes_no_more() {
+    require!(Root, Fuse, E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("volume.img");
+    mke2fs(&image, 64 << 20, "-t ext4 -O ^metadata_csum", None).unwrap();
+    let mount = FuseMount::new(&image, "").unwrap();
+    let path = mount.path().join("file");
+    fs::write(&path, b"content").unwrap();
+    let file = File::open(&path).unwrap();
+    // FS_IOC_SETVERSION, FS_IOC_GETVERSION.
+    ask_long(&file, 0x4008_7602, &mut [77; 64]).unwrap();
+    let mut shown = [0; 64];
+    ask_long(&file, 0x8008_7601, &mut shown).unwrap();
+    assert_eq!(shown[0], 77);
+    // EXT4_IOC_SHUTDOWN.
+    ask_long(&file, 0x8004_587D, &mut [0; 64]).unwrap();
+    assert!(fs::write(mount.path().join("other"), b"").is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"content");
+    drop(file);
+    mount.kill().unwrap();
+    // Whatever became of the server: what was written is there.
+    let mount = FuseMount::new(&image, "").unwrap();
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"content");
+    mount.unmount().unwrap();
+    e2fsck(&image, None).expect_clean().unwrap();
 }

@@ -25,6 +25,7 @@ pub(crate) mod rm;
 pub(crate) mod scrub;
 pub(crate) mod stat;
 pub(crate) mod tree;
+pub(crate) mod trim;
 pub(crate) mod tune;
 pub(crate) mod unmount;
 pub(crate) mod xattr;

@@ -4,6 +4,7 @@ use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
 use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
+use crate::verb::mount::second;
 use extant::Error;
 use extant::layout::record_of;
 use extant_blockdev::FileOptions;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// End a mount that `extant mount` made, and wait until the volume is clean.
+///
+/// While another mount shows the same volume, it stays open and there is nothing to wait for.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant unmount /mnt
@@ -57,7 +60,7 @@ impl Args {
         if is_dead {
             tell(said_of_dead(&self.dir));
         }
-        if self.lazy {
+        if self.lazy || second::mounted_at(&image).is_some() {
             return Ok(0);
         }
         wait_until_free(&image.path)?;

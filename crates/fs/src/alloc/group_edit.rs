@@ -193,6 +193,11 @@ impl<'a> GroupEdit<'a> {
         Site::of_group(self.nr).corrupt(What::BitmapCount)
     }
 
+    /// Reads the group's free extents from the bitmap, if they are not in memory.
+    pub(super) fn read_free_extents(&mut self) -> Result<()> {
+        self.free_extents().map(|_| ())
+    }
+
     /// The group's free extents, read from the bitmap the first time.
     fn free_extents(&mut self) -> Result<&mut FreeExtents> {
         if self.volume.group(self.nr).is_bad(Map::Blocks) {
@@ -238,7 +243,7 @@ impl<'a> GroupEdit<'a> {
     pub(super) fn let_go_kept(&mut self) {
         let volume = self.volume;
         while let Some(span) =
-            next_durable(volume, &mut self.state, |tid| volume.journal.is_durable(tid))
+            next_durable(volume, self.nr, &mut self.state, |tid| volume.journal.is_durable(tid))
         {
             release(volume, &mut self.state, span);
         }
@@ -414,7 +419,7 @@ fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc:
 
 /// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
 pub(super) fn release_pending(volume: &Volume, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
-    give_back(volume, nr, |state| next_durable(volume, state, &is_durable));
+    give_back(volume, nr, |state| next_durable(volume, nr, state, &is_durable));
 }
 
 /// Gives back what `owner` holds in `nr`. Locks: takes `Group`.
@@ -448,10 +453,12 @@ fn give_back(volume: &Volume, nr: GroupNr, mut next: impl FnMut(&mut GroupState)
 /// The next span of a locked group that waits for nothing any more, out of the list.
 fn next_durable(
     volume: &Volume,
+    nr: GroupNr,
     state: &mut GroupState,
     is_durable: impl Fn(Tid) -> bool,
 ) -> Option<Span> {
     let span = state.pending.pop_durable(is_durable)?;
+    volume.discard_freed(nr, span);
     volume.pending_groups.count_durable(span.len);
     Some(span)
 }

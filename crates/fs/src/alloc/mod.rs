@@ -27,3 +27,4 @@ pub(crate) mod loaded;
 pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;
+mod trim;

@@ -191,6 +191,7 @@ impl OpenOptions {
             environment: self.environment.clone(),
             on_error: self.on_error.clone(),
             damage_policy: self.damage_policy,
+            discard: self.discard,
             privileged: self.use_reserve,
             short_cuts: self.short_cuts,
             ..VolumeOptions::default()

@@ -44,6 +44,7 @@ pub struct OpenOptions {
     pub(super) data_mode: DataMode,
     pub(super) on_error: Option<ErrorHook>,
     pub(super) damage_policy: DamagePolicy,
+    pub(super) discard: bool,
     pub(super) use_reserve: bool,
     pub(super) short_cuts: bool,
     pub(super) environment: Environment,
@@ -106,6 +107,7 @@ impl OpenOptions {
             data_mode: DataMode::Ordered,
             on_error: None,
             damage_policy: DamagePolicy::AsStored,
+            discard: false,
             use_reserve: true,
             short_cuts: true,
             environment: Environment::default(),
@@ -288,6 +290,14 @@ impl OpenOptions {
     /// ```
     pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
         self.on_error = Some(ErrorHook(tell));
+        self
+    }
+
+    /// Whether the device learns of freed blocks, so that it can use them otherwise: a flash device erases them, an image file
+    /// takes less space. That happens once the transaction that freed them is durable, at the next sync or allocation. A volume
+    /// without a journal has no such moment: [`Filesystem::trim`](crate::Filesystem::trim) does it there.
+    pub fn discard(&mut self, discard: bool) -> &mut OpenOptions {
+        self.discard = discard;
         self
     }
 

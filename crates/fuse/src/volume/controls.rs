@@ -3,17 +3,23 @@
 //! ```text
 //!   FS_IOC_GETFLAGS, SETFLAGS        'f' 1, 2      a word of the volume's own flags
 //!   FS_IOC_FSGETXATTR, FSSETXATTR    'X' 31, 32    28 bytes: flags, extent size, extents, project, …
-//!   FS_IOC_GETVERSION                'v' 1         the generation
+//!   FS_IOC_GETVERSION, SETVERSION    'v' 1, 2      the generation; also as ext4's 'f' 3, 4
+//!   FITRIM                           'X' 121       24 bytes: start, length, shortest run
+//!   FS_IOC_GETFSLABEL, SETFSLABEL    0x94 49, 50   256 bytes: the volume's label, ended by a NUL
+//!   EXT4_IOC_SHUTDOWN                'X' 125       everything is synced, then nothing changes any more
 //!
 //!   command   direction 2 │ size 14 │ kind 8 │ number 8
 //! ```
+//!
+//! Any other command is ENOTTY: docs/TESTING.md says why. The kernel passes only as many bytes as the number says and in its
+//! direction, so of SHUTDOWN, which says "to the caller", the flags do not arrive: all of its modes are the one that loses nothing.
 //!
 //! Of what changes something the kernel checks who may, and only of the one command it knows: the same number
 //! with another size or direction reaches us unchecked, from whoever can open the file, and is no command.
 //! Source: ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
 
 use super::{Volume, errno};
-use crate::operations::{Answer, NodeId};
+use crate::operations::{Answer, Caller, NodeId};
 use extant::{InodeFlags, Node, SetAttributes};
 use rustix::io::Errno;
 
@@ -23,6 +29,16 @@ const GET_FLAGS_32: u32 = command(READ, 4, 'f', 1);
 const SET_FLAGS: u32 = command(WRITE, LONG_BYTES, 'f', 2);
 const GET_VERSION: u32 = command(READ, LONG_BYTES, 'v', 1);
 const GET_VERSION_32: u32 = command(READ, 4, 'v', 1);
+const SET_VERSION: u32 = command(WRITE, LONG_BYTES, 'v', 2);
+const SET_VERSION_32: u32 = command(WRITE, 4, 'v', 2);
+const GET_VERSION_OLD: u32 = command(READ, LONG_BYTES, 'f', 3);
+const SET_VERSION_OLD: u32 = command(WRITE, LONG_BYTES, 'f', 4);
+const TRIM: u32 = command(READ | WRITE, 24, 'X', 121);
+const SHUT_DOWN: u32 = command(READ, 4, 'X', 125);
+const GET_LABEL: u32 = command(READ, LABEL_BYTES, '\u{94}', 49);
+const SET_LABEL: u32 = command(WRITE, LABEL_BYTES, '\u{94}', 50);
+/// Bytes of a label in a call.
+const LABEL_BYTES: usize = 256;
 const GET_XFLAGS: u32 = command(READ, XFLAGS_BYTES, 'X', 31);
 const SET_XFLAGS: u32 = command(WRITE, XFLAGS_BYTES, 'X', 32);
 /// Bytes of the structure that the last two carry.
@@ -51,6 +67,7 @@ const fn command(direction: u32, bytes: usize, kind: char, number: u32) -> u32 {
 impl Volume {
     pub(super) fn answer_control(
         &self,
+        by: &Caller,
         node: NodeId,
         command: u32,
         input: &[u8],
@@ -58,12 +75,46 @@ impl Volume {
     ) -> Answer<usize> {
         let node = self.node(node)?;
         match command {
+            TRIM => self.trim(by, input, out),
+            GET_LABEL => {
+                let mut label = self.fs.label();
+                label.resize(LABEL_BYTES, 0);
+                put(out, &label)
+            }
+            SET_LABEL => {
+                self.check_may_administer(by)?;
+                let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
+                self.fs.set_label(label).map(|()| 0).map_err(errno)
+            }
+            SHUT_DOWN => match by.uid {
+                0 => self.fs.shut_down(true).map(|()| 0).map_err(errno),
+                _ => Err(Errno::PERM),
+            },
+            SET_VERSION | SET_VERSION_32 | SET_VERSION_OLD => {
+                let owner = self.options.users.shown(node.metadata().uid());
+                if self.options.check_permissions && by.uid != 0 && by.uid != owner {
+                    return Err(Errno::PERM);
+                }
+                node.set_generation(word(input, 0)?).map_err(|error| match error {
+                    // As Linux answers it.
+                    extant::Error::NotSupported(_) => Errno::NOTTY,
+                    error => errno(error),
+                })?;
+                self.made(0)
+            }
             GET_FLAGS | GET_FLAGS_32 => put(out, &shown_flags(&node).bits().to_le_bytes()),
-            GET_VERSION | GET_VERSION_32 => put(out, &node.metadata().generation().to_le_bytes()),
+            GET_VERSION | GET_VERSION_32 | GET_VERSION_OLD => {
+                put(out, &node.metadata().generation().to_le_bytes())
+            }
             SET_FLAGS => {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
                 if !flags.intersection(refused(&node)).is_empty() {
                     return Err(Errno::OPNOTSUPP);
+                }
+                // Linux requires CAP_SYS_RESOURCE for it, and a request does not say what the caller is capable of.
+                let changed = flags ^ shown_flags(&node);
+                if changed.contains(InodeFlags::JOURNAL_DATA) && by.uid != 0 {
+                    return Err(Errno::PERM);
                 }
                 let wish = SetAttributes { flags: Some(flags), ..Default::default() };
                 node.set_attributes(&wish).map_err(errno)?;
@@ -87,6 +138,25 @@ impl Volume {
             }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// Whether the caller may do what takes CAP_SYS_ADMIN on a mount of Linux: root, and the user who mounted.
+    fn check_may_administer(&self, by: &Caller) -> Answer<()> {
+        let is_ours = by.uid == 0 || by.uid == rustix::process::geteuid().as_raw();
+        is_ours.then_some(()).ok_or(Errno::PERM)
+    }
+
+    /// `FITRIM`: the range comes in, and goes back with the bytes that were trimmed as its length.
+    fn trim(&self, by: &Caller, input: &[u8], out: &mut [u8]) -> Answer<usize> {
+        self.check_may_administer(by)?;
+        let number = |at: usize| {
+            let bytes = input.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
+            bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Errno::INVAL)
+        };
+        let (start, len, min) = (number(0)?, number(8)?, number(16)?);
+        let bytes = self.fs.trim(start..start.saturating_add(len), min).map_err(errno)?;
+        let answer: Vec<u8> = [start, bytes, min].into_iter().flat_map(u64::to_le_bytes).collect();
+        put(out, &answer)
     }
 
     fn xflags(&self, node: &Node) -> [u8; XFLAGS_BYTES] {

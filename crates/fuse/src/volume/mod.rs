@@ -357,13 +357,13 @@ impl Operations for Volume {
 
     fn control(
         &self,
-        _: &Caller,
+        by: &Caller,
         node: NodeId,
         command: u32,
         input: &[u8],
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.answer_control(node, command, input, out)
+        self.answer_control(by, node, command, input, out)
     }
 
     fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {

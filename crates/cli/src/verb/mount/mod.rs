@@ -11,12 +11,14 @@ mod background;
 mod log;
 mod notify;
 mod options;
+pub(super) mod second;
 mod serve;
 mod source;
 mod statistics;
 mod table;
 
 use crate::failure::Failure;
+use crate::image::Image;
 use options::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,6 +33,8 @@ const OPTIONS: &str = "Mount options (-o, separated by commas):
   data=ordered|journal|writeback
   errors=continue|remount-ro   what damage that is met does (as the volume says)
   noload, norecovery       with ro: the volume as it lies there, its journal not replayed
+  discard, nodiscard       freed space goes back to the device, or is a hole of the image, once the
+                           transaction that freed it is durable (no; extant trim does it for all)
   relatime                 a read that reaches extant sets the time of access where that is not
                            later than the last change, or a day old (yes). The kernel serves what
                            it has in its cache itself: such a read sets none. Times of access are
@@ -84,6 +88,8 @@ fn long_help() -> String {
 /// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
 /// that user alone, who may do anything on it, unless default_permissions is given.
 ///
+/// A volume that extant has mounted already is shown on DIR, too, if root asks for it without other options: a bind mount.
+///
 /// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
 /// notes what goes wrong: commits, fast commits, and why others were none.
 #[derive(Debug, clap::Args)]
@@ -110,6 +116,12 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
+        if !self.in_background {
+            let (image, options) = (Image::parse(&self.image)?, self.options()?);
+            if let Some(first) = second::mounted_at(&image) {
+                return second::bind(&first, &image, &self.dir, &options, self.foreground);
+            }
+        }
         match self.foreground || self.in_background {
             true => serve::serve(&self),
             false => background::start(),

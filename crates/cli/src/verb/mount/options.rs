@@ -37,6 +37,7 @@ pub(super) struct Options {
     pub(super) no_recovery: Option<bool>,
     /// `statfs` counts the filesystem's own metadata as blocks that can hold data.
     pub(super) count_overhead: Option<bool>,
+    pub(super) discard: Option<bool>,
     pub(super) access_times: Option<AccessTimes>,
     /// The device of an external journal.
     pub(super) journal: Option<PathBuf>,
@@ -125,6 +126,7 @@ impl Options {
         self.errors = later.errors.or(self.errors);
         self.no_recovery = later.no_recovery.or(self.no_recovery);
         self.count_overhead = later.count_overhead.or(self.count_overhead);
+        self.discard = later.discard.or(self.discard);
         self.access_times = later.access_times.or(self.access_times);
         self.journal = later.journal.or(self.journal.take());
     }
@@ -159,6 +161,8 @@ impl Options {
             "exec" => (&mut self.exec, true),
             "noexec" => (&mut self.exec, false),
             "noload" | "norecovery" => (&mut self.no_recovery, true),
+            "discard" => (&mut self.discard, true),
+            "nodiscard" => (&mut self.discard, false),
             "minixdf" => (&mut self.count_overhead, true),
             "bsddf" => (&mut self.count_overhead, false),
             _ => {
@@ -276,6 +280,8 @@ mod tests {
             "errors=remount-ro",
             "noload",
             "norecovery",
+            "discard",
+            "nodiscard",
             "relatime",
             "nodiratime",
             "strictatime",

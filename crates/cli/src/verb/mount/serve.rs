@@ -91,6 +91,7 @@ fn open(
         .read_only_if_needed(true)
         .use_reserve(false)
         .dont_cache(options.dont_cache == Some(true))
+        .discard(options.discard == Some(true))
         .enforce_quota(options.quota == Some(true))
         .on_error(Arc::new(move |error| match error {
             // Found while the volume is opened, when standard error is still the caller's.

@@ -1,0 +1,58 @@
+//! A volume that extant has mounted already: the second mount is a bind mount of the first.
+//!
+//! ```text
+//!   mount IMG A ──► server ──► A                 one server, one volume
+//!   mount IMG B ──► is IMG mounted? ── A ──bind──► B
+//! ```
+//!
+//! Linux does so for a block device, too: its second mount shows the filesystem of the first. Two servers would be two writers.
+
+use super::options::Options;
+use crate::failure::{Failure, tell};
+use crate::image::Image;
+use crate::mounts::Mounted;
+use crate::shown::Shown;
+use std::path::Path;
+
+/// The first directory where extant has mounted the volume of `image` and serves it.
+pub(in crate::verb) fn mounted_at(image: &Image) -> Option<Mounted> {
+    let wanted = (std::fs::canonicalize(&image.path).ok()?, image.offset);
+    Mounted::all().ok()?.into_iter().find(|mounted| {
+        let other = Image::parse(mounted.image.as_os_str()).ok();
+        let place = other.and_then(|it| Some((std::fs::canonicalize(&it.path).ok()?, it.offset)));
+        mounted.is_whole && place.as_ref() == Some(&wanted) && !mounted.is_dead()
+    })
+}
+
+/// Shows on `dir` what is mounted on `first`.
+///
+/// Errors: for other users than root; for options that the first mount may not have; of the kernel.
+pub(super) fn bind(
+    first: &Mounted,
+    image: &Image,
+    dir: &Path,
+    options: &Options,
+    foreground: bool,
+) -> Result<u8, Failure> {
+    let name = Shown::path(&image.name);
+    let at = Shown::path(&first.dir);
+    let refused = |why: &str| Failure::new(format!("{name}: mounted on {at} already{why}"));
+    if !rustix::process::geteuid().is_root() {
+        return Err(refused(": use it there, or unmount it first"));
+    }
+    if foreground {
+        return Err(refused(", by another server: unmount it first"));
+    }
+    let others = Options { read_only: None, ..options.clone() };
+    if others != Options::default()
+        || options.read_only.unwrap_or(first.read_only) != first.read_only
+    {
+        return Err(refused(
+            ": a second mount has the options of the first; unmount it to change them",
+        ));
+    }
+    rustix::mount::mount_bind(&first.dir, dir)
+        .map_err(|errno| Failure::of_file("mount on it", dir, errno))?;
+    tell(format_args!("{name}: mounted on {at} already: {} shows the same", Shown::path(dir)));
+    Ok(0)
+}
