@@ -82,7 +82,7 @@ fn tell(head: &[u8]) -> Option<&'static str> {
 }
 
 /// A boot signature alone is no partition table: an entry must be in use and make sense.
-fn is_mbr(head: &[u8]) -> bool {
+pub(super) fn is_mbr(head: &[u8]) -> bool {
     let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
         return false;
     };
