@@ -78,6 +78,7 @@ what! {
     DataSumsFile => "checksum file of data is not as it must be",
     DataSumsChecksum => "checksum of a block of data checksums does not match",
     DataChecksum => "checksum of data does not match",
+    EncryptionContext => "encryption context is malformed",
     // Extents and block maps
     ExtentMagic => "extent header magic is not F30A",
     ExtentHeader => "extent header counts are out of range",
@@ -110,6 +111,7 @@ what! {
     DirentUnused => "directory entry names an inode that is not in use",
     DirentLink => "directory entry names the root, its own directory or a directory named elsewhere",
     DirentEncoding => "name is not valid in the encoding that its directory demands",
+    DirentEncryption => "entry of an encrypted directory names an inode that is not under its policy",
     DirectoryEmpty => "directory has no blocks",
     // Extended attributes
     XattrMagic => "attribute header magic is not EA020000",

@@ -11,11 +11,11 @@
 //!
 //! Attributes come last, those of a directory behind everything below it: times stay as given.
 
-use crate::change::{Change, split_last};
+use crate::change::Change;
 use crate::failure::Failure;
 use crate::image::{as_path, join};
 use crate::shown::Shown;
-use extant::{DeviceNumber, FileKind, NewFile, Node, SetAttributes, Timestamp, XattrMode};
+use extant::{DeviceNumber, FileKind, Ino, NewFile, Node, SetAttributes, Timestamp, XattrMode};
 use extant_image::{Children, ContentReader, Kind, NodeId, Time, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ pub(crate) struct Apply<'a> {
     tree: &'a Tree,
     reader: ContentReader<'a>,
     /// First names of nodes that have several.
-    linked: HashMap<NodeId, Vec<u8>>,
+    linked: HashMap<NodeId, Ino>,
     /// Files of the volume that names of the tree are to be hard links to.
     outside: HashMap<NodeId, Node>,
     /// Names that begin with `.wh.` take others away.
@@ -46,6 +46,8 @@ pub(crate) struct Apply<'a> {
 /// A directory of the tree that is being put.
 struct Level<'t> {
     id: NodeId,
+    /// The directory of the volume.
+    node: Node,
     /// Bytes of its path in the volume.
     path_len: usize,
     /// What is left to put into it.
@@ -87,15 +89,16 @@ impl<'a> Apply<'a> {
         self.find_outside(dest)?;
         let is_dressed = !self.tree.node(NodeId::ROOT).is_implied();
         let mut path = dest.to_vec();
-        let mut stack = vec![self.enter(NodeId::ROOT, &path, is_dressed)?];
-        // Not by recursion: a tree is as deep as its source says.
+        let node = self.change.at(dest, |fs| fs.node(as_path(dest)))?;
+        let mut stack = vec![self.enter(NodeId::ROOT, node, &path, is_dressed)?];
+        // Not by recursion, and each name in the directory that holds it: a tree is as deep as its
+        // source says.
         while let Some(level) = stack.last_mut() {
             path.truncate(level.path_len);
             let Some((name, child)) = level.children.next() else {
-                let Level { id, is_dressed, .. } = *level;
-                stack.pop();
-                if is_dressed {
-                    self.attributes(id, &path)?;
+                let done = stack.pop();
+                if let Some(Level { id, node, is_dressed: true, .. }) = done {
+                    self.attributes(id, &node, &path)?;
                 }
                 continue;
             };
@@ -106,12 +109,14 @@ impl<'a> Apply<'a> {
                 Some(gone) if gone.starts_with(WHITEOUT) => {}
                 Some(gone) => {
                     path.extend_from_slice(gone);
-                    self.remove(&path)?;
+                    if let Some(there) = self.look(&level.node, gone, &path)? {
+                        self.remove(&level.node, gone, &there, &path)?;
+                    }
                 }
                 None => {
                     path.extend_from_slice(name);
-                    if let Some(is_dressed) = self.put(child, &path)? {
-                        stack.push(self.enter(child, &path, is_dressed)?);
+                    if let Some((node, is_dressed)) = self.put(child, &level.node, name, &path)? {
+                        stack.push(self.enter(child, node, &path, is_dressed)?);
                     }
                 }
             }
@@ -139,79 +144,118 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Begins with what a directory of the tree holds; `path` is there.
-    fn enter(&self, id: NodeId, path: &[u8], is_dressed: bool) -> Result<Level<'a>, Failure> {
+    /// Begins with what a directory of the tree holds; `node` is there, at `path`.
+    fn enter(
+        &self,
+        id: NodeId,
+        node: Node,
+        path: &[u8],
+        is_dressed: bool,
+    ) -> Result<Level<'a>, Failure> {
         if self.whiteouts && self.tree.child(id, OPAQUE).is_some() {
-            self.empty(path)?;
+            self.empty(&node, path)?;
         }
-        Ok(Level { id, path_len: path.len(), children: self.tree.children(id), is_dressed })
+        let children = self.tree.children(id);
+        Ok(Level { id, node, path_len: path.len(), children, is_dressed })
     }
 
-    /// Puts a node of the tree at `path`. Of a directory what it holds comes next, and `Some` says
-    /// whether its attributes are set after that.
-    fn put(&mut self, id: NodeId, path: &[u8]) -> Result<Option<bool>, Failure> {
+    /// What has a name in a directory; a symlink stands for itself.
+    fn look(&self, dir: &Node, name: &[u8], path: &[u8]) -> Result<Option<Node>, Failure> {
+        match dir.lookup(OsStr::from_bytes(name)) {
+            Ok(node) => Ok(Some(node)),
+            Err(extant::Error::NotFound) => Ok(None),
+            Err(error) => Err(self.change.failure(path, &error)),
+        }
+    }
+
+    /// Puts a node of the tree as `name` into a directory; `path` is for messages. Of a directory
+    /// what it holds comes next: its node, and whether its attributes are set after that.
+    fn put(
+        &mut self,
+        id: NodeId,
+        dir: &Node,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<Option<(Node, bool)>, Failure> {
         let node = *self.tree.node(id);
+        let os_name = OsStr::from_bytes(name);
         self.entries += 1;
-        let there = self.change.look(path)?;
+        let there = self.look(dir, name, path)?;
+        let kind = there.as_ref().map(|there| there.metadata().kind());
         if node.kind.is_directory() {
-            let is_link = there.as_ref().is_some_and(|there| there.is_symlink());
-            let stays = match &there {
-                Some(there) if there.is_dir() => true,
+            let is_link = kind == Some(FileKind::Symlink);
+            let stays = match there {
+                Some(there) if kind == Some(FileKind::Directory) => Ok(there),
                 // What only a path implies is no wish to replace a link to a directory; nor is a
                 // copy of directories, which would lose all that is behind /lib.
-                Some(_) if is_link && (node.is_implied() || !self.over_directories) => {
-                    self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir())
+                Some(there) if is_link && (node.is_implied() || !self.over_directories) => {
+                    match self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir()) {
+                        true => Ok(self.change.at(path, |fs| fs.node(as_path(path)))?),
+                        false => Err(Some(there)),
+                    }
                 }
-                _ => false,
+                there => Err(there),
             };
-            if !stays {
-                if there.is_some() && !self.over_directories {
+            let there = match stays {
+                Ok(there) => return Ok(Some((there, !(node.is_implied() || is_link)))),
+                Err(there) => there,
+            };
+            if let Some(there) = there {
+                if !self.over_directories {
                     return Err(self.change.refuse(path, "is no directory: remove it first"));
                 }
-                self.remove(path)?;
-                self.change.at(path, |fs| fs.create_dir(as_path(path), &new_file(&node.meta)))?;
+                self.remove(dir, name, &there, path)?;
             }
-            return Ok(Some(!(stays && (node.is_implied() || is_link))));
+            let new = new_file(&node.meta);
+            let made = self.change.at(path, |_| dir.create_dir(os_name, &new))?;
+            return Ok(Some((made, true)));
         }
-        if there.as_ref().is_some_and(|there| there.is_dir() && !self.over_directories) {
+        if kind == Some(FileKind::Directory) && !self.over_directories {
             return Err(self.change.refuse(path, "is a directory: remove it first"));
         }
-        if let Some(target) = self.outside.get(&id) {
-            if there.is_some_and(|there| there.ino() == target.ino()) {
-                return Ok(None);
-            }
-            self.remove(path)?;
-            let (dir, name) = split_last(path);
-            let dir = self.change.at(dir, |fs| fs.node(as_path(dir)))?;
-            self.change.at(path, |_| dir.link(OsStr::from_bytes(name), target))?;
+        let outside = self.outside.get(&id);
+        if let (Some(target), Some(there)) = (outside, &there)
+            && there.ino() == target.ino()
+        {
             return Ok(None);
         }
-        self.remove(path)?;
+        if let Some(there) = &there {
+            self.remove(dir, name, there, path)?;
+        }
+        drop(there);
+        if let Some(target) = outside {
+            self.change.at(path, |_| dir.link(os_name, target))?;
+            return Ok(None);
+        }
         if let Some(first) = self.linked.get(&id) {
-            self.change.at(path, |fs| fs.hard_link(as_path(first), as_path(path)))?;
+            self.change.at(path, |fs| dir.link(os_name, &fs.node_of_ino(*first)?))?;
             return Ok(None);
         }
-        self.make(id, path)?;
+        let made = self.make(id, dir, os_name, path)?;
         if node.links() > 1 {
-            self.linked.insert(id, path.to_vec());
+            self.linked.insert(id, made.ino());
         }
-        self.attributes(id, path)?;
+        self.attributes(id, &made, path)?;
         Ok(None)
     }
 
-    fn make(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+    /// Makes what is no directory.
+    fn make(&mut self, id: NodeId, dir: &Node, name: &OsStr, path: &[u8]) -> Result<Node, Failure> {
         let node = *self.tree.node(id);
         let new = new_file(&node.meta);
         let special = |kind: FileKind, rdev: Option<DeviceNumber>| {
             let new = NewFile { rdev, ..new };
-            self.change.at(path, |fs| fs.mknod(as_path(path), kind, &new).map(drop))
+            self.change.at(path, |_| dir.mknod(name, kind, &new))
         };
         match node.kind {
-            Kind::Directory(_) => Ok(()),
-            Kind::File { size, .. } => self.file(id, path, &new, size),
+            Kind::File { size, .. } => {
+                let made = self.change.at(path, |_| dir.create(name, &new))?;
+                self.file(id, &made, path, size)?;
+                Ok(made)
+            }
             Kind::Symlink(_) => {
                 let target = OsStr::from_bytes(self.tree.target(id));
-                self.change.at(path, |fs| fs.symlink(target, as_path(path), &new).map(drop))
+                self.change.at(path, |_| dir.symlink(name, target, &new))
             }
             Kind::CharDevice { major, minor } => {
                 special(FileKind::CharDevice, Some(DeviceNumber { major, minor }))
@@ -221,11 +265,11 @@ impl<'a> Apply<'a> {
             }
             Kind::Fifo => special(FileKind::Fifo, None),
             Kind::Socket => special(FileKind::Socket, None),
+            Kind::Directory(_) => self.change.at(path, |_| dir.create_dir(name, &new)),
         }
     }
 
-    fn file(&mut self, id: NodeId, path: &[u8], new: &NewFile, size: u64) -> Result<(), Failure> {
-        let node = self.change.at(path, |fs| fs.create_file(as_path(path), new))?;
+    fn file(&mut self, id: NodeId, node: &Node, path: &[u8], size: u64) -> Result<(), Failure> {
         let file = node.open().map_err(|error| self.change.failure(path, &error))?;
         let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
         for (offset, len) in self.tree.data_map(id).ranges() {
@@ -249,13 +293,9 @@ impl<'a> Apply<'a> {
     }
 
     /// Owner and mode, then attributes, which an owner's change would take away, then times.
-    fn attributes(&mut self, id: NodeId, path: &[u8]) -> Result<(), Failure> {
+    fn attributes(&mut self, id: NodeId, node: &Node, path: &[u8]) -> Result<(), Failure> {
         let (meta, extra) = (self.tree.node(id).meta, self.tree.extra_times(id));
         let is_link = matches!(self.tree.node(id).kind, Kind::Symlink(_));
-        let node = match self.tree.node(id).kind.is_directory() {
-            true => self.change.at(path, |fs| fs.node(as_path(path)))?,
-            false => self.change.at(path, |fs| fs.node_nofollow(as_path(path)))?,
-        };
         let owner = SetAttributes {
             mode: (!is_link).then_some(meta.mode),
             uid: Some(meta.uid),
@@ -278,24 +318,27 @@ impl<'a> Apply<'a> {
         self.change.at(path, |_| node.set_attributes(&times))
     }
 
-    /// Takes away what stands at `path`, if anything does.
-    fn remove(&self, path: &[u8]) -> Result<(), Failure> {
-        match self.change.look(path)? {
-            None => Ok(()),
-            Some(there) if there.is_dir() => {
-                self.change.at(path, |fs| fs.remove_dir_all(as_path(path)))
-            }
-            Some(_) => self.change.at(path, |fs| fs.remove_file(as_path(path))),
+    /// Takes away what has a name in a directory.
+    fn remove(&self, dir: &Node, name: &[u8], there: &Node, path: &[u8]) -> Result<(), Failure> {
+        match there.metadata().is_dir() {
+            true => self.change.at(path, |fs| fs.remove_dir_all(as_path(path))),
+            false => self.change.at(path, |_| dir.unlink(OsStr::from_bytes(name))),
         }
     }
 
     /// Takes away everything in a directory.
-    fn empty(&self, dir: &[u8]) -> Result<(), Failure> {
-        let names = self.change.at(dir, |fs| {
-            fs.read_dir(as_path(dir))?.map(|entry| Ok(entry?.file_name().to_owned())).collect()
+    fn empty(&self, dir: &Node, path: &[u8]) -> Result<(), Failure> {
+        let names = self.change.at(path, |_| {
+            dir.read_dir()?.map(|entry| Ok(entry?.file_name().to_owned())).collect()
         })?;
         let names: Vec<std::ffi::OsString> = names;
-        names.iter().try_for_each(|name| self.remove(&join(dir, name.as_bytes())))
+        names.iter().try_for_each(|name| {
+            let path = join(path, name.as_bytes());
+            match self.look(dir, name.as_bytes(), &path)? {
+                Some(there) => self.remove(dir, name.as_bytes(), &there, &path),
+                None => Ok(()),
+            }
+        })
     }
 }
 

@@ -9,6 +9,7 @@
 //! Source: UEFI Specification 2.10, "GUID Partition Table (GPT) Disk Layout" and "Legacy Master Boot
 //! Record (MBR)".
 
+use crate::signature::is_mbr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -38,7 +39,7 @@ pub(crate) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
         }
     }
     let mut first = [0; 512];
-    if !read(&file, 0, &mut first)? || !is_table(&first) {
+    if !read(&file, 0, &mut first)? || !is_mbr(&first) {
         return Ok(None);
     }
     mbr(&file, &first).map(|found| Some(sorted(found)))
@@ -73,9 +74,8 @@ fn gpt(file: &File, sector: u64, head: &[u8; 92]) -> io::Result<Vec<Partition>> 
         let mut entry = [0; 48];
         let at = u64::from(n) * u64::from(size);
         let at = start.checked_mul(sector).and_then(|start| start.checked_add(at));
-        if !at.is_some_and(|at| i64::try_from(at).is_ok())
-            || !read(file, at.unwrap_or(0), &mut entry)?
-        {
+        let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else { break };
+        if !read(file, at, &mut entry)? {
             break;
         }
         let (first, last) = (long(&entry, 32), long(&entry, 40));
@@ -85,13 +85,6 @@ fn gpt(file: &File, sector: u64, head: &[u8; 92]) -> io::Result<Vec<Partition>> 
         }
     }
     Ok(found)
-}
-
-/// Whether a first sector holds entries and not only the code of a boot loader.
-fn is_table(sector: &[u8; 512]) -> bool {
-    let is_mark = sector[510..] == [0x55, 0xAA];
-    let mut entries = sector[446..510].chunks(16);
-    is_mark && entries.clone().all(|entry| entry[0] & 0x7F == 0) && entries.any(is_used)
 }
 
 fn is_used(entry: &[u8]) -> bool {

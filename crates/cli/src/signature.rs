@@ -167,7 +167,7 @@ fn format_of(head: &[u8]) -> Option<Format> {
 }
 
 /// A boot signature alone is no partition table: an entry must be in use and make sense.
-fn is_mbr(head: &[u8]) -> bool {
+pub(crate) fn is_mbr(head: &[u8]) -> bool {
     let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
         return false;
     };

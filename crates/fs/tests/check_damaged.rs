@@ -295,3 +295,129 @@ fn chance_does_no_harm() {
         }
     }
 }
+
+/// An encryption context of such a version, with key and nonce of one byte repeated.
+fn context(version: u8, key: u8, nonce: u8) -> Vec<u8> {
+    let (head, key) = ([version, 1, 4, 2], [key; 16]);
+    match version {
+        1 => [&head[..], &key[..8], &[nonce; 16]].concat(),
+        _ => [&head[..], &[0; 4], &key, &[nonce; 16]].concat(),
+    }
+}
+
+/// debugfs has no name for the index of encryption contexts: it wrote them as "c" without one.
+fn name_contexts(img: &Path) {
+    let mut bytes = std::fs::read(img).unwrap();
+    for at in 0..bytes.len() - 17 {
+        let word = |n: usize| u32::from_le_bytes(bytes[at + n..at + n + 4].try_into().unwrap());
+        let is_entry = bytes[at..at + 2] == [1, 0] && bytes[at + 16] == b'c' && word(4) == 0;
+        if is_entry && [1, 28, 30, 40].contains(&word(8)) {
+            bytes[at + 1] = 9;
+        }
+    }
+    std::fs::write(img, bytes).unwrap();
+}
+
+#[test]
+fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
+    require!(E2fsprogs);
+    use What::{DirentEncryption, EncryptionContext, InodeEncryption};
+    const NAME: &str = "a-name-of-20-letters";
+    let scratch = Scratch::new();
+    let mut contexts = vec![
+        ("own", context(2, 7, 1)),
+        ("same", context(2, 7, 9)),
+        ("other", context(2, 8, 1)),
+        ("old", context(1, 7, 1)),
+        ("new", context(9, 7, 1)),
+        ("short", context(2, 7, 1)[..30].to_vec()),
+        ("byte", vec![77]),
+        ("mode", context(2, 7, 1)),
+        ("reserved", context(2, 7, 1)),
+    ];
+    contexts[7].1[1] = 99;
+    contexts[8].1[5] = 1;
+    for (name, bytes) in &contexts {
+        std::fs::write(scratch.file(name), bytes).unwrap();
+    }
+    std::fs::write(scratch.file("data"), "data").unwrap();
+    // The directory's context, what it holds, and that one's context.
+    let table: [(&str, &str, &str, &[What]); 25] = [
+        ("own", "file", "same", &[]),
+        ("own", "dir", "same", &[]),
+        ("own", "file", "other", &[DirentEncryption]),
+        ("own", "dir", "other", &[DirentEncryption]),
+        ("own", "file", "none", &[DirentEncryption]),
+        ("own", "dir", "none", &[DirentEncryption]),
+        ("own", "link", "none", &[DirentEncryption]),
+        ("own", "fifo", "none", &[]),
+        ("own", "file", "missing", &[DirentEncryption, InodeEncryption]),
+        ("own", "file", "short", &[DirentEncryption, EncryptionContext]),
+        ("own", "file", "byte", &[DirentEncryption]),
+        ("own", "file", "mode", &[DirentEncryption]),
+        ("own", "file", "reserved", &[DirentEncryption]),
+        ("own", "file", "old", &[DirentEncryption]),
+        ("own", "file", "new", &[DirentEncryption]),
+        ("old", "file", "old", &[]),
+        ("old", "file", "own", &[DirentEncryption]),
+        ("new", "file", "new", &[]),
+        ("new", "file", "byte", &[]),
+        ("new", "file", "none", &[DirentEncryption]),
+        ("missing", "file", "own", &[InodeEncryption]),
+        ("missing", "file", "missing", &[InodeEncryption, InodeEncryption]),
+        ("short", "file", "own", &[EncryptionContext]),
+        ("short", "file", "none", &[EncryptionContext]),
+        ("none", "file", "own", &[]),
+    ];
+    let mut bad = Vec::new();
+    for (dir, kind, child, wanted) in table {
+        let img = scratch.file("volume.img");
+        mke2fs(&img, 2 << 20, "-b 1024 -I 256 -O encrypt,^metadata_csum", None).unwrap();
+        let mut requests = vec!["mkdir d".to_owned(), "cd d".into()];
+        let data = scratch.file("data");
+        requests.push(match kind {
+            "file" => format!("write {} {NAME}", data.display()),
+            "dir" => format!("mkdir {NAME}"),
+            "fifo" => format!("mknod {NAME} p"),
+            _ => format!("symlink {NAME} {}", "t".repeat(34)),
+        });
+        let flags = if kind == "link" { "0x800" } else { "0x80800" };
+        for (place, flags, context) in [("/d", "0x80800", dir), (NAME, flags, child)] {
+            if context != "none" {
+                requests.push(format!("sif {place} flags {flags}"));
+            }
+            if !["none", "missing"].contains(&context) {
+                let file = scratch.file(context);
+                requests.push(format!("ea_set -f {} {place} c", file.display()));
+            }
+        }
+        let script = scratch.file("requests");
+        std::fs::write(&script, requests.join("\n")).unwrap();
+        let done = Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(&img).output();
+        assert!(done.unwrap().status.success());
+        name_contexts(&img);
+        let theirs = e2fsck(&img, None);
+        let report = check(&img);
+        let found: Vec<What> = report.findings.iter().map(|finding| finding.what).collect();
+        if found != wanted || theirs.clean() != wanted.is_empty() {
+            bad.push(format!("{dir}, {kind}, {child}: {found:?}; {}", theirs.text));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn the_checksum_of_a_deleted_inode_counts() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024");
+    let ino = number_after(&debugfs(&img, "stat /file").unwrap(), "Inode: ");
+    damage(&img, "rm /file");
+    assert!(check(&img).clean && e2fsck(&img, None).clean());
+    damage(&img, &format!("sif <{ino}> checksum 1"));
+    assert!(!e2fsck(&img, None).clean());
+    let report = check(&img);
+    let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    let wanted = format!("inode checksum does not match (ino {ino}, offset 124): of a freed inode");
+    assert!(found.len() == 1 && found[0].ends_with(&wanted), "{found:?}");
+}

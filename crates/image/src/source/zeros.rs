@@ -9,6 +9,7 @@
 //! An image lays its files out before it reads them, so this reads all data once more. Threads take
 //! files as they come; the ranges go into the tree in the order of its nodes.
 
+use crate::content::ContentReader;
 use crate::entry::{Content, DataRange, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::tree::Tree;
@@ -18,26 +19,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 /// Bytes read at once; a multiple of every block size.
 const PIECE: usize = 1 << 20;
 
+/// A file and the ranges of its data that are kept.
+type Kept = (NodeId, Vec<DataRange>);
+
 /// Leaves the blocks of `block` bytes, a power of two, that hold only zeros out of the files' data.
 pub(crate) fn leave_out(tree: &mut Tree, block: usize, threads: usize) -> Result<(), SourceError> {
     let has_data = |id: NodeId| tree.data_map(id).ranges().next().is_some();
     let files: Vec<NodeId> = tree.iter().map(|(id, _)| id).filter(|id| has_data(*id)).collect();
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let found: Mutex<Result<Vec<(NodeId, Vec<DataRange>)>, SourceError>> =
-        Mutex::new(Ok(Vec::new()));
+    let found: Mutex<Result<Vec<Kept>, SourceError>> = Mutex::new(Ok(Vec::new()));
     let shared: &Tree = tree;
     let work = || {
         let mut reader = shared.reader();
         let mut buffer = vec![0; PIECE];
         while let Some(&id) = files.get(next.fetch_add(1, Relaxed)).filter(|_| !over.load(Relaxed))
         {
-            let kept = kept(
-                shared,
-                id,
-                block,
-                &mut |at, part| reader.read_at(id, at, part).map(drop),
-                &mut buffer,
-            );
+            let kept = kept(&mut reader, shared, id, block, &mut buffer);
             let mut found = found.lock();
             match (kept, &mut *found) {
                 (Ok(Some(ranges)), Ok(all)) => all.push((id, ranges)),
@@ -83,10 +80,10 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 /// The ranges of a file's data without its blocks of zeros; `None` if it has none of those.
 fn kept(
+    reader: &mut ContentReader<'_>,
     tree: &Tree,
     id: NodeId,
     block: usize,
-    read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), SourceError>,
     buffer: &mut [u8],
 ) -> Result<Option<Vec<DataRange>>, SourceError> {
     let Kind::File { size, map, .. } = tree.node(id).kind else { return Ok(None) };
@@ -99,7 +96,7 @@ fn kept(
         while at < end {
             let want = (end - at).min(PIECE as u64 - at % PIECE as u64) as usize;
             let piece = &mut buffer[..want];
-            read(at, piece)?;
+            reader.read_at(id, at, piece)?;
             let mut done = 0;
             while done < want {
                 let here = at + done as u64;

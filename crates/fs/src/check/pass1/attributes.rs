@@ -6,6 +6,7 @@
 //!                                                   refcount against the number of inodes
 //! ```
 
+use super::encryption::{Context, Policy};
 use super::inode::Role;
 use super::tables::{Out, Scan};
 use crate::check::claim::Usage;
@@ -50,7 +51,8 @@ pub(super) struct Found {
     pub(super) charged_sectors: u64,
     /// Value inodes that are charged to this inode.
     pub(super) value_inodes: u64,
-    has_context: bool,
+    /// The encryption context, if it is in the inode.
+    context: Option<Context>,
     /// Something could not be read: counts say nothing.
     pub(super) partial: bool,
 }
@@ -70,6 +72,14 @@ impl Found {
 fn charge(view: &View<'_>, size: u32) -> u64 {
     let cluster = view.cluster_sectors() << 9;
     u64::from(size).div_ceil(cluster) * view.cluster_sectors()
+}
+
+/// A context is too small for an inode of its own.
+fn context_of(entry: &XattrEntry<'_>) -> Context {
+    match entry.value {
+        ValueRef::Here(value) => Context::of(value),
+        ValueRef::InInode { .. } => Context::Malformed,
+    }
 }
 
 fn value_use(owner: u32, entry: &XattrEntry<'_>) -> Option<ValueUse> {
@@ -159,16 +169,50 @@ impl Scan<'_, '_> {
                 inode.kind(),
                 Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)
             );
-        let context = found.has_context || found.has_block || found.partial;
-        if encrypted && !context && role == Role::Ordinary {
-            view.error(What::InodeEncryption, at);
+        if encrypted && role == Role::Ordinary {
+            self.encryption(ino, inode, &found);
         }
         found
     }
 
+    /// Notes the policy that an encrypted inode is under.
+    fn encryption(&mut self, ino: Ino, inode: &DiskInode, found: &Found) {
+        let at = Site::of_ino(ino);
+        let context = match (found.context, inode.file_acl) {
+            (Some(context), _) => Ok(Some(context)),
+            (None, Some(block)) => self.context_in_block(block),
+            (None, None) => Ok(None),
+        };
+        let policy = match context {
+            Ok(Some(Context::Policy(policy))) => self.policies.number(policy),
+            Ok(Some(Context::Malformed)) => return self.view.error(What::EncryptionContext, at),
+            Ok(None) if !found.partial => return self.view.error(What::InodeEncryption, at),
+            // What is wrong there has its own finding.
+            Ok(None) | Err(()) => Policy::UNREAD,
+        };
+        self.out.policies.push((ino.get(), policy));
+    }
+
+    /// The encryption context in an attribute block, if that can be read.
+    fn context_in_block(&self, block: BlockNr) -> Result<Option<Context>, ()> {
+        let view = self.view;
+        let mut bytes = vec![0; view.block_bytes()];
+        let range = view.layout.block_range();
+        if block.0 <= range.start || block.0 >= range.end {
+            return Err(());
+        }
+        let start = view.layout.block_size().start_of(block);
+        view.device.read_at(start, &mut bytes).map_err(drop)?;
+        let ea_inode = view.has_incompat(Incompat::EA_INODE);
+        let (_, area) =
+            XattrArea::in_block(&bytes, ea_inode, Site::of_block(block)).map_err(drop)?;
+        let entry = area.find(NameIndex::ENCRYPTION, b"c");
+        Ok(entry.map(|entry| context_of(&entry)))
+    }
+
     fn note_entry(&mut self, owner: u32, entry: &XattrEntry<'_>, found: &mut Found) {
         if entry.index == NameIndex::ENCRYPTION && entry.name == b"c" {
-            found.has_context = true;
+            found.context = Some(context_of(entry));
         }
         self.out.value_uses.extend(value_use(owner, entry));
     }

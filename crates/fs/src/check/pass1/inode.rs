@@ -1,7 +1,7 @@
 //! One inode: its fields by themselves, then what hangs on it.
 //!
 //! ```text
-//!   slot ─┬─ no links, not the volume's own ──► free: only a deletion time is asked for
+//!   slot ─┬─ no links, not the volume's own ──► free: a deletion time and the checksum are asked for
 //!         └─ in use ──► checksum ─► fields ─► attributes ─► map ─► size and blocks ─► state
 //! ```
 
@@ -78,6 +78,10 @@ impl Scan<'_, '_> {
                     Site::of_ino(ino).offset(0x14),
                     "freed inode has none",
                 );
+            }
+            if !is_zero_slot(bytes) && !checksum_is_right(bytes, ino, &self.view.csum) {
+                let at = Site::of_ino(ino).offset(0x7C);
+                self.view.error_with(What::InodeChecksum, at, "of a freed inode");
             }
             return;
         }

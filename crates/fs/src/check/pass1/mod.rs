@@ -10,6 +10,7 @@
 
 mod attributes;
 mod blocks;
+mod encryption;
 mod inode;
 mod journal;
 mod orphans;
@@ -24,6 +25,7 @@ use super::claim::Usage;
 use super::inodes::Inodes;
 use super::report::Stats;
 use super::view::View;
+pub(super) use encryption::Policy;
 use extant_base::{BlockNr, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
 use std::sync::atomic::AtomicU32;
@@ -40,6 +42,8 @@ pub(super) struct Tables {
     pub(super) parents: Vec<AtomicU32>,
     /// What ".." of each of `dirs` says.
     pub(super) dotdots: Vec<AtomicU32>,
+    /// Encrypted inodes with their policies, by number.
+    policies: Vec<(u32, Policy)>,
     pub(super) stats: Stats,
 }
 
@@ -68,6 +72,12 @@ pub(super) struct DirBlock {
 }
 
 impl Tables {
+    /// The encryption policy of inode `ino`, if it is under one.
+    pub(super) fn policy(&self, ino: u32) -> Option<Policy> {
+        let at = self.policies.binary_search_by_key(&ino, |(ino, _)| *ino).ok()?;
+        Some(self.policies[at].1)
+    }
+
     /// The place of directory `ino` in `dirs`.
     pub(super) fn dir(&self, ino: u32) -> Option<usize> {
         self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()
@@ -106,6 +116,7 @@ pub(super) fn run(view: &View<'_>) -> Tables {
         dotdots: atomics(),
         dirs: out.dirs,
         dir_blocks: out.dir_blocks,
+        policies: out.policies,
         stats,
     }
 }

@@ -9,6 +9,7 @@
 //! Slots that were never used are not read. Where a descriptor's checksum is wrong, all are.
 
 use super::attributes::{ValueUse, XattrUse};
+use super::encryption::{Policies, Policy};
 use super::quota::Usages;
 use super::symlinks::SymlinkBlock;
 use super::values::ValueInode;
@@ -38,6 +39,8 @@ pub(super) struct Out {
     /// Inodes whose values may be of the old style that charges nothing to the owner.
     pub(super) uncharged: Vec<u32>,
     pub(super) usages: Usages,
+    /// Encrypted inodes with their policies.
+    pub(super) policies: Vec<(u32, Policy)>,
     pub(super) stats: Stats,
     /// Some file is too large for a volume without large_file.
     pub(super) large_file: bool,
@@ -53,6 +56,7 @@ impl Out {
         self.values.extend(other.values);
         self.uncharged.extend(other.uncharged);
         self.usages.join(other.usages);
+        self.policies.extend(other.policies);
         self.large_file |= other.large_file;
         let (sum, more) = (&mut self.stats, other.stats);
         sum.inodes_used += more.inodes_used;
@@ -70,6 +74,7 @@ pub(super) struct Scan<'s, 'v> {
     pub(super) inodes: &'s Inodes,
     pub(super) usage: &'s Usage,
     pub(super) orphans: &'s HashSet<u32>,
+    pub(super) policies: &'s Policies,
     pub(super) buffers: Buffers,
     /// Attribute blocks whose values' charge is known, with `ea_inode`.
     pub(super) charges: hashbrown::HashMap<u64, (u64, u64)>,
@@ -144,11 +149,13 @@ pub(super) fn each_slot<S: Send>(
 
 /// Checks every inode.
 pub(super) fn scan(view: &View<'_>, inodes: &Inodes, usage: &Usage, orphans: &HashSet<u32>) -> Out {
+    let policies = Policies::new();
     let make = || Scan {
         view,
         inodes,
         usage,
         orphans,
+        policies: &policies,
         buffers: Buffers::default(),
         charges: hashbrown::HashMap::new(),
         out: Out::default(),
@@ -158,5 +165,6 @@ pub(super) fn scan(view: &View<'_>, inodes: &Inodes, usage: &Usage, orphans: &Ha
     for scan in scans {
         all.join(scan.out);
     }
+    all.policies.sort_unstable();
     all
 }

@@ -11,7 +11,7 @@
 use super::htree::Tree;
 use super::names::Names;
 use crate::check::inodes::VALUE;
-use crate::check::pass1::{Dir, DirBlock as Place, Tables};
+use crate::check::pass1::{Dir, DirBlock as Place, Policy, Tables};
 use crate::check::view::View;
 use extant_base::{BlockNr, Ino, Site, What};
 use extant_ondisk::casefold::CaseFold;
@@ -35,6 +35,8 @@ pub(super) struct Directory<'d, 'v> {
     names: Names,
     tree: Option<Tree>,
     names_seen: u64,
+    /// The encryption policy that it is under, where that is known.
+    policy: Option<Policy>,
 }
 
 impl<'d, 'v> Directory<'d, 'v> {
@@ -61,6 +63,7 @@ impl<'d, 'v> Directory<'d, 'v> {
             names: Names::default(),
             tree: None,
             names_seen: 0,
+            policy: tables.policy(dir.ino).filter(|policy| *policy != Policy::UNREAD),
         }
     }
 
@@ -218,7 +221,28 @@ impl<'d, 'v> Directory<'d, 'v> {
         {
             return view.error_with(What::DirentLink, at, detail());
         }
+        self.check_encryption(EntryKind::from_mode(state.mode_type()), number, at, detail);
         self.tables.inodes.count_link(number);
+    }
+
+    /// What an encrypted directory names is under the directory's policy. Special files are under none.
+    fn check_encryption(
+        &self,
+        kind: EntryKind,
+        number: u32,
+        at: Site,
+        detail: impl Fn() -> String,
+    ) {
+        let under_one =
+            matches!(kind, EntryKind::Regular | EntryKind::Directory | EntryKind::Symlink);
+        let Some(policy) = self.policy.filter(|_| under_one) else { return };
+        let why = match self.tables.policy(number) {
+            None => "is not encrypted",
+            Some(own) if own == Policy::UNREAD || own == policy => return,
+            Some(_) => "is under another policy",
+        };
+        let detail = format!("{} {why}", detail());
+        self.view.error_with(What::DirentEncryption, at, detail);
     }
 
     fn unused(&self, ino: Ino) -> What {
