@@ -14,7 +14,7 @@ setup-build:
 # What the tests need.
 setup:
 	tests/setup-judges
-	tests/setup-rust
+	tests/setup-rust test
 
 build: setup-build
 	cargo build --release --package extant-cli

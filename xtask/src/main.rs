@@ -1,15 +1,18 @@
 //! `cargo xtask check`: what every commit must pass, the same command everywhere.
 //!
 //! ```text
-//!   layers ──► licences ──► fmt ──► clippy ──► docs ──► tests
+//!   layers ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
-//! `cargo xtask check --fast` leaves the tests out; `cargo xtask layers` looks at the crates' arrows
-//! only, `cargo xtask licences` at the licences of all that is built.
+//! `cargo xtask check --fast` leaves Miri and the tests out; `cargo xtask layers` looks at the crates' arrows
+//! only, `cargo xtask licences` at the licences of all that is built, `cargo xtask miri` at the memory of the lower
+//! crates (`--all`: at more of it).
 #![forbid(unsafe_code)]
 
 mod layers;
 mod licences;
+mod miri;
 
+use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -24,19 +27,22 @@ const STEPS: &[Step] = &[
         &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],
         &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     ),
-    ("tests", &["test", "--workspace", "--no-fail-fast"], &[]),
 ];
+
+const TESTS: &[Step] = &[("tests", &["test", "--workspace", "--no-fail-fast"], &[])];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["check"] => whole().and_then(|()| steps(STEPS)),
-        ["check", "--fast"] => whole().and_then(|()| steps(&STEPS[..STEPS.len() - 1])),
+        ["check"] => fast().and_then(|()| miri::check(false)).and_then(|()| steps(TESTS)),
+        ["check", "--fast"] => fast(),
+        ["miri"] => miri::check(false),
+        ["miri", "--all"] => miri::check(true),
         ["layers"] => layers::check(),
         ["licences"] => licences::check(),
         _ => {
-            eprintln!("usage: cargo xtask check [--fast] | layers | licences");
+            eprintln!("usage: cargo xtask check [--fast] | layers | licences | miri [--all]");
             return ExitCode::from(2);
         }
     };
@@ -49,9 +55,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is asked of the workspace as a whole.
-fn whole() -> Result<(), String> {
-    layers::check().and_then(|()| licences::check())
+/// All but what runs the code.
+fn fast() -> Result<(), String> {
+    layers::check().and_then(|()| licences::check()).and_then(|()| steps(STEPS))
 }
 
 /// The toolchain whose lints the project keeps clean; newer ones have more, which only warn.
@@ -70,13 +76,21 @@ const LIMIT: &str = "65m";
 /// What `timeout` ends with when time was over: the command ended at its signal, or had to be killed.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
 
-/// Cargo, with `CI=true` ended after [`LIMIT`]: a run that hangs says where, and is not only cut off.
-fn limited() -> Command {
-    if std::env::var_os("CI").is_none_or(|ci| ci != "true") {
-        return Command::new(cargo());
+/// How long a part of Miri's step may take with `CI=true`: minutes are enough.
+const LIMIT_OF_MIRI: &str = "20m";
+
+/// Whether nothing may be left out.
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|ci| ci == "true")
+}
+
+/// A program, with `CI=true` ended after `limit`: a run that hangs says where, and is not only cut off.
+fn limited(program: impl AsRef<OsStr>, limit: &str) -> Command {
+    if !in_ci() {
+        return Command::new(program);
     }
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=10s", LIMIT]).arg(cargo());
+    command.args(["--kill-after=10s", limit]).arg(program);
     command
 }
 
@@ -84,7 +98,7 @@ fn steps(steps: &[Step]) -> Result<(), String> {
     for (name, args, env) in steps {
         let began = Instant::now();
         println!("== {name}: cargo {}", args.join(" "));
-        let mut command = limited();
+        let mut command = limited(cargo(), LIMIT);
         command.args(*args);
         if lints_are_errors() {
             command.envs(env.iter().copied());

@@ -110,9 +110,9 @@ mod tests {
             let mut buf = AlignedBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert_eq!(buf.as_ptr() as usize % AlignedBuf::ALIGN, 0);
-            assert!(buf.iter().all(|byte| *byte == 0));
+            assert_eq!(*buf, vec![0; len]);
             buf.fill(7);
-            assert!(buf.clone().iter().all(|byte| *byte == 7));
+            assert_eq!(*buf.clone(), vec![7; len]);
         }
     }
 

@@ -38,6 +38,7 @@ mod pool;
 mod queue;
 mod read_only;
 mod recorder;
+mod shared_words;
 mod slice;
 
 pub use aligned::AlignedBuf;

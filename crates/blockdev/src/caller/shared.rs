@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Aligned memory that threads share without a lock, a word at a time.
+/// Aligned memory that threads share without a lock: every access is an atomic one of a word of 8 bytes.
 ///
-/// A model of guest memory: real one implements [`CallerMemory`] from outside, with [`Span::shared`].
+/// Threads that copy bytes to ranges beside each other lose none, also where the ranges share a word. A model of guest
+/// memory: a real guest's implements [`CallerMemory`] outside of this crate, with [`Span::shared`], whose rules hold.
 #[derive(Debug)]
 pub struct SharedMemory {
     pages: Box<[Page]>,
@@ -72,8 +73,8 @@ impl SharedCursor {
         let n = most.min(self.len - self.at);
         let keep: Arc<dyn Any + Send + Sync> = self.memory.clone();
         let base = self.memory.pages.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the part lies in the pages, which live as long as `keep`; they are atomics, so that a change from
-        // anywhere breaks no reference's promise, and writing through them is allowed.
+        // SAFETY: the part lies in the pages, which are whole words, live as long as `keep`, and are accessed as
+        // `AtomicU64` only; the pointer reaches all of them.
         let span = unsafe { Span::shared(base.add(self.start + self.at), n, access, Some(keep)) };
         self.at += n;
         span

@@ -1,17 +1,22 @@
 //! Bytes of somebody else's memory, for the device alone: nobody reads them through this.
 //!
 //! ```text
-//!   quiet     nobody else touches them while the span lives: a slice may be made of them
-//!   shared    others may change them at any time: only copied byte by byte, or handed to the kernel
+//!   quiet     no other code touches them while the span lives: a slice may be made of them
+//!   shared    others may change them at any time: only copied by atomic words of 8 bytes, or handed to the kernel
 //! ```
+//!
+//! Shared memory has one rule: every access of this process to it is an atomic access of an aligned word of 8 bytes
+//! ([`AtomicU64`]). The first and the last word of a span are accessed as a whole, also where the span has a part of
+//! them only. Other processes and the kernel are outside of Rust's memory model: whatever they store, and by whatever
+//! size, a load here returns some bytes, old or new ones, and each aligned word is loaded once.
 
 use super::Access;
+use crate::shared_words::{self, WORD};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 /// A piece of memory on loan to a device.
 pub struct Span<'m> {
@@ -59,14 +64,24 @@ impl<'m> Span<'m> {
     /// Memory that others may use at the same time, as a guest's.
     ///
     /// # Safety
-    /// For `'m`, and as long as `keep` lives, `len` bytes from `start` on are mapped, readable, and for
-    /// [`Access::Write`] writable; no reference to them exists whose promises a change from outside breaks.
+    /// For `'m`, and as long as `keep` lives:
+    /// - `len` bytes from `start` on, and the rest of the aligned words of 8 bytes that the first and the last of them
+    ///   lie in, belong to one allocation or mapping that `start` may reach; they are initialised, readable, and
+    ///   for [`Access::Write`] writable.
+    /// - Code of this process accesses these words by [`AtomicU64`] at multiples of 8 only, as
+    ///   [`SharedMemory`](super::SharedMemory) does: neither by atomics of another size nor, while a thread may store
+    ///   to them, by plain loads and stores. No `&[u8]` and no `&mut` to them exists.
+    /// - Other processes, a guest and the kernel may change them at any time and in any way.
+    ///
+    /// # Panics
+    /// If `len` is not 0 and `start` is null.
     pub unsafe fn shared(
         start: *mut u8,
         len: usize,
         access: Access,
         keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Span<'m> {
+        assert!(len == 0 || !start.is_null(), "shared memory has an address");
         Span { start, len, access, is_shared: true, _keep: keep, _memory: PhantomData }
     }
 
@@ -109,13 +124,12 @@ impl<'m> Span<'m> {
         if let Some(bytes) = self.quiet_bytes() {
             return look(bytes);
         }
+        let (words, first) = self.words();
         let mut copy = [0; 4096];
         let mut done = 0;
         while done < self.len {
             let part = &mut copy[..(self.len - done).min(4096)];
-            // SAFETY: the maker of a shared span vouched for `len` bytes from `start` on, and that they may be read
-            // while others change them; `done + part.len()` is not beyond `len`.
-            unsafe { load_racing(self.start.add(done), part) };
+            shared_words::load(words, first + done, part);
             look(part);
             done += part.len();
         }
@@ -150,8 +164,10 @@ impl<'m> Span<'m> {
         assert_eq!(to.len(), self.len, "a copy of a whole span");
         match self.quiet_bytes() {
             Some(bytes) => super::stream::copy(to, bytes),
-            // SAFETY: the maker vouched for the range.
-            None => unsafe { load_racing(self.start, to) },
+            None => {
+                let (words, first) = self.words();
+                shared_words::load(words, first, to);
+            }
         }
     }
 
@@ -161,63 +177,30 @@ impl<'m> Span<'m> {
         assert_eq!(self.access, Access::Write, "a span that is to be filled");
         match self.quiet_bytes_mut() {
             Some(bytes) => bytes.copy_from_slice(from),
-            // SAFETY: the maker vouched for the range, for writing too.
-            None => unsafe { store_racing(self.start, from) },
+            None => {
+                let (words, first) = self.words();
+                shared_words::store(words, first, from);
+            }
         }
+    }
+
+    /// The words of a shared span, and which byte of them is its first.
+    fn words(&self) -> (&[AtomicU64], usize) {
+        assert!(self.is_shared, "a slice is not accessed by atomics");
+        if self.len == 0 {
+            return (&[], 0);
+        }
+        let first = self.start.addr() % WORD;
+        let count = (first + self.len).div_ceil(WORD);
+        // SAFETY: the maker of a shared span vouched for all bytes of these words, for their lifetime, and that every
+        // other access to them is atomic and of this size; stores go here only with `Access::Write`.
+        let words = unsafe { std::slice::from_raw_parts(self.start.sub(first).cast(), count) };
+        (words, first)
     }
 }
 
 impl fmt::Debug for Span<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Span({:p}, {} bytes, {:?})", self.start, self.len, self.access)
-    }
-}
-
-/// Bytes before `start` is a multiple of 8.
-fn head_of(start: *const u8, len: usize) -> usize {
-    start.align_offset(8).min(len)
-}
-
-/// Copies memory that others may change: each aligned word is read once, as a whole.
-///
-/// # Safety
-/// `to.len()` bytes from `start` on are readable.
-pub(super) unsafe fn load_racing(start: *mut u8, to: &mut [u8]) {
-    let head = head_of(start, to.len());
-    let words = (to.len() - head) / 8;
-    for (n, byte) in to.iter_mut().enumerate().take(head) {
-        // SAFETY: `n` is in the range; a byte is always aligned.
-        *byte = unsafe { AtomicU8::from_ptr(start.add(n)) }.load(Relaxed);
-    }
-    for (n, word) in to[head..].as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        // SAFETY: `head + 8 n + 8` is at most the length, and the address a multiple of 8.
-        let value = unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.load(Relaxed);
-        *word = value.to_ne_bytes();
-    }
-    for (n, byte) in to.iter_mut().enumerate().skip(head + 8 * words) {
-        // SAFETY: `n` is in the range.
-        *byte = unsafe { AtomicU8::from_ptr(start.add(n)) }.load(Relaxed);
-    }
-}
-
-/// Copies over memory that others may use: each aligned word is written once, as a whole.
-///
-/// # Safety
-/// `from.len()` bytes from `start` on are writable.
-pub(super) unsafe fn store_racing(start: *mut u8, from: &[u8]) {
-    let head = head_of(start, from.len());
-    let words = (from.len() - head) / 8;
-    for (n, byte) in from.iter().enumerate().take(head) {
-        // SAFETY: `n` is in the range; a byte is always aligned.
-        unsafe { AtomicU8::from_ptr(start.add(n)) }.store(*byte, Relaxed);
-    }
-    for (n, word) in from[head..].as_chunks::<8>().0.iter().enumerate() {
-        let value = u64::from_ne_bytes(*word);
-        // SAFETY: `head + 8 n + 8` is at most the length, and the address a multiple of 8.
-        unsafe { AtomicU64::from_ptr(start.add(head + 8 * n).cast()) }.store(value, Relaxed);
-    }
-    for (n, byte) in from.iter().enumerate().skip(head + 8 * words) {
-        // SAFETY: `n` is in the range.
-        unsafe { AtomicU8::from_ptr(start.add(n)) }.store(*byte, Relaxed);
     }
 }

@@ -10,13 +10,14 @@
 use super::cpu::Lines;
 use super::{Dax, DaxMode, Promise, Way, check_window};
 use crate::device::failed;
+use crate::shared_words;
 use extant_base::{ByteOffset, IoOp, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// A window onto a mapped file.
 pub(super) struct MappedFile {
@@ -117,39 +118,14 @@ impl Dax for MappedFile {
     fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
         check_window(IoOp::Write, self.len, at, bytes.len() as u64)?;
         self.refuse_if_cut(IoOp::Write, at, bytes.len() as u64)?;
-        let mut pos = self.skip + at as usize;
-        let mut rest = bytes;
-        let words = self.words();
-        while !rest.is_empty() {
-            let (word, within) = (&words[pos / 8], pos % 8);
-            if let (0, Some((whole, after))) = (within, rest.split_first_chunk::<8>()) {
-                word.store(u64::from_ne_bytes(*whole), Ordering::Relaxed);
-                (pos, rest) = (pos + 8, after);
-                continue;
-            }
-            let n = rest.len().min(8 - within);
-            let (some, after) = rest.split_at(n);
-            let mut old = word.load(Ordering::Relaxed).to_ne_bytes();
-            old[within..within + n].copy_from_slice(some);
-            word.store(u64::from_ne_bytes(old), Ordering::Relaxed);
-            (pos, rest) = (pos + n, after);
-        }
+        shared_words::store(self.words(), self.skip + at as usize, bytes);
         Ok(())
     }
 
     fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         check_window(IoOp::Read, self.len, at, buf.len() as u64)?;
         self.refuse_if_cut(IoOp::Read, at, buf.len() as u64)?;
-        let mut pos = self.skip + at as usize;
-        let mut rest = buf;
-        let words = self.words();
-        while !rest.is_empty() {
-            let word = words[pos / 8].load(Ordering::Relaxed).to_ne_bytes();
-            let n = rest.len().min(8 - pos % 8);
-            let (into, after) = rest.split_at_mut(n);
-            into.copy_from_slice(&word[pos % 8..pos % 8 + n]);
-            (pos, rest) = (pos + n, after);
-        }
+        shared_words::load(self.words(), self.skip + at as usize, buf);
         Ok(())
     }
 

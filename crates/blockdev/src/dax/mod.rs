@@ -39,7 +39,8 @@ pub const LINE_BYTES: u64 = 64;
 /// A range of a device's bytes, reachable as memory. All offsets count from its start; a range that
 /// does not lie wholly inside is an error and nothing moves.
 ///
-/// Stores and loads of overlapping ranges from several threads may mix, by words of 8 bytes.
+/// Stores and loads of overlapping ranges from several threads may mix, by words of 8 bytes. Ranges that do not overlap
+/// do not disturb each other, also where they share a word.
 pub trait Dax: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> u64;
