@@ -7,9 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::run;
+use crate::command::{Finished, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// How often a mount or unmount that the kernel refuses as busy is tried again.
+const BUSY_TRIES: usize = 50;
+/// The time between two tries.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A mounted volume. Dropping it unmounts and gives the loop devices back, also after a panic.
 #[derive(Debug)]
@@ -43,9 +48,17 @@ impl LoopMount {
             }
             None => None,
         };
-        let mut command = Command::new("mount");
-        command.args(["-t", "ext4", "-o", &all]).arg(img).arg(dir.path());
-        run(&mut command, LIMIT)?.success()?;
+        // Another process that looks for a free loop device claims each one it tries for a moment,
+        // also the one that `mount` has just set up: the kernel then refuses the mount as busy.
+        let mut done = mount_ext4(&all, img, dir.path())?;
+        for _ in 0..BUSY_TRIES {
+            if done.ok() || !done.err().contains("busy") {
+                break;
+            }
+            std::thread::sleep(BUSY_PAUSE);
+            done = mount_ext4(&all, img, dir.path())?;
+        }
+        done.success()?;
         Ok(Self { dir, journal, mounted: true })
     }
 
@@ -65,11 +78,11 @@ impl LoopMount {
         }
         // A program that another thread starts holds our descriptors between fork and exec.
         let mut done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
-        for _ in 0..50 {
+        for _ in 0..BUSY_TRIES {
             if done.ok() || !done.err().contains("busy") {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(BUSY_PAUSE);
             done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
         }
         if !done.ok() {
@@ -87,6 +100,10 @@ impl Drop for LoopMount {
             eprintln!("unmount: {error}");
         }
     }
+}
+
+fn mount_ext4(options: &str, img: &Path, dir: &Path) -> Result<Finished, String> {
+    run(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(img).arg(dir), LIMIT)
 }
 
 fn join(a: &str, b: &str) -> String {
