@@ -139,6 +139,11 @@ impl Node {
 impl Volume {
     /// See [`Filesystem::set_attributes`].
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
+        self.change_attributes(inode, wish)?;
+        self.sync_if_flagged(inode)
+    }
+
+    fn change_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.check_writable()?;
         // Another kind of storage, or another size: nothing may be under way.
         let mut body = match wish.flags {
@@ -172,6 +177,7 @@ impl Volume {
             self.note_untold(&handle, Ineligible::Flags);
         }
         let done = self.apply(&handle, inode.ino, body, wish, flags);
+        inode.note_sync(body);
         // Also after an error: where the attributes are now must not be forgotten.
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;

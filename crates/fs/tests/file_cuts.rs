@@ -9,8 +9,8 @@ mod common;
 
 use extant::check::check_device;
 use extant::{
-    BlockDevice, DataMode, FallocateMode, File, Filesystem, InodeFlags, MemoryDevice, NewFile,
-    OpenOptions, SetAttributes,
+    AlignedBuf, BlockDevice, DataMode, DirectOptions, FallocateMode, File, Filesystem, InodeFlags,
+    MemoryDevice, NewFile, OpenOptions, SetAttributes, XattrMode,
 };
 use extant_blockdev::Recorder;
 use extant_testkit::e2fsprogs;
@@ -253,4 +253,138 @@ fn space_is_discarded_only_once_it_is_free_for_good() {
 fn names_in_root(fs: &Filesystem) -> Vec<String> {
     let names = fs.read_dir("/").unwrap();
     names.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()
+}
+
+/// One change, and whether it is there.
+type Step = (&'static str, fn(&Filesystem), fn(&Filesystem) -> bool);
+
+/// Changes of a file with `SYNC`, and of names in directories with `SYNC` and `DIRSYNC`.
+const FLAGGED: &[Step] = &[
+    (
+        "write",
+        |fs| fs.open_file("/f").unwrap().write_all_at(0, &[3; 9_000]).unwrap(),
+        |fs| fs.read("/f").unwrap() == [3; 9_000],
+    ),
+    (
+        "append",
+        |fs| assert_eq!(fs.open_file("/f").unwrap().append(b"end").unwrap(), 3),
+        |fs| fs.read("/f").unwrap().ends_with(b"end"),
+    ),
+    (
+        "write directly",
+        |fs| {
+            let bytes = AlignedBuf::copy_of(&[4; 4096]);
+            let file = fs.open_file("/f").unwrap();
+            assert_eq!(file.write_direct_at(0, &bytes, &DirectOptions::default()).unwrap(), 4096);
+        },
+        |fs| fs.read("/f").unwrap()[..4096] == [4; 4096],
+    ),
+    (
+        "cut",
+        |fs| fs.open_file("/f").unwrap().set_len(5_000).unwrap(),
+        |fs| fs.symlink_metadata("/f").unwrap().len() == 5_000,
+    ),
+    (
+        "punch",
+        |fs| fs.open_file("/f").unwrap().allocate(FallocateMode::PunchHole, 0, 4096).unwrap(),
+        |fs| fs.read("/f").unwrap()[..4096] == [0; 4096],
+    ),
+    (
+        "set a mode",
+        |fs| {
+            let wish = SetAttributes { mode: Some(0o600), ..Default::default() };
+            fs.set_attributes("/f", &wish).unwrap();
+        },
+        |fs| fs.symlink_metadata("/f").unwrap().permissions() == 0o600,
+    ),
+    (
+        "set an attribute",
+        |fs| fs.set_xattr("/f", "user.a", b"b", XattrMode::Any).unwrap(),
+        |fs| fs.xattr("/f", "user.a").unwrap() == b"b",
+    ),
+    (
+        "create",
+        |fs| drop(fs.create_file("/d/new", &NewFile::default()).unwrap()),
+        |fs| fs.exists("/d/new").unwrap(),
+    ),
+    (
+        "make a directory",
+        |fs| drop(fs.create_dir("/s/below", &NewFile::directory()).unwrap()),
+        |fs| fs.exists("/s/below").unwrap(),
+    ),
+    (
+        "symlink, below a directory that inherited the flag",
+        |fs| drop(fs.symlink("target", "/s/below/symlink", &NewFile::default()).unwrap()),
+        |fs| fs.symlink_metadata("/s/below/symlink").is_ok(),
+    ),
+    ("link", |fs| fs.hard_link("/plain", "/d/link").unwrap(), |fs| fs.exists("/d/link").unwrap()),
+    (
+        "rename out of it",
+        |fs| fs.rename("/d/new", "/moved").unwrap(),
+        |fs| fs.exists("/moved").unwrap() && !fs.exists("/d/new").unwrap(),
+    ),
+    (
+        "rename into it",
+        |fs| fs.rename("/moved", "/d/back").unwrap(),
+        |fs| fs.exists("/d/back").unwrap() && !fs.exists("/moved").unwrap(),
+    ),
+    ("unlink", |fs| fs.remove_file("/d/link").unwrap(), |fs| !fs.exists("/d/link").unwrap()),
+    (
+        "rmdir",
+        |fs| {
+            fs.remove_file("/s/below/symlink").unwrap();
+            fs.remove_dir("/s/below").unwrap();
+        },
+        |fs| !fs.exists("/s/below").unwrap(),
+    ),
+    (
+        "write to a file that inherited the flag",
+        |fs| fs.write("/s/inherits", b"content").unwrap(),
+        |fs| fs.read("/s/inherits").is_ok_and(|bytes| bytes == b"content"),
+    ),
+];
+
+#[test]
+fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_return() {
+    for (options, cache) in [("", 0), ("", 1 << 20), ("-O fast_commit", 1 << 20)] {
+        let device = Arc::new(mke2fs(16, options));
+        let fs = open(device.clone(), DataMode::Ordered);
+        fs.write("/f", [1; 5_000]).unwrap();
+        fs.write("/plain", b"plain").unwrap();
+        let flag = |path: &str, flag: InodeFlags| {
+            let flags = Some(fs.symlink_metadata(path).unwrap().flags() | flag);
+            fs.set_attributes(path, &SetAttributes { flags, ..Default::default() }).unwrap();
+        };
+        flag("/f", InodeFlags::SYNC);
+        for (path, of) in [("/d", InodeFlags::DIRSYNC), ("/s", InodeFlags::SYNC)] {
+            fs.create_dir(path, &NewFile::directory()).unwrap();
+            flag(path, of);
+        }
+        fs.close().unwrap();
+        let base = MemoryDevice::copy_of(&device).unwrap();
+        let device = Arc::new(Recorder::new(MemoryDevice::copy_of(&base).unwrap()));
+        let mut open_options = OpenOptions::new();
+        open_options.write(true).commit_interval(None).cache_bytes(cache);
+        let fs = open_options.open_device(device.clone()).unwrap();
+        for (name, change, is_there) in FLAGGED {
+            change(&fs);
+            // What was not flushed when the call returned is lost, or some of it.
+            let end = device.position();
+            let plan = device.crash_plan(&base).samples(4).torn(0);
+            let mut states = plan.states();
+            let mut seen = 0;
+            while let Some(state) = states.next_where(|cut, _| cut == end) {
+                let left = Arc::new(state.image);
+                let recovered = open(left.clone(), DataMode::Ordered);
+                assert!(is_there(&recovered), "{name} is lost: {options} cache {cache}");
+                recovered.close().unwrap();
+                if seen == 0 {
+                    common::judge(&*left);
+                }
+                seen += 1;
+            }
+            assert!(seen > 0, "{name}: a state behind the last operation");
+        }
+        fs.close().unwrap();
+    }
 }

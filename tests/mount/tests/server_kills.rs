@@ -153,6 +153,30 @@ fn space_and_copies_of_a_synchronous_opening_outlive_the_server() {
     }
 }
 
+/// Changes that `chattr +S` and `+D` ask to be durable at their return: no request for a sync follows them.
+#[test]
+fn what_flags_of_files_make_synchronous_outlives_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("chattr"));
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    for options in ["", "writeback_cache"] {
+        let mut served = Served::with_options(64, "", options);
+        let path = |name: &str| served.dir().join(name);
+        fs::write(path("file"), "old").unwrap();
+        fs::create_dir(path("dir")).unwrap();
+        served.sh("chattr +S file; chattr +D dir");
+        fs::write(path("file"), vec![7; 300_000]).unwrap();
+        fs::write(path("dir/new"), "").unwrap();
+        served.kill();
+        served.mount();
+        let content = fs::read(served.dir().join("file")).unwrap();
+        assert!(content == [7; 300_000], "{options}: {} bytes of the file", content.len());
+        assert!(served.dir().join("dir/new").exists(), "{options}: the name is lost");
+        served.finish();
+    }
+}
+
 /// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is on persistent memory.
 const GUEST: &str = r#"
 set -e

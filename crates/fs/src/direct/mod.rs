@@ -142,6 +142,7 @@ impl File {
         if options.sync && done > 0 {
             self.sync_data()?;
         }
+        volume.noting(|| volume.sync_if_flagged(self.held()))?;
         Ok(done)
     }
 

@@ -314,6 +314,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
                 if sync && done.is_ok() {
                     file.sync_data()?;
                 }
+                volume.sync_if_flagged(file.held())?;
                 done
             }
             Access::Write => volume.finish_read(file.held(), step, &mut memory),

@@ -200,7 +200,10 @@ impl File {
         how: CacheUse,
     ) -> Result<usize> {
         self.volume().noting(|| {
-            self.volume().write_file(&self.inode, Place::At(offset), Content::new(pieces), how)
+            let (place, content) = (Place::At(offset), Content::new(pieces));
+            let done = self.volume().write_file(&self.inode, place, content, how)?;
+            self.volume().sync_if_flagged(&self.inode)?;
+            Ok(done)
         })
     }
 
@@ -234,7 +237,10 @@ impl File {
         self.volume().noting(|| {
             let pieces = [IoSlice::new(bytes)];
             let content = Content::new(&pieces);
-            self.volume().write_file(&self.inode, Place::End, content, self.cache_use())
+            let done =
+                self.volume().write_file(&self.inode, Place::End, content, self.cache_use())?;
+            self.volume().sync_if_flagged(&self.inode)?;
+            Ok(done)
         })
     }
 
@@ -243,7 +249,10 @@ impl File {
     /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.volume().noting(|| self.volume().set_len(&self.inode, size))
+        self.volume().noting(|| {
+            self.volume().set_len(&self.inode, size)?;
+            self.volume().sync_if_flagged(&self.inode)
+        })
     }
 
     /// Gives or takes blocks as `fallocate` does, see [`FallocateMode`].
@@ -252,7 +261,10 @@ impl File {
     /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and what was given so far stays;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.volume().noting(|| self.volume().fallocate(&self.inode, mode, offset, len))
+        self.volume().noting(|| {
+            self.volume().fallocate(&self.inode, mode, offset, len)?;
+            self.volume().sync_if_flagged(&self.inode)
+        })
     }
 
     /// Whether [`File::allocate`] takes this range of this file, as long as there is space and its map can do it. For

@@ -7,11 +7,17 @@
 //!                                                not known   ──► commit everything
 //!   before it, dirty folios go to the device
 //! ```
+//!
+//! A file with the flag `SYNC` is made durable so after each change of it, and each change of names in a directory with
+//! `SYNC` or `DIRSYNC` is, before the call that made it returns.
 
 use crate::file::File;
 use crate::file::synced::Synced;
+use crate::inode::Inode;
+use crate::volume::Volume;
 use extant_base::Result;
 use extant_journal::Step;
+use std::sync::atomic::Ordering;
 
 impl File {
     /// Returns when content and metadata of the file are durable.
@@ -55,18 +61,63 @@ impl File {
             done?;
             told?;
         }
-        let mut synced = self.inode.read().synced;
+        volume.commit_inode(&self.inode, which)
+    }
+}
+
+impl Volume {
+    /// Commits what was changed of an inode, or flushes data that was written in place.
+    fn commit_inode(
+        &self,
+        inode: &Inode,
+        which: impl Fn(&mut Synced) -> &mut Option<Step>,
+    ) -> Result<()> {
+        let mut synced = inode.read().synced;
         match *which(&mut synced) {
-            Some(step) if !volume.journal.is_off() => {
-                volume.noting_abort(volume.journal.commit_with_data(step, Some(volume)))
+            Some(step) if !self.journal.is_off() => {
+                self.noting_abort(self.journal.commit_with_data(step, Some(self)))
             }
             _ => {
-                volume.noting_abort(volume.journal.sync())?;
-                let now = volume.journal.durable_step();
-                let mut body = self.inode.write();
+                self.noting_abort(self.journal.sync())?;
+                let now = self.journal.durable_step();
+                let mut body = inode.write();
                 which(&mut body.synced).get_or_insert(now);
                 Ok(())
             }
+        }
+    }
+
+    /// Makes what a call changed of `inode` durable, where the inode's flags ask for that. Not while the volume is one
+    /// transaction, which is all or nothing.
+    ///
+    /// Errors: as [`File::sync_all`]: the change is made, and is not durable. Locks: as a write; none may be held.
+    pub(crate) fn sync_if_flagged(&self, inode: &Inode) -> Result<()> {
+        if !inode.syncs.load(Ordering::Relaxed) || self.journal.is_one_transaction() {
+            return Ok(());
+        }
+        self.announce()?;
+        if let Some(cached) = inode.cached.get() {
+            let written = self.write_back(inode, 0..u64::MAX, &u64::MAX);
+            if let Err(error) = &written {
+                cached.pages.note_error(error);
+            }
+            written?;
+        }
+        self.commit_inode(inode, |synced| &mut synced.all)
+    }
+
+    /// As [`Volume::sync_if_flagged`], for what a call changed of the names in directories. Unlike a sync, it leaves dirty
+    /// data of files where it is.
+    pub(crate) fn sync_names_if_flagged(&self, dirs: &[&Inode]) -> Result<()> {
+        if !dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed))
+            || self.journal.is_one_transaction()
+        {
+            return Ok(());
+        }
+        self.announce()?;
+        match self.fast_commits && self.journal.is_all_told() {
+            true => Ok(()),
+            false => self.noting_abort(self.journal.sync()),
         }
     }
 }

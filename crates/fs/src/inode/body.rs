@@ -73,6 +73,15 @@ impl DerefMut for Body {
 }
 
 impl Body {
+    /// Whether its flags ask for changes that are durable when a call returns.
+    pub(crate) fn asks_for_sync(&self) -> bool {
+        let of_names = InodeFlags::SYNC | InodeFlags::DIRSYNC;
+        match self.file_kind() {
+            FileKind::Directory => self.flags.intersects(of_names),
+            _ => self.flags.contains(InodeFlags::SYNC),
+        }
+    }
+
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
         let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();

@@ -66,6 +66,9 @@ pub(crate) struct Inode {
     /// Until when, in nanoseconds since 1970, writes over its folios leave nothing to do in the inode; 0: they
     /// all do. Set under the inode's lock.
     pub(crate) quiet_until: AtomicU64,
+    /// Its flags ask for changes that are durable when a call returns: `SYNC`, for a directory also `DIRSYNC`. Set under
+    /// the inode's lock.
+    pub(crate) syncs: AtomicBool,
     /// It was cut to nothing: what is written then goes to the device when it is closed.
     pub(crate) write_back_at_close: AtomicBool,
     /// Held by a call that writes where folios alone do not do, or that changes size or map.
@@ -90,6 +93,7 @@ impl Inode {
             nameable: AtomicBool::new(false),
             cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
             quiet_until: AtomicU64::new(0),
+            syncs: AtomicBool::new(body.asks_for_sync()),
             write_back_at_close: AtomicBool::new(false),
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
@@ -123,10 +127,19 @@ impl Inode {
     pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
         let mut body = self.body.write();
         self.be_loud();
+        self.note_sync(&body);
         if body.cached.is_none() {
             body.cached = self.cached.get().cloned();
         }
         body
+    }
+
+    /// Its flags are those of `body`.
+    pub(crate) fn note_sync(&self, body: &Body) {
+        let syncs = body.asks_for_sync();
+        if self.syncs.load(Ordering::Relaxed) != syncs {
+            self.syncs.store(syncs, Ordering::Relaxed);
+        }
     }
 
     /// The next write over its folios comes to the inode: what it may do there, or the time it leaves, can be

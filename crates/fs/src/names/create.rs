@@ -118,7 +118,9 @@ impl Volume {
         content: Content<'_>,
         new: &NewFile,
     ) -> Result<Held<'_>> {
-        self.with_space_retry(|| self.create_once(dir, name, content, new))
+        let made = self.with_space_retry(|| self.create_once(dir, name, content, new))?;
+        self.sync_names_if_flagged(&[dir])?;
+        Ok(made)
     }
 
     fn create_once(

@@ -18,7 +18,8 @@ impl Volume {
     /// `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed
     /// then. Locks: takes `Inode` of both, then a handle.
     pub(crate) fn link(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
-        self.with_space_retry(|| self.link_once(dir, name, target))
+        self.with_space_retry(|| self.link_once(dir, name, target))?;
+        self.sync_names_if_flagged(&[dir])
     }
 
     fn link_once(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {

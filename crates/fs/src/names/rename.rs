@@ -111,7 +111,8 @@ impl Volume {
         check_name(old_name)?;
         let old = Name { dir: old_dir, name: old_name };
         let new = Name { dir: new_dir, name: new_name };
-        self.with_space_retry(|| self.rename_once(old, new, flags))
+        self.with_space_retry(|| self.rename_once(old, new, flags))?;
+        self.sync_names_if_flagged(&[old_dir, new_dir])
     }
 
     fn rename_once(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Result<()> {

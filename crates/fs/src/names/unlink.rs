@@ -35,7 +35,8 @@ impl Volume {
                 return Err(Error::IsADirectory);
             }
             self.remove_entry(entry, name)
-        })
+        })?;
+        self.sync_names_if_flagged(&[dir])
     }
 
     /// Takes `name` of an empty directory out of directory `dir`.
@@ -62,7 +63,8 @@ impl Volume {
                 return Err(Error::NotEmpty);
             }
             self.remove_entry(entry, name)
-        })
+        })?;
+        self.sync_names_if_flagged(&[dir])
     }
 
     fn remove_entry(&self, entry: Entry<'_>, name: &[u8]) -> Result<()> {

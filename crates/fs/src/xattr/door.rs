@@ -141,11 +141,13 @@ impl Volume {
         if value.is_some_and(|value| value.len() > VALUE_MAX) {
             return Err(Error::TooBig);
         }
-        let mut body = inode.write();
-        let body = &mut *body;
+        let mut locked = inode.write();
+        let body = &mut *locked;
         check_attribute(body, index)?;
         body.no_capability = false;
-        self.with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))
+        self.with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))?;
+        drop(locked);
+        self.sync_if_flagged(inode)
     }
 
     /// Takes away the capabilities of a file whose content is about to change, as Linux does.

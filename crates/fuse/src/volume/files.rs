@@ -58,6 +58,10 @@ impl Volume {
                 // The kernel writes whole pages from its cache, older bytes with them.
                 past_cache |= self.kernel_collects_writes();
             }
+            if fixed.contains(InodeFlags::SYNC) {
+                // Each write is to come here before it returns: the engine makes it durable.
+                past_cache = self.kernel_collects_writes();
+            }
         }
         let file = node.open().map_err(errno)?;
         let handle = self.files.put(OpenedFile {
