@@ -110,6 +110,19 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Makes the bytes durable that files held when an opening of them ended, and what is needed to read them. Files
+    /// that are open since their last change are left alone.
+    ///
+    /// For callers that stand for a program whose own wish to write a file out (`sync_file_range`) does not reach them:
+    /// with a later sync of any file it expects these bytes to be durable. What a file meets is told to the next to sync
+    /// it.
+    ///
+    /// # Errors
+    /// `Device`, `Aborted`: the commit did not work.
+    pub fn sync_closed_files(&self) -> Result<()> {
+        self.volume().noting(|| self.volume().sync_closed_files())
+    }
+
     /// Tells the device that it may use the volume's free space otherwise, as `fstrim` does: of `range`, in bytes of the
     /// volume, the free runs of at least `min` bytes. Returns how many bytes these were.
     ///

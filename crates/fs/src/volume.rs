@@ -36,7 +36,7 @@ use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
 use extant_base::{Apart, BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
-use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock};
+use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock, Step};
 use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
@@ -129,6 +129,8 @@ pub(crate) struct Volume {
     pub(crate) superblock: RwLock<Superblock>,
     /// All block groups; see [`Volume::group`].
     pub(crate) groups: GroupTable,
+    /// The last step that holds the map or size of a file that was written back after it was closed.
+    pub(crate) closed_step: Mutex<Option<Step>>,
     /// The longest free run of each group, by size.
     pub(crate) group_index: GroupIndex,
     /// Groups whose free extents are in memory.
@@ -281,6 +283,7 @@ impl Volume {
             inode_format: InodeFormat::new(&at_open),
             superblock: RwLock::new(Rank::Superblock, at_open.clone()),
             groups: GroupTable::new(layout.groups_count()),
+            closed_step: Mutex::new(Rank::Leaf, None),
             group_index: GroupIndex::new(layout.groups_count()),
             loaded_trees: LoadedTrees::new(),
             pending_groups: PendingGroups::new(),

@@ -177,6 +177,42 @@ fn what_flags_of_files_make_synchronous_outlives_the_server() {
     }
 }
 
+/// One sync after many files are written and closed, as by git with `core.fsyncMethod=batch`: all of them are durable.
+#[test]
+fn files_that_were_closed_before_a_sync_outlive_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    let kinds = [
+        ("", ""),
+        ("-O fast_commit", ""),
+        ("-O fast_commit", "writeback_cache"),
+        ("-O data_csum", ""),
+        #[cfg(target_arch = "x86_64")]
+        ("-O fast_commit,data_csum", "dax_fc_bytelog=force,dax=always"),
+    ];
+    for (mkfs, options) in kinds {
+        let mut served = Served::with_options(64, mkfs, options);
+        let content = |n: usize| vec![n as u8 + 1; n * 3_000 + 1];
+        for n in 0..20 {
+            fs::write(served.dir().join(format!("object{n}")), content(n)).unwrap();
+        }
+        // The kernel does not wait for the server when it releases an opening.
+        std::thread::sleep(Duration::from_millis(100));
+        let last = File::create(served.dir().join("last")).unwrap();
+        last.sync_all().unwrap();
+        served.kill();
+        drop(last);
+        served.mount();
+        for n in 0..20 {
+            let read = fs::read(served.dir().join(format!("object{n}"))).unwrap_or_default();
+            assert!(read == content(n), "{mkfs} {options}: object{n} has {} bytes", read.len());
+        }
+        served.finish();
+    }
+}
+
 /// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is on persistent memory.
 const GUEST: &str = r#"
 set -e

@@ -23,6 +23,7 @@ use extant_ondisk::features::RoCompat;
 use extant_pagecache::{Demand, FileCache, Landing, Owner, Use};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Most bytes that get blocks at a time.
 pub(super) const RUN: u64 = 16 << 20;
@@ -92,8 +93,15 @@ impl Volume {
         demand: &dyn Demand,
     ) -> Result<u64> {
         let Some(cached) = inode.cached.get() else { return Ok(0) };
+        let closed = inode.closed_dirty.load(Ordering::Acquire);
         let done = Stream::new(self, inode, cached, range, demand).write()?;
         self.store_late(inode, cached)?;
+        if inode.was_closed_dirty() {
+            self.note_closed(inode);
+            if !cached.pages.is_dirty() {
+                inode.closed_written.fetch_max(closed, Ordering::AcqRel);
+            }
+        }
         if self.has_data_sums() && !cached.pages.is_dirty() {
             let _alone = inode.write();
             self.forget_settled_rewrites(cached);

@@ -87,6 +87,41 @@ impl Volume {
         }
     }
 
+    /// See [`Filesystem::sync_closed_files`](crate::Filesystem::sync_closed_files).
+    pub(crate) fn sync_closed_files(&self) -> Result<()> {
+        let Some(cache) = &self.page_cache else { return Ok(()) };
+        for file in cache.dirty_files() {
+            let Some(inode) = self.inodes.find(file.ino()) else { continue };
+            if inode.was_closed_dirty()
+                && !inode.unlinked.load(Ordering::Relaxed)
+                && let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX)
+            {
+                file.note_error(&error);
+            }
+        }
+        let step = *self.closed_step.lock();
+        match step {
+            Some(step) if !self.is_durable(step) => {
+                self.announce()?;
+                self.noting_abort(self.journal.commit_with_data(step, Some(self)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of a closed file were written back: a later sync commits what its map and size are now.
+    pub(crate) fn note_closed(&self, inode: &Inode) {
+        let Some(step) = inode.read().synced.all else { return };
+        let mut last = self.closed_step.lock();
+        if last.is_none_or(|last| is_later(step, last)) {
+            *last = Some(step);
+        }
+    }
+
+    fn is_durable(&self, step: Step) -> bool {
+        self.journal.is_off() || !is_later(step, self.journal.durable_step())
+    }
+
     /// Makes what a call changed of `inode` durable, where the inode's flags ask for that. Not while the volume is one
     /// transaction, which is all or nothing.
     ///
@@ -120,4 +155,8 @@ impl Volume {
             false => self.noting_abort(self.journal.sync()),
         }
     }
+}
+
+fn is_later(step: Step, other: Step) -> bool {
+    step.tid.is_after(other.tid) || step.tid == other.tid && step.nr > other.nr
 }

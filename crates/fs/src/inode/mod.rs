@@ -71,6 +71,10 @@ pub(crate) struct Inode {
     pub(crate) syncs: AtomicBool,
     /// It was cut to nothing: what is written then goes to the device when it is closed.
     pub(crate) write_back_at_close: AtomicBool,
+    /// How often an opening of it ended while it had dirty bytes.
+    pub(crate) closed_dirty: AtomicU64,
+    /// The value of `closed_dirty` that a write-back of all its dirty bytes followed last.
+    pub(crate) closed_written: AtomicU64,
     /// Held by a call that writes where folios alone do not do, or that changes size or map.
     pub(crate) writing: Mutex<()>,
     /// Held while dirty data is on its way to the device: its blocks keep their place.
@@ -95,6 +99,8 @@ impl Inode {
             quiet_until: AtomicU64::new(0),
             syncs: AtomicBool::new(body.asks_for_sync()),
             write_back_at_close: AtomicBool::new(false),
+            closed_dirty: AtomicU64::new(0),
+            closed_written: AtomicU64::new(0),
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
             write_back_wanted: AtomicU32::new(0),
@@ -132,6 +138,11 @@ impl Inode {
             body.cached = self.cached.get().cloned();
         }
         body
+    }
+
+    /// Whether an opening ended with bytes that may be dirty still.
+    pub(crate) fn was_closed_dirty(&self) -> bool {
+        self.closed_dirty.load(Ordering::Acquire) != self.closed_written.load(Ordering::Acquire)
     }
 
     /// Its flags are those of `body`.

@@ -98,6 +98,9 @@ impl InodeHold {
             // It stays dirty; the next one to sync the file is told.
             cached.pages.note_error(&error);
         }
+        if inode.cached.get().is_some_and(|cached| cached.pages.is_dirty()) {
+            inode.closed_dirty.fetch_add(1, Ordering::AcqRel);
+        }
         // Who still grows the file through another opening only loses room that was kept.
         self.fs.volume().discard_preallocation(inode.ino);
     }

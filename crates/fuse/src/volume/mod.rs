@@ -297,6 +297,7 @@ impl Operations for Volume {
         handle: Option<HandleId>,
         data_only: bool,
     ) -> Answer<()> {
+        self.sync_handed_over()?;
         self.with_file(node, handle, |file| match data_only {
             true => file.sync_data(),
             false => file.sync_all(),
@@ -304,6 +305,7 @@ impl Operations for Volume {
     }
 
     fn sync_dir(&self, _: &Caller, node: NodeId, data_only: bool) -> Answer<()> {
+        self.sync_handed_over()?;
         let node = self.node(node)?;
         match data_only {
             true => node.sync_data(),
