@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use extant_compat_tests::{Verdict, linux_confirms};
-use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
+use extant_testkit::e2fsprogs::{dumpe2fs_superblock, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
 use extant_testkit::manifest::Look;
 use extant_testkit::report::{expect_none, try_cases};
@@ -51,9 +51,9 @@ fn cut(options: &str, files: u32, dir: &Path, img: &Path) -> Result<(), String> 
     if end.exit.is_some() { Err(end.to_string()) } else { Ok(()) }
 }
 
-/// What dumpe2fs says is the volume's size, and whether its log is to be replayed.
+/// The volume's size in blocks as dumpe2fs reads it, and whether its journal needs recovery.
 fn size_of(img: &Path) -> Result<(u64, bool), String> {
-    let text = dumpe2fs(img)?;
+    let text = dumpe2fs_superblock(img)?;
     let line = text.lines().find_map(|line| line.strip_prefix("Block count:"));
     let blocks = line.and_then(|count| count.trim().parse().ok());
     Ok((blocks.ok_or("dumpe2fs tells no size")?, text.contains("needs_recovery")))
