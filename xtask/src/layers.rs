@@ -5,7 +5,7 @@
 //!   5   bench
 //!   4   image  fuse
 //!   3   extant (crates/fs)
-//!   2   pagecache  journal  layout
+//!   2   pagecache  journal  raid
 //!   1   blockdev  ondisk
 //!   0   base  crc32c
 //! ```
@@ -24,7 +24,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-ondisk", 1),
     ("extant-pagecache", 2),
     ("extant-journal", 2),
-    ("extant-layout", 2),
+    ("extant-raid", 2),
     ("extant", 3),
     ("extant-image", 4),
     ("extant-fuse", 4),

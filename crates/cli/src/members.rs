@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::{amount, shown};
 use extant::FileDevice;
-use extant::layout::record_of;
+use extant::raid::record_of;
 use extant_base::ByteOffset;
 use extant_blockdev::Slice;
 use extant_ondisk::member::{Kind, Member};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{assert_clean, fail, pattern, run, succeed};
-use extant::layout::{Assembled, Part};
+use extant::raid::{Assembled, Part};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

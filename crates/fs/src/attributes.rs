@@ -315,7 +315,7 @@ impl Volume {
     }
 
     fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
-        let room = self.layout.inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
+        let room = self.geometry.inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
         match self.has_ro_compat(RoCompat::PROJECT) && room {
             true => Ok(()),
             false if projid == 0 => Ok(()),

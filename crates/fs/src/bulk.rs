@@ -106,7 +106,7 @@ impl Loader {
     /// Blocks that nothing uses yet.
     pub fn free_blocks(&self) -> u64 {
         let clusters = self.volume().free_clusters.load(Ordering::Relaxed).max(0) as u64;
-        clusters << self.volume().layout.log_cluster_ratio()
+        clusters << self.volume().geometry.log_cluster_ratio()
     }
 
     /// Whether an attribute of any length that the calls allow could still be stored.

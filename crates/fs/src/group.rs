@@ -164,16 +164,16 @@ impl Volume {
     /// Errors: `Device`; `DescriptorBlock` when the layout has no such group.
     pub(crate) fn descriptor_block(&self, nr: GroupNr) -> Result<(MetaBlock, Range<usize>)> {
         let none = || Site::of_group(nr).corrupt(What::DescriptorBlock);
-        let (k, offset) = self.layout.desc_place(nr).ok_or_else(none)?;
-        let copy = self.descriptors_from.and_then(|from| self.layout.desc_block_copy(k, from));
-        let block = copy.or_else(|| self.layout.desc_block(k)).ok_or_else(none)?;
+        let (k, offset) = self.geometry.desc_place(nr).ok_or_else(none)?;
+        let copy = self.descriptors_from.and_then(|from| self.geometry.desc_block_copy(k, from));
+        let block = copy.or_else(|| self.geometry.desc_block(k)).ok_or_else(none)?;
         let block = self.journal.cache().get(block)?;
-        let size = self.layout.desc_size();
-        let count = self.layout.descs_per_block();
+        let size = self.geometry.desc_size();
+        let count = self.geometry.descs_per_block();
         let is_right = |bytes: &[u8], n: usize| {
             let group = GroupNr(k * count + n as u32);
             let desc = &bytes[n * size..][..size];
-            let is_none = group.0 >= self.layout.groups_count();
+            let is_none = group.0 >= self.geometry.groups_count();
             (is_none || checksum_is_right(desc, group, &self.csum)).into()
         };
         let role = Role::Descriptors.kind();
@@ -202,7 +202,7 @@ impl Volume {
         if group.desc_checked.load(Ordering::Relaxed) {
             return Ok(GroupDesc::parse(&bytes[place.clone()]));
         }
-        let desc = GroupDesc::check(&bytes[place.clone()], nr, &self.layout, &self.csum)?;
+        let desc = GroupDesc::check(&bytes[place.clone()], nr, &self.geometry, &self.csum)?;
         group.inode_table.store(desc.inode_table.0, Ordering::Relaxed);
         group.desc_checked.store(true, Ordering::Relaxed);
         Ok(desc)
@@ -251,13 +251,13 @@ impl Volume {
     pub(crate) fn inode_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.inode_uninit(&self.csum) {
             let mut bytes = self.zeroed_block();
-            bitmap::fill_padding(&mut bytes, self.layout.inodes_per_group());
+            bitmap::fill_padding(&mut bytes, self.geometry.inodes_per_group());
             return Ok(Bitmap::Computed(bytes));
         }
         let block = self.journal.cache().get(desc.inode_bitmap)?;
         let kind = Role::InodeBitmap(nr).kind();
         let at = Site::of_group(nr).block(desc.inode_bitmap);
-        let bits = self.layout.inodes_per_group();
+        let bits = self.geometry.inodes_per_group();
         let covered = bits as usize / 8;
         let csum = desc.inode_bitmap_csum;
         self.verify_once(&block, kind, |bytes| self.check_bitmap(bytes, csum, covered, bits, at))?;
@@ -289,10 +289,10 @@ impl Volume {
 
     fn check_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> Result<()> {
         let at = Site::of_group(nr).block(desc.block_bitmap);
-        let bits = self.layout.clusters_in_group(nr).unwrap_or(0);
-        let covered = self.layout.clusters_per_group() as usize / 8;
+        let bits = self.geometry.clusters_in_group(nr).unwrap_or(0);
+        let covered = self.geometry.clusters_per_group() as usize / 8;
         self.check_bitmap(bytes, desc.block_bitmap_csum, covered, bits, at)?;
-        if !self.layout.metadata_roams() {
+        if !self.geometry.metadata_roams() {
             self.own_metadata(nr, desc).try_for_each(|run| check_taken(bytes, run, at))?;
         }
         self.check_log_taken(nr, bytes, at)
@@ -300,7 +300,7 @@ impl Volume {
 
     /// Whether the log's blocks in group `nr` are marked as used.
     fn check_log_taken(&self, nr: GroupNr, bytes: &[u8], at: Site) -> Result<()> {
-        let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
+        let blocks = self.geometry.blocks_of_group(nr).unwrap_or(0..0);
         let log = self.own_log.overlapping(blocks).cloned();
         self.bits_of(nr, log).try_for_each(|run| check_taken(bytes, run, at))
     }
@@ -315,7 +315,7 @@ impl Volume {
     ) -> Result<()> {
         if let Some(seed) = self.csum.seed() {
             let computed = extant_crc32c::crc32c(seed, &bytes[..covered.min(bytes.len())]);
-            if !bitmap_csum_agrees(stored, computed, self.layout.desc_size()) {
+            if !bitmap_csum_agrees(stored, computed, self.geometry.desc_size()) {
                 return Err(at.corrupt(What::BitmapChecksum));
             }
         }
@@ -337,8 +337,8 @@ impl Volume {
         nr: GroupNr,
         runs: impl Iterator<Item = Range<u64>>,
     ) -> impl Iterator<Item = Range<u32>> {
-        let blocks = self.layout.blocks_of_group(nr).unwrap_or(0..0);
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let blocks = self.geometry.blocks_of_group(nr).unwrap_or(0..0);
+        let ratio = u64::from(self.geometry.cluster_ratio());
         runs.filter_map(move |run| {
             let (start, end) = (run.start.max(blocks.start), run.end.min(blocks.end));
             (start < end).then(|| {
@@ -353,9 +353,9 @@ impl Volume {
     /// the padding, nothing else.
     pub(crate) fn computed_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc) -> Box<[u8]> {
         let mut bytes = self.zeroed_block();
-        let ratio = u64::from(self.layout.cluster_ratio());
-        let clusters = self.layout.clusters_in_group(nr).unwrap_or(0);
-        if let Some(base) = self.layout.base_blocks(nr) {
+        let ratio = u64::from(self.geometry.cluster_ratio());
+        let clusters = self.geometry.clusters_in_group(nr).unwrap_or(0);
+        if let Some(base) = self.geometry.base_blocks(nr) {
             let taken = (base.end - base.start).div_ceil(ratio).min(clusters.into());
             bitmap::set_range(&mut bytes, 0..taken as u32);
         }
@@ -378,8 +378,8 @@ impl Volume {
             return true;
         }
         while at < end {
-            let Some(nr) = self.layout.group_of_block(BlockNr(at)) else { return true };
-            let Some(blocks) = self.layout.blocks_of_group(nr) else { return true };
+            let Some(nr) = self.geometry.group_of_block(BlockNr(at)) else { return true };
+            let Some(blocks) = self.geometry.blocks_of_group(nr) else { return true };
             let upto = end.min(blocks.end);
             let system = self.group(nr).system.get_or_init(|| self.system_runs(nr));
             // The first run that ends behind `at`.
@@ -404,9 +404,10 @@ impl Volume {
         }
         for (run, offset) in self.places(desc).into_iter().zip([0x00, 0x04, 0x08]) {
             let meets = |other: &Range<u64>| run.start.max(other.start) < run.end.min(other.end);
-            let groups = [run.start, run.end - 1].map(|nr| self.layout.group_of_block(BlockNr(nr)));
+            let groups =
+                [run.start, run.end - 1].map(|nr| self.geometry.group_of_block(BlockNr(nr)));
             let [Some(first), Some(last)] = groups else { continue };
-            let bases = (first.0..=last.0).filter_map(|g| self.layout.base_blocks(GroupNr(g)));
+            let bases = (first.0..=last.0).filter_map(|g| self.geometry.base_blocks(GroupNr(g)));
             let named = [first, last].into_iter().flat_map(|g| self.flex_groups(g));
             // A group whose descriptor is bad names no places.
             let others = named.filter(|g| *g != nr).filter_map(|g| self.descriptor(g).ok());
@@ -420,22 +421,22 @@ impl Volume {
 
     /// The blocks of a group's bitmaps and inode table, as its descriptor has them.
     fn places(&self, desc: &GroupDesc) -> [Range<u64>; 3] {
-        let itable = u64::from(self.layout.itable_blocks());
+        let itable = u64::from(self.geometry.itable_blocks());
         [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
             .map(|(first, len)| first.0..first.0.saturating_add(len))
     }
 
     /// The groups of the flex group around `nr`; the first 1024 of a larger one.
     fn flex_groups(&self, nr: GroupNr) -> impl Iterator<Item = GroupNr> + use<> {
-        let flex = self.layout.groups_per_flex();
+        let flex = self.geometry.groups_per_flex();
         let first = nr.0 / flex * flex;
-        let last = first.saturating_add(flex.min(1024)).min(self.layout.groups_count());
+        let last = first.saturating_add(flex.min(1024)).min(self.geometry.groups_count());
         (first..last).map(GroupNr)
     }
 
     fn system_runs(&self, nr: GroupNr) -> Box<[Range<u64>]> {
-        let Some(blocks) = self.layout.blocks_of_group(nr) else { return Box::default() };
-        let mut runs: Vec<Range<u64>> = self.layout.base_blocks(nr).into_iter().collect();
+        let Some(blocks) = self.geometry.blocks_of_group(nr) else { return Box::default() };
+        let mut runs: Vec<Range<u64>> = self.geometry.base_blocks(nr).into_iter().collect();
         for g in self.flex_groups(nr) {
             // A group whose descriptor is bad names no places.
             let Ok(desc) = self.descriptor(g) else { continue };
@@ -457,9 +458,9 @@ impl Volume {
     /// Brings the part of the inode table around `slot` into the cache, in one large read, the
     /// first time anybody asks for an inode there.
     pub(crate) fn prefetch_inodes(&self, nr: GroupNr, slot: u32, desc: &GroupDesc) {
-        let per_block = self.layout.inodes_per_block();
-        let used = desc.used_slots(&self.layout, &self.csum).div_ceil(per_block);
-        let table = self.layout.itable_blocks().max(1);
+        let per_block = self.geometry.inodes_per_block();
+        let used = desc.used_slots(&self.geometry, &self.csum).div_ceil(per_block);
+        let table = self.geometry.itable_blocks().max(1);
         // Parts of at least 32 blocks, at most 64 parts.
         let part_len = table.div_ceil(64).max(32);
         let part = slot / per_block / part_len;
@@ -473,7 +474,7 @@ impl Volume {
     }
 
     fn zeroed_block(&self) -> Box<[u8]> {
-        vec![0; self.layout.block_size().bytes()].into_boxed_slice()
+        vec![0; self.geometry.block_size().bytes()].into_boxed_slice()
     }
 }
 

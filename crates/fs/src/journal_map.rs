@@ -118,7 +118,7 @@ impl Volume {
         let size = self.block_size();
         let blocks = u32::try_from(body.disk.size >> size.log2()).map_err(|_| wrong())?;
         // A log has no holes, so it has no more blocks than the volume.
-        if u64::from(blocks) > self.layout.blocks_count() {
+        if u64::from(blocks) > self.geometry.blocks_count() {
             return Err(wrong());
         }
         let mut runs: Vec<LogRun> = Vec::new();

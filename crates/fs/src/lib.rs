@@ -93,13 +93,13 @@ pub use extant_blockdev::{
     Way,
 };
 pub use extant_journal::{ByteLogStats, Ineligible, JournalStats, LogUsage};
-/// Volumes on several devices.
-pub use extant_layout as layout;
 pub use extant_ondisk::features::Features;
 pub use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 pub use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::time::Timestamp;
 pub use extant_pagecache::{CacheStats, DontCachePolicy, FolioMut, FolioRef, Use as CacheUse};
+/// Volumes on several devices.
+pub use extant_raid as raid;
 pub use file::{FallocateMode, File, FileExtent};
 pub use filesystem::{Filesystem, Stats};
 pub use metadata::{Metadata, system_time};

@@ -161,7 +161,7 @@ impl OrphanFile {
             let block = volume.content_block(file, &body, LogicalBlock(logical))?;
             let block = block.ok_or(at.corrupt(What::OrphanFile))?;
             let bytes = block.read();
-            let inodes = volume.layout.inodes_count();
+            let inodes = volume.geometry.inodes_count();
             let used = orphan_file::check(&bytes, block.nr(), seed, inodes)?.count();
             let state = Mutex::new(Rank::Orphan, FileBlockState { used, hint: 0 });
             blocks.push(FileBlock { nr: block.nr(), state });

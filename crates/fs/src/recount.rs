@@ -29,8 +29,8 @@ impl Volume {
     /// Reads every descriptor block. A group whose descriptor is bad is noted and counts nothing. Errors: `Device`.
     pub(crate) fn recount_free(&self) -> Result<()> {
         let mut counts = Counts::default();
-        let per_block = self.layout.descs_per_block();
-        for k in 0..self.layout.desc_blocks() {
+        let per_block = self.geometry.descs_per_block();
+        for k in 0..self.geometry.desc_blocks() {
             if k.is_multiple_of(AHEAD) {
                 self.prefetch_descriptors(k);
             }
@@ -55,11 +55,11 @@ impl Volume {
             Err(error) => return vec![error],
         };
         let bytes = block.read();
-        let groups = (first..self.layout.groups_count()).take(per_block as usize);
-        let each = groups.zip(bytes[place.start..].chunks_exact(self.layout.desc_size()));
+        let groups = (first..self.geometry.groups_count()).take(per_block as usize);
+        let each = groups.zip(bytes[place.start..].chunks_exact(self.geometry.desc_size()));
         let mut bad = Vec::new();
         for (nr, bytes) in each {
-            match GroupDesc::check(bytes, GroupNr(nr), &self.layout, &self.csum) {
+            match GroupDesc::check(bytes, GroupNr(nr), &self.geometry, &self.csum) {
                 Ok(desc) => {
                     counts.clusters += i64::from(desc.free_clusters);
                     counts.inodes += i64::from(desc.free_inodes);
@@ -73,10 +73,10 @@ impl Volume {
 
     /// Asks for the descriptor blocks from the `k`th on that lie behind each other.
     fn prefetch_descriptors(&self, k: u32) {
-        let Some(BlockNr(first)) = self.layout.desc_block(k) else { return };
-        let end = self.layout.desc_blocks().min(k + AHEAD);
+        let Some(BlockNr(first)) = self.geometry.desc_block(k) else { return };
+        let end = self.geometry.desc_blocks().min(k + AHEAD);
         let follows =
-            |n: &u32| self.layout.desc_block(*n) == Some(BlockNr(first + u64::from(n - k)));
+            |n: &u32| self.geometry.desc_block(*n) == Some(BlockNr(first + u64::from(n - k)));
         let count = 1 + (k + 1..end).take_while(follows).count() as u32;
         if count > 1 {
             // What cannot be read is found by who reads it.
@@ -102,10 +102,10 @@ mod tests {
         let options = VolumeOptions { read_only: false, ..VolumeOptions::default() };
         let volume = Volume::open_parts(device, &options).unwrap();
         volume.recount_free().unwrap();
-        assert_eq!(volume.layout.groups_count(), 8192);
+        assert_eq!(volume.geometry.groups_count(), 8192);
         assert_eq!(volume.groups.in_memory(), 0);
         let free = volume.free_clusters.load(Ordering::Relaxed) as u64;
-        assert_eq!(free, volume.at_open.free_blocks >> volume.layout.log_cluster_ratio());
+        assert_eq!(free, volume.at_open.free_blocks >> volume.geometry.log_cluster_ratio());
         assert_eq!(volume.free_inodes.load(Ordering::Relaxed) as u32, volume.at_open.free_inodes);
         assert_eq!(volume.used_dirs.load(Ordering::Relaxed), 2, "/ and /lost+found");
         let space = volume.space();

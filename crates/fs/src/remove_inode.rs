@@ -48,7 +48,7 @@ impl Volume {
     /// Drops the cached copies of all mapped blocks from logical block `from` on.
     fn forget_content(&self, handle: &Handle<'_>, ino: Ino, body: &Body, from: u32) -> Result<()> {
         // A crafted map can name one block any number of times.
-        let mut left = self.layout.blocks_count();
+        let mut left = self.geometry.blocks_count();
         for run in self.runs(ino, body, from..LOGICAL_END) {
             let run = run?;
             let Target::Written(first) = run.target else { continue };

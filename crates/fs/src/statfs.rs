@@ -36,8 +36,8 @@ impl Volume {
     /// The counters are those of the superblock until something was written, so they can be stale
     /// on a volume that was not unmounted. Counts the layout's metadata over all groups.
     pub(crate) fn space(&self) -> Space {
-        let ratio_log2 = self.layout.log_cluster_ratio();
-        let blocks = self.layout.blocks_count().saturating_sub(self.overhead_blocks());
+        let ratio_log2 = self.geometry.log_cluster_ratio();
+        let blocks = self.geometry.blocks_count().saturating_sub(self.overhead_blocks());
         let counted = |n: i64| u64::try_from(n).unwrap_or(0);
         let promised = self.reserved.beyond(self.pool());
         let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
@@ -50,7 +50,7 @@ impl Volume {
             blocks,
             free,
             available: free.saturating_sub(kept),
-            inodes: self.layout.inodes_count(),
+            inodes: self.geometry.inodes_count(),
             free_inodes: u32::try_from(free_inodes).unwrap_or(u32::MAX),
         }
     }
@@ -70,19 +70,19 @@ impl Volume {
 
     /// The same, counted, and whether that is all: a journal that cannot be found now counts nothing.
     fn count_overhead(&self) -> (u64, bool) {
-        let stored = u64::from(self.at_open.overhead_clusters) << self.layout.log_cluster_ratio();
+        let stored = u64::from(self.at_open.overhead_clusters) << self.geometry.log_cluster_ratio();
         if self.has_ro_compat(RoCompat::BIGALLOC)
             && stored != 0
-            && stored <= self.layout.blocks_count()
+            && stored <= self.geometry.blocks_count()
         {
             return (stored, true);
         }
-        let groups = u64::from(self.layout.groups_count());
-        let bitmaps_and_tables = groups * (2 + u64::from(self.layout.itable_blocks()));
+        let groups = u64::from(self.geometry.groups_count());
+        let bitmaps_and_tables = groups * (2 + u64::from(self.geometry.itable_blocks()));
         let bases: u64 = self
-            .layout
+            .geometry
             .groups()
-            .filter_map(|group| self.layout.base_blocks(group))
+            .filter_map(|group| self.geometry.base_blocks(group))
             .map(|base| base.end - base.start)
             .sum();
         let (journal, is_sure) = match self.journal_place(None) {
@@ -90,6 +90,6 @@ impl Volume {
             Ok(None) => (0, true),
             Err(_) => (0, false),
         };
-        (self.layout.first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
+        (self.geometry.first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
     }
 }

@@ -101,7 +101,7 @@ impl Volume {
         let handle = self.journal.start(Credits::blocks(SUPERBLOCK_CREDITS))?;
         self.change_superblock(&handle, |sb| {
             let free = self.free_clusters.load(Ordering::Relaxed).max(0) as u64;
-            sb.free_blocks = free << self.layout.log_cluster_ratio();
+            sb.free_blocks = free << self.geometry.log_cluster_ratio();
             sb.free_inodes = self.free_inodes.load(Ordering::Relaxed).max(0) as u32;
             sb.features.compat |=
                 Compat::from_bits_retain(self.late_compat.load(Ordering::Relaxed));

@@ -40,8 +40,8 @@ use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock, Step
 use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::inode::InodeFormat;
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_pagecache::PageCache;
 use rangemap::RangeSet;
@@ -115,7 +115,7 @@ pub(crate) struct Volume {
     /// Through which metadata changes; owns the cache.
     pub(crate) journal: Journal,
     /// Geometry.
-    pub(crate) layout: Layout,
+    pub(crate) geometry: Geometry,
     /// How metadata is checked.
     pub(crate) csum: Checksums,
     /// How inodes are laid out.
@@ -270,21 +270,21 @@ impl Volume {
         at_open: Superblock,
         options: &VolumeOptions,
     ) -> Result<Volume> {
-        let layout = Layout::new(&at_open)?;
+        let geometry = Geometry::new(&at_open)?;
         at_open.check_device(device.len(), Site::NOWHERE)?;
         let journal = Journal::off(Arc::clone(&device), at_open.block_size, options.cache);
-        let free_clusters = at_open.free_blocks >> layout.log_cluster_ratio();
+        let free_clusters = at_open.free_blocks >> geometry.log_cluster_ratio();
         Ok(Volume {
             device,
             journal,
-            layout,
+            geometry,
             csum: at_open.checksums(),
             csum_seed: at_open.csum_seed(),
             inode_format: InodeFormat::new(&at_open),
             superblock: RwLock::new(Rank::Superblock, at_open.clone()),
-            groups: GroupTable::new(layout.groups_count()),
+            groups: GroupTable::new(geometry.groups_count()),
             closed_step: Mutex::new(Rank::Leaf, None),
-            group_index: GroupIndex::new(layout.groups_count()),
+            group_index: GroupIndex::new(geometry.groups_count()),
             loaded_trees: LoadedTrees::new(),
             pending_groups: PendingGroups::new(),
             preallocations: Preallocations::new(),
@@ -350,7 +350,7 @@ impl Volume {
 
     /// Size of a block.
     pub(crate) fn block_size(&self) -> BlockSize {
-        self.layout.block_size()
+        self.geometry.block_size()
     }
 
     /// The block that holds the primary superblock, and the byte where it starts there.

@@ -6,7 +6,7 @@ mod common;
 use common::mirrored::{LEN, byte, copies, expect_same, made, mirror};
 use common::seen::{Tree, differences, tree};
 use common::{judge, pattern};
-use extant::layout::{Mirror, record_of};
+use extant::raid::{Mirror, record_of};
 use extant::scrub::{Options, Report, scrub};
 use extant::{BlockDevice, FileDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, IoOp};

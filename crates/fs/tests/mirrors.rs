@@ -7,7 +7,7 @@ use common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
 use common::seen::{Tree, differences, tree};
 use common::{image_of, judge, pattern};
 use extant::check::{Options, check_device};
-use extant::layout::record_of;
+use extant::raid::record_of;
 use extant::{
     BlockDevice, Bounce, DirectOptions, Error, Filesystem, MemoryDevice, NewFile, OpenOptions,
 };

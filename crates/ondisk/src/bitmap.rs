@@ -13,8 +13,8 @@
 //! Source: ext4 documentation, "Block and Inode Bitmaps".
 
 use crate::checksum::Checksums;
+use crate::geometry::Geometry;
 use crate::group_desc::{GroupDesc, bitmap_csum_agrees};
-use crate::layout::Layout;
 use core::ops::Range;
 use extant_base::{Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
@@ -197,18 +197,18 @@ pub enum Kind {
 
 impl Kind {
     /// Bits that the checksum covers: clusters or inodes of a full group.
-    pub fn covered_bits(self, layout: &Layout) -> u32 {
+    pub fn covered_bits(self, geometry: &Geometry) -> u32 {
         match self {
-            Kind::Block => layout.clusters_per_group(),
-            Kind::Inode => layout.inodes_per_group(),
+            Kind::Block => geometry.clusters_per_group(),
+            Kind::Inode => geometry.inodes_per_group(),
         }
     }
 
     /// Bits that mean something in `group`; the rest is padding.
-    pub fn used_bits(self, layout: &Layout, group: GroupNr) -> u32 {
+    pub fn used_bits(self, geometry: &Geometry, group: GroupNr) -> u32 {
         match self {
-            Kind::Block => layout.clusters_in_group(group).unwrap_or(0),
-            Kind::Inode => layout.inodes_per_group(),
+            Kind::Block => geometry.clusters_in_group(group).unwrap_or(0),
+            Kind::Inode => geometry.inodes_per_group(),
         }
     }
 }
@@ -218,11 +218,11 @@ impl Kind {
 pub fn compute_checksum(
     map: &[u8],
     kind: Kind,
-    layout: &Layout,
+    geometry: &Geometry,
     checksums: &Checksums,
 ) -> Option<u32> {
     let seed = checksums.seed()?;
-    let covered = kind.covered_bits(layout) as usize / 8;
+    let covered = kind.covered_bits(geometry) as usize / 8;
     Some(crc32c(seed, map.get(..covered)?))
 }
 
@@ -232,15 +232,15 @@ pub fn set_checksum(
     desc: &mut GroupDesc,
     map: &[u8],
     kind: Kind,
-    layout: &Layout,
+    geometry: &Geometry,
     checksums: &Checksums,
 ) {
-    if let Some(computed) = compute_checksum(map, kind, layout, checksums) {
+    if let Some(computed) = compute_checksum(map, kind, geometry, checksums) {
         let field = match kind {
             Kind::Block => &mut desc.block_bitmap_csum,
             Kind::Inode => &mut desc.inode_bitmap_csum,
         };
-        *field = if bitmap_csum_agrees(1 << 16, 0, layout.desc_size()) {
+        *field = if bitmap_csum_agrees(1 << 16, 0, geometry.desc_size()) {
             computed & 0xFFFF
         } else {
             computed
@@ -258,7 +258,7 @@ pub fn check(
     kind: Kind,
     group: GroupNr,
     desc: &GroupDesc,
-    layout: &Layout,
+    geometry: &Geometry,
     checksums: &Checksums,
 ) -> Result<(), Error> {
     let (stored, block) = match kind {
@@ -266,19 +266,19 @@ pub fn check(
         Kind::Inode => (desc.inode_bitmap_csum, desc.inode_bitmap),
     };
     let at = Site::of_group(group).block(block);
-    if map.len() != layout.block_size().bytes() {
+    if map.len() != geometry.block_size().bytes() {
         return Err(at.corrupt(What::BitmapPadding));
     }
-    if let Some(computed) = compute_checksum(map, kind, layout, checksums)
-        && !bitmap_csum_agrees(stored, computed, layout.desc_size())
+    if let Some(computed) = compute_checksum(map, kind, geometry, checksums)
+        && !bitmap_csum_agrees(stored, computed, geometry.desc_size())
     {
         return Err(at.corrupt(What::BitmapChecksum));
     }
-    if !padding_is_set(map, kind.used_bits(layout, group)) {
+    if !padding_is_set(map, kind.used_bits(geometry, group)) {
         return Err(at.corrupt(What::BitmapPadding));
     }
     if kind == Kind::Block
-        && own_metadata(group, desc, layout).any(|bits| next_zero(map, bits).is_some())
+        && own_metadata(group, desc, geometry).any(|bits| next_zero(map, bits).is_some())
     {
         return Err(at.corrupt(What::BitmapMetadataFree));
     }
@@ -290,13 +290,13 @@ pub fn check(
 pub fn own_metadata(
     group: GroupNr,
     desc: &GroupDesc,
-    layout: &Layout,
+    geometry: &Geometry,
 ) -> impl Iterator<Item = Range<u32>> + use<> {
-    let all = layout.blocks_of_group(group).unwrap_or(0..0);
-    let base = layout.base_blocks(group).unwrap_or(0..0);
-    let itable = u64::from(layout.itable_blocks());
+    let all = geometry.blocks_of_group(group).unwrap_or(0..0);
+    let base = geometry.base_blocks(group).unwrap_or(0..0);
+    let itable = u64::from(geometry.itable_blocks());
     let run = |start: u64, len: u64| start..start.saturating_add(len);
-    let log_ratio = layout.log_cluster_ratio();
+    let log_ratio = geometry.log_cluster_ratio();
     [
         base,
         run(desc.block_bitmap.0, 1),
@@ -321,11 +321,16 @@ pub fn own_metadata(
 ///
 /// # Panics
 /// If `map` is not one block long.
-pub fn init_block_bitmap(map: &mut [u8], group: GroupNr, desc: &GroupDesc, layout: &Layout) -> u32 {
-    assert_eq!(map.len(), layout.block_size().bytes(), "a bitmap is one block");
+pub fn init_block_bitmap(
+    map: &mut [u8],
+    group: GroupNr,
+    desc: &GroupDesc,
+    geometry: &Geometry,
+) -> u32 {
+    assert_eq!(map.len(), geometry.block_size().bytes(), "a bitmap is one block");
     map.fill(0);
-    let used = Kind::Block.used_bits(layout, group);
-    let taken: u32 = own_metadata(group, desc, layout).map(|bits| set_range(map, bits)).sum();
+    let used = Kind::Block.used_bits(geometry, group);
+    let taken: u32 = own_metadata(group, desc, geometry).map(|bits| set_range(map, bits)).sum();
     fill_padding(map, used);
     used.saturating_sub(taken)
 }
@@ -334,10 +339,10 @@ pub fn init_block_bitmap(map: &mut [u8], group: GroupNr, desc: &GroupDesc, layou
 ///
 /// # Panics
 /// If `map` is not one block long.
-pub fn init_inode_bitmap(map: &mut [u8], layout: &Layout) {
-    assert_eq!(map.len(), layout.block_size().bytes(), "a bitmap is one block");
+pub fn init_inode_bitmap(map: &mut [u8], geometry: &Geometry) {
+    assert_eq!(map.len(), geometry.block_size().bytes(), "a bitmap is one block");
     map.fill(0);
-    fill_padding(map, layout.inodes_per_group());
+    fill_padding(map, geometry.inodes_per_group());
 }
 
 #[cfg(test)]

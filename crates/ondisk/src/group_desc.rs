@@ -12,7 +12,7 @@
 //! Free blocks are counted in clusters. Source: ext4 documentation, "Block Group Descriptors".
 
 use crate::checksum::{Checksums, crc16};
-use crate::layout::Layout;
+use crate::geometry::Geometry;
 use core::mem::{offset_of, size_of};
 use extant_base::{BlockNr, Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
@@ -183,18 +183,18 @@ impl GroupDesc {
     pub fn check(
         bytes: &[u8],
         group: GroupNr,
-        layout: &Layout,
+        geometry: &Geometry,
         checksums: &Checksums,
     ) -> Result<GroupDesc, Error> {
         let at = Site::of_group(group);
-        if bytes.len() != layout.desc_size() {
+        if bytes.len() != geometry.desc_size() {
             return Err(at.corrupt(What::SuperblockDescSize));
         }
         if !checksum_is_right(bytes, group, checksums) {
             return Err(at.offset(0x1E).corrupt(What::DescriptorChecksum));
         }
         let desc = GroupDesc::parse(bytes);
-        desc.check_fields(group, layout, checksums)?;
+        desc.check_fields(group, geometry, checksums)?;
         Ok(desc)
     }
 
@@ -204,18 +204,18 @@ impl GroupDesc {
     pub fn check_fields(
         &self,
         group: GroupNr,
-        layout: &Layout,
+        geometry: &Geometry,
         checksums: &Checksums,
     ) -> Result<(), Error> {
         let at = Site::of_group(group);
-        let Some(clusters) = layout.clusters_in_group(group) else {
+        let Some(clusters) = geometry.clusters_in_group(group) else {
             return Err(at.corrupt(What::DescriptorBlock));
         };
-        let own = match layout.blocks_of_group(group) {
-            Some(blocks) if !layout.metadata_roams() => blocks,
-            _ => layout.block_range(),
+        let own = match geometry.blocks_of_group(group) {
+            Some(blocks) if !geometry.metadata_roams() => blocks,
+            _ => geometry.block_range(),
         };
-        let itable = u64::from(layout.itable_blocks());
+        let itable = u64::from(geometry.itable_blocks());
         let runs = [
             (self.block_bitmap, 1, 0x00),
             (self.inode_bitmap, 1, 0x04),
@@ -228,14 +228,14 @@ impl GroupDesc {
                 start.0 < other.0.saturating_add(*other_len)
                     && other.0 < start.0.saturating_add(len)
             });
-            let primary = layout.base_blocks(GroupNr(0)).is_some_and(|base| start.0 < base.end);
+            let primary = geometry.base_blocks(GroupNr(0)).is_some_and(|base| start.0 < base.end);
             let inside =
                 start.0 >= own.start && start.0.checked_add(len).is_some_and(|end| end <= own.end);
             if overlaps || primary || !inside {
                 return Err(at.offset(offset).corrupt(What::DescriptorBlock));
             }
         }
-        let ipg = layout.inodes_per_group();
+        let ipg = geometry.inodes_per_group();
         let counts = [
             (self.free_clusters <= clusters, 0x0C),
             (self.free_inodes <= ipg, 0x0E),
@@ -296,8 +296,8 @@ impl GroupDesc {
 
     /// How many slots at the start of the inode table may hold inodes; what lies behind them is
     /// not to be believed. At most `inodes_per_group`.
-    pub fn used_slots(&self, layout: &Layout, checksums: &Checksums) -> u32 {
-        let ipg = layout.inodes_per_group();
+    pub fn used_slots(&self, geometry: &Geometry, checksums: &Checksums) -> u32 {
+        let ipg = geometry.inodes_per_group();
         if !checksums.groups_may_be_uninit() {
             ipg
         } else if self.flags.contains(GroupFlags::INODE_UNINIT) {

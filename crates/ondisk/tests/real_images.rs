@@ -6,9 +6,9 @@ use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::block_map;
 use extant_ondisk::extent::{ExtentNode, NodeRules, set_checksum};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::{FileKind, Inode, InodeFormat, is_zero_slot};
-use extant_ondisk::layout::Layout;
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaInfo, QuotaKind};
@@ -62,7 +62,7 @@ struct Image {
     name: &'static str,
     bytes: Vec<u8>,
     sb: Superblock,
-    layout: Layout,
+    geometry: Geometry,
     format: InodeFormat,
 }
 
@@ -75,43 +75,44 @@ impl Image {
         let mut again = raw.clone();
         sb.update_raw(&mut again);
         assert_eq!(again.as_bytes(), raw.as_bytes(), "{name}: superblock rewritten");
-        let layout = Layout::new(&sb).unwrap();
+        let geometry = Geometry::new(&sb).unwrap();
         let format = InodeFormat::new(&sb);
-        Image { name, bytes, sb, layout, format }
+        Image { name, bytes, sb, geometry, format }
     }
 
     fn block(&self, block: BlockNr) -> &[u8] {
-        let start = self.layout.block_size().start_of(block).0 as usize;
-        &self.bytes[start..start + self.layout.block_size().bytes()]
+        let start = self.geometry.block_size().start_of(block).0 as usize;
+        &self.bytes[start..start + self.geometry.block_size().bytes()]
     }
 
     fn check_backups(&self) {
-        for group in self.layout.super_groups().skip(1) {
-            let start = self.layout.super_offset(group).unwrap().0 as usize;
+        for group in self.geometry.super_groups().skip(1) {
+            let start = self.geometry.super_offset(group).unwrap().0 as usize;
             let raw = RawSuperblock::from_prefix(&self.bytes[start..]).unwrap();
             let backup = raw.check(Site::of_group(group)).unwrap();
             assert_eq!(backup.block_group, group, "{}", self.name);
             assert_eq!(backup.uuid, self.sb.uuid, "{}", self.name);
             assert_eq!(backup.blocks_count, self.sb.blocks_count, "{}", self.name);
         }
-        for k in 0..self.layout.desc_blocks() {
-            for (group, block) in self.layout.desc_block_backups(k) {
-                let first = GroupNr(k * self.layout.descs_per_block());
-                let (_, offset) = self.layout.desc_place(first).unwrap();
-                let size = self.layout.desc_size();
+        for k in 0..self.geometry.desc_blocks() {
+            for (group, block) in self.geometry.desc_block_backups(k) {
+                let first = GroupNr(k * self.geometry.descs_per_block());
+                let (_, offset) = self.geometry.desc_place(first).unwrap();
+                let size = self.geometry.desc_size();
                 let backup = &self.block(block)[offset..offset + size];
-                let backup = GroupDesc::check(backup, first, &self.layout, self.format.checksums())
-                    .unwrap_or_else(|error| panic!("{}: copy in {group}: {error}", self.name));
+                let backup =
+                    GroupDesc::check(backup, first, &self.geometry, self.format.checksums())
+                        .unwrap_or_else(|error| panic!("{}: copy in {group}: {error}", self.name));
                 assert_eq!(backup.inode_table, self.desc(first).inode_table, "{}", self.name);
             }
         }
     }
 
     fn desc(&self, group: GroupNr) -> GroupDesc {
-        let (k, offset) = self.layout.desc_place(group).unwrap();
-        let block = self.block(self.layout.desc_block(k).unwrap());
-        let bytes = &block[offset..offset + self.layout.desc_size()];
-        let desc = GroupDesc::check(bytes, group, &self.layout, self.format.checksums())
+        let (k, offset) = self.geometry.desc_place(group).unwrap();
+        let block = self.block(self.geometry.desc_block(k).unwrap());
+        let bytes = &block[offset..offset + self.geometry.desc_size()];
+        let desc = GroupDesc::check(bytes, group, &self.geometry, self.format.checksums())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let mut again = bytes.to_vec();
         desc.write(&mut again, group, self.format.checksums());
@@ -123,13 +124,13 @@ impl Image {
         let checksums = self.format.checksums();
         let mut map = self.block(desc.block_bitmap).to_vec();
         if desc.block_uninit(checksums) {
-            let free = bitmap::init_block_bitmap(&mut map, group, desc, &self.layout);
+            let free = bitmap::init_block_bitmap(&mut map, group, desc, &self.geometry);
             assert_eq!(free, desc.free_clusters, "{}: group {group} uninit", self.name);
         } else {
-            bitmap::check(&map, Kind::Block, group, desc, &self.layout, checksums)
+            bitmap::check(&map, Kind::Block, group, desc, &self.geometry, checksums)
                 .unwrap_or_else(|error| panic!("{}: {error}", self.name));
             let mut same = *desc;
-            bitmap::set_checksum(&mut same, &map, Kind::Block, &self.layout, checksums);
+            bitmap::set_checksum(&mut same, &map, Kind::Block, &self.geometry, checksums);
             assert_eq!(same, *desc);
         }
         map
@@ -139,19 +140,19 @@ impl Image {
         let checksums = self.format.checksums();
         let mut map = self.block(desc.inode_bitmap).to_vec();
         if desc.inode_uninit(checksums) {
-            bitmap::init_inode_bitmap(&mut map, &self.layout);
+            bitmap::init_inode_bitmap(&mut map, &self.geometry);
         } else {
-            bitmap::check(&map, Kind::Inode, group, desc, &self.layout, checksums)
+            bitmap::check(&map, Kind::Inode, group, desc, &self.geometry, checksums)
                 .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         }
         map
     }
 
     fn inode(&self, ino: Ino) -> Inode {
-        let place = self.layout.inode_place(ino).unwrap();
+        let place = self.geometry.inode_place(ino).unwrap();
         let table = self.desc(place.group).inode_table;
         let block = self.block(BlockNr(table.0 + u64::from(place.table_block)));
-        let bytes = &block[place.offset..place.offset + self.layout.inode_size()];
+        let bytes = &block[place.offset..place.offset + self.geometry.inode_size()];
         let inode = Inode::parse(bytes, ino, &self.format)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         if inode.kind().is_some() {
@@ -162,7 +163,7 @@ impl Image {
             inode.write(&mut again, ino, &self.format).unwrap();
             assert_eq!(again, bytes, "{}: inode {ino} rewritten", self.name);
         } else if !is_zero_slot(bytes) {
-            assert!(ino.get() < self.layout.first_ino(), "{}: inode {ino}", self.name);
+            assert!(ino.get() < self.geometry.first_ino(), "{}: inode {ino}", self.name);
         }
         inode
     }
@@ -172,17 +173,17 @@ impl Image {
         let mut blocks = BTreeMap::new();
         let mut nodes = 0;
         if inode.has_extents() {
-            let rules = NodeRules::root(&self.layout);
+            let rules = NodeRules::root(&self.geometry);
             let seed = inode.seed(ino, &self.format);
             self.walk_extents(&inode.i_block, &rules, ino, seed, &mut blocks, &mut nodes);
         } else {
-            let size = self.layout.block_size();
+            let size = self.geometry.block_size();
             for n in 0..inode.size.div_ceil(size.bytes() as u64).min(block_map::max_blocks(size)) {
                 let path = block_map::Path::to(LogicalBlock(n as u32), size).unwrap();
                 let mut bytes = &inode.i_block[..];
                 let mut found = None;
                 for slot in path.slots() {
-                    let range = self.layout.block_range();
+                    let range = self.geometry.block_range();
                     found = block_map::check_pointer(bytes, *slot, &range, Site::of_ino(ino))
                         .unwrap_or_else(|error| panic!("{}: {error}", self.name));
                     match found {
@@ -230,7 +231,7 @@ impl Image {
 
     fn read(&self, ino: Ino, inode: &Inode) -> Vec<u8> {
         let mut content = vec![0; inode.size as usize];
-        let size = self.layout.block_size().bytes();
+        let size = self.geometry.block_size().bytes();
         for (logical, physical) in self.map(ino, inode).0 {
             let start = logical as usize * size;
             if let Some(rest) = content.get_mut(start..) {
@@ -244,10 +245,10 @@ impl Image {
     fn check_groups(&self) {
         let (mut free_clusters, mut free_inodes, mut dirs) = (0u64, 0u32, 0u32);
         let checksums = self.format.checksums();
-        for group in self.layout.groups() {
+        for group in self.geometry.groups() {
             let desc = self.desc(group);
             let map = self.block_bitmap(group, &desc);
-            let used = Kind::Block.used_bits(&self.layout, group);
+            let used = Kind::Block.used_bits(&self.geometry, group);
             assert_eq!(
                 bitmap::count_zeros(&map, 0..used),
                 desc.free_clusters,
@@ -257,20 +258,20 @@ impl Image {
             free_clusters += u64::from(desc.free_clusters);
 
             let inodes = self.inode_bitmap(group, &desc);
-            let ipg = self.layout.inodes_per_group();
+            let ipg = self.geometry.inodes_per_group();
             assert_eq!(bitmap::count_zeros(&inodes, 0..ipg), desc.free_inodes, "{}", self.name);
             free_inodes += desc.free_inodes;
-            let believed = desc.used_slots(&self.layout, checksums);
+            let believed = desc.used_slots(&self.geometry, checksums);
             assert_eq!(bitmap::next_set(&inodes, believed..ipg), None, "{}", self.name);
             let mut dirs_here = 0;
             for slot in bitmap::set_runs(&inodes, 0..believed).flatten() {
-                let ino = self.layout.ino_of_slot(group, slot).unwrap();
+                let ino = self.geometry.ino_of_slot(group, slot).unwrap();
                 dirs_here += u32::from(self.check_inode(ino));
             }
             assert_eq!(dirs_here, desc.used_dirs, "{}: group {group}", self.name);
             dirs += dirs_here;
         }
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         assert_eq!(free_clusters * ratio, self.sb.free_blocks, "{}", self.name);
         assert_eq!(free_inodes, self.sb.free_inodes, "{}", self.name);
         assert!(dirs >= 2, "{}: root and lost+found", self.name);
@@ -290,14 +291,14 @@ impl Image {
         }
         let (blocks, nodes) = self.map(ino, &inode);
         for block in blocks.values() {
-            let (group, bit) = self.layout.bit_of_block(BlockNr(*block)).unwrap();
+            let (group, bit) = self.geometry.bit_of_block(BlockNr(*block)).unwrap();
             let desc = self.desc(group);
             assert!(bitmap::test(&self.block_bitmap(group, &desc), bit), "{}", self.name);
         }
-        if inode.has_extents() && self.layout.cluster_ratio() == 1 {
+        if inode.has_extents() && self.geometry.cluster_ratio() == 1 {
             let acl = u64::from(inode.file_acl.is_some());
             let sectors =
-                (blocks.len() as u64 + nodes + acl) << (self.layout.block_size().log2() - 9);
+                (blocks.len() as u64 + nodes + acl) << (self.geometry.block_size().log2() - 9);
             assert_eq!(inode.sectors, sectors, "{}: inode {ino}", self.name);
         }
         inode.is_dir()
@@ -322,7 +323,7 @@ impl Image {
                 let seed = inode.seed(ino, &self.format);
                 let bytes = self.block(block);
                 let entries =
-                    orphan_file::check(bytes, block, seed, self.layout.inodes_count()).unwrap();
+                    orphan_file::check(bytes, block, seed, self.geometry.inodes_count()).unwrap();
                 assert_eq!(entries.count(), 0, "{}", self.name);
                 let mut again = vec![1; bytes.len()];
                 orphan_file::init(&mut again, block, seed);

@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant::layout::{Assembled, Opening, Part, Wanted, assemble, create};
 use extant::mkfs::{MkfsOptions, format};
+use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
 use extant::{
     AlignedBuf, BlockDevice, BlockSize, Bounce, DirectOptions, Environment, Error, FallocateMode,
     File, FileDevice, Filesystem, NewFile, OpenOptions, OwnedMemory,

@@ -6,8 +6,8 @@
 //! ```
 
 use extant::check::{Options, check_device};
-use extant::layout::{self, Part, Wanted};
 use extant::mkfs::{JournalSize, MkfsOptions, format};
+use extant::raid::{self, Part, Wanted};
 use extant::{BlockSize, Environment, FileDevice, Filesystem, Node, OpenOptions};
 use extant_testkit::e2fsprogs;
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ impl Field {
         }
         if images.len() > 1 {
             let wanted = Wanted::Mirrored { alike: true };
-            layout::create(&parts, wanted, [7; 16], VOLUME_BYTES).expect("a layout");
+            raid::create(&parts, wanted, [7; 16], VOLUME_BYTES).expect("a layout");
         }
         drop(parts);
         let device = opening(&images).write(true).assemble(&images[0]).expect("a device").device();

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::external::{FlushPart, Part};
-use extant::layout::{self, Assembled, Mirror, Opening, Wanted, assemble};
+use extant::raid::{self, Assembled, Mirror, Opening, Wanted, assemble};
 use extant::{BlockDevice, Error, MemoryDevice, Result};
 use extant_base::ByteOffset;
 use std::sync::Arc;
@@ -51,11 +51,11 @@ impl Layout {
         self,
         device: &Arc<D>,
         volume_bytes: u64,
-    ) -> Vec<layout::Part> {
+    ) -> Vec<raid::Part> {
         let len = self.member_bytes(volume_bytes);
         let member = |n: u64| {
             let part = Part::new(Arc::clone(device), n * len, len);
-            layout::Part::new(Arc::new(part), format!("member {n}"))
+            raid::Part::new(Arc::new(part), format!("member {n}"))
         };
         (0..self.count()).map(member).collect()
     }
@@ -63,7 +63,7 @@ impl Layout {
     /// Makes the parts of `device` members.
     pub fn create(self, device: &Arc<MemoryDevice>, volume_bytes: u64) -> Result<()> {
         let members = self.members(device, volume_bytes);
-        layout::create(&members, self.wanted(), *b"the layout's id.", volume_bytes)
+        raid::create(&members, self.wanted(), *b"the layout's id.", volume_bytes)
     }
 
     /// The volume on `device`. No member may be left out: none failed.

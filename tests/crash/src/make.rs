@@ -8,8 +8,8 @@ use crate::external::{self, FlushPart, Part};
 use crate::layouts::Layout;
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
-use extant::layout::{Assembled, Mirror};
 use extant::mkfs::{self, JournalSize, MkfsOptions};
+use extant::raid::{Assembled, Mirror};
 use extant::{
     BlockSize, ByteLogMode, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
 };

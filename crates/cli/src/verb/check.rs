@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar, signature};
 use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
-use extant::layout::Assembled;
+use extant::raid::Assembled;
 use extant::{Error, FileOptions, Site};
 use indicatif::ProgressBar;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use crate::members::member_in;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar, signature};
-use extant::layout::{Assembled, Mirror, Part, PlaceState};
+use extant::raid::{Assembled, Mirror, Part, PlaceState};
 use extant::{FileOptions, OpenOptions};
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem};
 use extant_blockdev::Slice;

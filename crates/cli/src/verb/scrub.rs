@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar};
 use extant::Error;
-use extant::layout::{Assembled, Mirror, PlaceState};
+use extant::raid::{Assembled, Mirror, PlaceState};
 use extant::scrub::{self, Difference, Options, Report, Step};
 use serde::Serialize;
 use std::ffi::OsString;

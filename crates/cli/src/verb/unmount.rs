@@ -6,7 +6,7 @@ use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
 use crate::verb::mount::second;
 use extant::Error;
-use extant::layout::record_of;
+use extant::raid::record_of;
 use extant_blockdev::FileOptions;
 use extant_fuse::MountError;
 use extant_ondisk::features::Incompat;

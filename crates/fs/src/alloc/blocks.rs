@@ -64,7 +64,7 @@ impl Volume {
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
         self.absorb_durable(ABSORB_AT_ONCE);
         self.drop_excess_trees();
-        let ratio = self.layout.cluster_ratio();
+        let ratio = self.geometry.cluster_ratio();
         let (want, _own) = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
         if want == 0 {
             return Err(Error::NoSpace);
@@ -118,12 +118,12 @@ impl Volume {
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
         let start = self
-            .layout
+            .geometry
             .block_of_bit(nr, span.start)
             .expect("a cluster of a group's bitmap has a block");
         // A volume may end inside its last cluster.
-        let most = u32::try_from(self.layout.blocks_count() - start.0).unwrap_or(u32::MAX);
-        BlockRun { start, len: (span.len * self.layout.cluster_ratio()).min(most) }
+        let most = u32::try_from(self.geometry.blocks_count() - start.0).unwrap_or(u32::MAX);
+        BlockRun { start, len: (span.len * self.geometry.cluster_ratio()).min(most) }
     }
 
     /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
@@ -139,12 +139,12 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
-        let ratio = u64::from(self.layout.cluster_ratio());
-        let len = match self.layout.blocks_count().checked_sub(start.0) {
+        let ratio = u64::from(self.geometry.cluster_ratio());
+        let len = match self.geometry.blocks_count().checked_sub(start.0) {
             Some(left) if left < len && len - left < ratio => left,
             _ => len,
         };
-        if !self.layout.holds(start, len) || self.is_system(start, len) {
+        if !self.geometry.holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
         if let Some(freed) = &self.freed_later {
@@ -167,7 +167,7 @@ impl Volume {
         if !edit.all(span, true) {
             edit.set_bad();
             let at = Site::of_group(nr);
-            let at = self.layout.block_of_bit(nr, span.start).map_or(at, |block| at.block(block));
+            let at = self.geometry.block_of_bit(nr, span.start).map_or(at, |block| at.block(block));
             return Err(at.corrupt(What::BlockAlreadyFree));
         }
         edit.flip(span, false, handle)?;
@@ -187,10 +187,10 @@ impl Volume {
             if left.is_empty() {
                 return None;
             }
-            let (nr, bit) = self.layout.bit_of_block(BlockNr(left.start))?;
-            let group = self.layout.blocks_of_group(nr)?;
+            let (nr, bit) = self.geometry.bit_of_block(BlockNr(left.start))?;
+            let group = self.geometry.blocks_of_group(nr)?;
             let end = left.end.min(group.end);
-            let (_, last) = self.layout.bit_of_block(BlockNr(end - 1))?;
+            let (_, last) = self.geometry.bit_of_block(BlockNr(end - 1))?;
             left.start = end;
             Some((nr, Span { start: bit, len: last - bit + 1 }))
         })
@@ -248,7 +248,7 @@ impl Volume {
         block: BlockNr,
     ) -> Result<()> {
         handle.forget(block);
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         self.free(handle, block, 1)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(ratio));
         Ok(())
@@ -256,12 +256,12 @@ impl Volume {
 
     /// The first block of the group that holds `ino`.
     pub(crate) fn group_start(&self, ino: Ino) -> BlockNr {
-        let place = self.layout.inode_place(ino);
-        place.and_then(|place| self.layout.first_block(place.group)).unwrap_or_default()
+        let place = self.geometry.inode_place(ino);
+        place.and_then(|place| self.geometry.first_block(place.group)).unwrap_or_default()
     }
 
     /// 512-byte sectors in `blocks` filesystem blocks.
     pub(crate) fn sectors(&self, blocks: u64) -> u64 {
-        blocks << (self.layout.block_size().log2() - 9)
+        blocks << (self.geometry.block_size().log2() - 9)
     }
 }

@@ -234,13 +234,13 @@ impl Volume {
 
     /// The same, of a volume in use: as many as Linux keeps, which counts what lies before the first data block, too.
     pub(crate) fn pool_in_use(&self) -> u64 {
-        let clusters = self.layout.blocks_count() >> self.layout.log_cluster_ratio();
+        let clusters = self.geometry.blocks_count() >> self.geometry.log_cluster_ratio();
         if self.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
     }
 
     /// Clusters that the unprivileged never get.
     fn for_root(&self) -> i64 {
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         let root = if self.privileged { 0 } else { self.at_open.reserved_blocks.div_ceil(ratio) };
         i64::try_from(root).unwrap_or(i64::MAX >> 1)
     }

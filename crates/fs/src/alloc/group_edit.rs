@@ -90,7 +90,7 @@ impl GroupBlocks {
     /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
     pub(super) fn disappoints(&self, volume: &Volume, pick: Pick) -> bool {
         let Some(map) = &self.computed else { return false };
-        let clusters = volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
         if pick.scan(map, clusters).is_some() {
             return false;
         }
@@ -182,7 +182,7 @@ impl<'a> GroupEdit<'a> {
         if self.volume.short_cuts {
             return None;
         }
-        let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters)?;
         let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
@@ -204,7 +204,7 @@ impl<'a> GroupEdit<'a> {
             return Err(self.miscounted());
         }
         if self.state.free.is_none() {
-            let clusters = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+            let clusters = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
             let mut free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
             if free.free() != self.desc.free_clusters {
                 return Err(self.miscounted());
@@ -266,7 +266,7 @@ impl<'a> GroupEdit<'a> {
     /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
     /// comes to say more than the group has, which no reader would take.
     pub(crate) fn count_free(&mut self, clusters: u32) {
-        let all = self.volume.layout.clusters_in_group(self.nr).unwrap_or(0);
+        let all = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
         self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
         self.volume.free_clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
     }
@@ -328,8 +328,8 @@ impl<'a> GroupEdit<'a> {
 
     fn covered_bits(&self) -> u32 {
         match self.map {
-            Map::Blocks => self.volume.layout.clusters_per_group(),
-            Map::Inodes => self.volume.layout.inodes_per_group(),
+            Map::Blocks => self.volume.geometry.clusters_per_group(),
+            Map::Inodes => self.volume.geometry.inodes_per_group(),
         }
     }
 
@@ -345,7 +345,7 @@ impl<'a> GroupEdit<'a> {
     }
 
     fn sum_agrees(&self, sum: u32) -> bool {
-        let mask = if self.volume.layout.desc_size() < 64 { 0xFFFF } else { u32::MAX };
+        let mask = if self.volume.geometry.desc_size() < 64 { 0xFFFF } else { u32::MAX };
         self.full_sum().is_none_or(|full| (full ^ sum) & mask == 0)
     }
 
@@ -498,20 +498,20 @@ fn fill_uninit(
         Map::Blocks => volume.computed_block_bitmap(nr, desc),
         Map::Inodes => {
             let mut empty = vec![0; volume.block_size().bytes()].into_boxed_slice();
-            bitmap::init_inode_bitmap(&mut empty, &volume.layout);
+            bitmap::init_inode_bitmap(&mut empty, &volume.geometry);
             empty
         }
     };
     block.write(handle)?.bytes_mut().copy_from_slice(&content);
     let covered = match map {
-        Map::Blocks => volume.layout.clusters_per_group(),
-        Map::Inodes => volume.layout.inodes_per_group(),
+        Map::Blocks => volume.geometry.clusters_per_group(),
+        Map::Inodes => volume.geometry.inodes_per_group(),
     };
     let sum = volume.csum.seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
     match map {
         Map::Blocks => {
             desc.flags.remove(GroupFlags::BLOCK_UNINIT);
-            let clusters = volume.layout.clusters_in_group(nr).unwrap_or(0);
+            let clusters = volume.geometry.clusters_in_group(nr).unwrap_or(0);
             let free = bitmap::count_zeros(&content, 0..clusters);
             let before = i64::from(desc.free_clusters);
             volume.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
@@ -521,7 +521,7 @@ fn fill_uninit(
         }
         Map::Inodes => {
             desc.flags.remove(GroupFlags::INODE_UNINIT);
-            desc.itable_unused = volume.layout.inodes_per_group();
+            desc.itable_unused = volume.geometry.inodes_per_group();
             desc.inode_bitmap_csum = sum.unwrap_or(0);
             block.set_verified_as(crate::verified::Role::InodeBitmap(nr).kind());
         }

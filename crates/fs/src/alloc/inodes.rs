@@ -44,7 +44,7 @@ impl Volume {
         goal: InodeGoal,
         directory: bool,
     ) -> Result<Ino> {
-        let groups = self.layout.groups_count();
+        let groups = self.geometry.groups_count();
         let first = match goal {
             InodeGoal::InOrder => self.bulk.inode_group().0,
             InodeGoal::Other { parent } => self.group_of(parent).0,
@@ -68,18 +68,18 @@ impl Volume {
     }
 
     fn group_of(&self, ino: Ino) -> GroupNr {
-        self.layout.inode_place(ino).map_or(GroupNr(0), |place| place.group)
+        self.geometry.inode_place(ino).map_or(GroupNr(0), |place| place.group)
     }
 
     /// The group for a directory below `parent`: among all for children of the root, from the
     /// parent's on for others, the first that is no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
-        let groups = i64::from(self.layout.groups_count());
+        let groups = i64::from(self.geometry.groups_count());
         let inodes = self.free_inodes.load(Ordering::Relaxed) / groups;
         let clusters = self.free_clusters.load(Ordering::Relaxed) / groups;
         let dirs = self.used_dirs.load(Ordering::Relaxed) / groups;
         let spread = parent == Ino::ROOT;
-        let slack = if spread { 0 } else { i64::from(self.layout.inodes_per_group()) / 16 };
+        let slack = if spread { 0 } else { i64::from(self.geometry.inodes_per_group()) / 16 };
         let start = self.group_of(parent).0;
         let mut best: Option<(u32, GroupNr)> = None;
         // Looking at a bounded number of descriptors keeps this flat on huge volumes.
@@ -109,19 +109,19 @@ impl Volume {
         directory: bool,
     ) -> Result<Option<Ino>> {
         let Some(blocks) = GroupBlocks::fetch_with_inodes(self, nr)? else { return Ok(None) };
-        let inodes = self.layout.inodes_per_group();
+        let inodes = self.geometry.inodes_per_group();
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if edit.desc.free_inodes == 0 {
             return Ok(None);
         }
         let from = edit.state.inode_hint.min(inodes);
         let slot = edit.next_clear(from..inodes).or_else(|| edit.next_clear(0..from));
-        let ino = slot.and_then(|slot| self.layout.ino_of_slot(nr, slot));
+        let ino = slot.and_then(|slot| self.geometry.ino_of_slot(nr, slot));
         let (Some(slot), Some(ino)) = (slot, ino) else {
             edit.set_bad();
             return Err(Site::of_group(nr).corrupt(What::FreeInodesCount));
         };
-        if ino.get() < self.layout.first_ino() {
+        if ino.get() < self.geometry.first_ino() {
             edit.set_bad();
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
@@ -148,7 +148,7 @@ impl Volume {
 
     /// Counts an inode that begins to live in `slot`, whatever its bit was.
     fn count_life(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
-        let inodes = self.layout.inodes_per_group();
+        let inodes = self.geometry.inodes_per_group();
         let desc = &mut edit.desc;
         if self.csum.groups_may_be_uninit() && slot + 1 > inodes - desc.itable_unused.min(inodes) {
             desc.itable_unused = inodes - (slot + 1);
@@ -165,7 +165,7 @@ impl Volume {
     /// marked so before the number stays taken. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
         let at = Site::of_ino(ino);
-        let place = self.layout.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
+        let place = self.geometry.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let nr = place.group;
         self.discard_preallocation(ino);
         if self.group(nr).is_bad(Map::Inodes) {
@@ -184,7 +184,7 @@ impl Volume {
         edit.flip(span, false, handle)?;
         self.note_gone(handle, ino);
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
-        let inodes = self.layout.inodes_per_group();
+        let inodes = self.geometry.inodes_per_group();
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         if directory {
@@ -205,7 +205,7 @@ impl Volume {
         directory: bool,
     ) -> Result<bool> {
         let at = Site::of_ino(ino);
-        let place = self.layout.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
+        let place = self.geometry.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let blocks = GroupBlocks::fetch(self, place.group, Map::Inodes)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         let fresh = edit.force(Span { start: place.slot, len: 1 }, true, handle)? == 1;

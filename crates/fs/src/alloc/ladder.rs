@@ -114,7 +114,7 @@ impl Volume {
         want: u32,
         hold: Option<Hold>,
     ) -> Result<Option<(GroupNr, Span)>> {
-        let (first, bit) = self.layout.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
+        let (first, bit) = self.geometry.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
         let mut climb = Climb { first, end, visits: VISITS, hold, only_hold, is_last: false };
@@ -179,12 +179,12 @@ impl Volume {
 
     /// How many groups lie whole before block `below`.
     fn groups_below(&self, below: u64) -> u32 {
-        if below >= self.layout.blocks_count() {
-            return self.layout.groups_count();
+        if below >= self.geometry.blocks_count() {
+            return self.geometry.groups_count();
         }
-        let blocks = below.saturating_sub(self.layout.first_data_block().0);
+        let blocks = below.saturating_sub(self.geometry.first_data_block().0);
         // Fewer groups than the volume has.
-        (blocks / u64::from(self.layout.blocks_per_group())) as u32
+        (blocks / u64::from(self.geometry.blocks_per_group())) as u32
     }
 
     /// Tries the groups of one level, once round from behind the goal's.

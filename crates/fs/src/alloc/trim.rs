@@ -30,14 +30,14 @@ impl Volume {
     pub(crate) fn trim(&self, range: Range<u64>, min: u64) -> Result<u64> {
         self.check_writable()?;
         let block_bytes = self.block_size().bytes() as u64;
-        let cluster_bytes = block_bytes * u64::from(self.layout.cluster_ratio());
-        let end = range.end.min(self.layout.blocks_count().saturating_mul(block_bytes));
+        let cluster_bytes = block_bytes * u64::from(self.geometry.cluster_ratio());
+        let end = range.end.min(self.geometry.blocks_count().saturating_mul(block_bytes));
         if range.end.saturating_sub(range.start) < block_bytes || range.start >= end {
             return Err(Error::Invalid("a range to trim that holds no block of the volume"));
         }
         self.reclaim_pending()?;
         let mut bytes = 0;
-        for group in 0..self.layout.groups_count() {
+        for group in 0..self.geometry.groups_count() {
             bytes +=
                 self.trim_group(GroupNr(group), range.start..end, min.div_ceil(cluster_bytes))?;
         }
@@ -45,7 +45,7 @@ impl Volume {
     }
 
     fn trim_group(&self, nr: GroupNr, range: Range<u64>, min: u64) -> Result<u64> {
-        let Some(clusters) = self.layout.clusters_in_group(nr) else { return Ok(0) };
+        let Some(clusters) = self.geometry.clusters_in_group(nr) else { return Ok(0) };
         let whole = Span { start: 0, len: clusters };
         let bytes = self.bytes_of(nr, whole);
         if bytes.end <= range.start
@@ -92,9 +92,9 @@ impl Volume {
     /// The bytes of clusters of a group, cut at the volume's end.
     fn bytes_of(&self, nr: GroupNr, span: Span) -> Range<u64> {
         let block_bytes = self.block_size().bytes() as u64;
-        let Some(first) = self.layout.block_of_bit(nr, span.start) else { return 0..0 };
-        let len = u64::from(span.len) * u64::from(self.layout.cluster_ratio());
-        let end = (first.0 + len).min(self.layout.blocks_count());
+        let Some(first) = self.geometry.block_of_bit(nr, span.start) else { return 0..0 };
+        let len = u64::from(span.len) * u64::from(self.geometry.cluster_ratio());
+        let end = (first.0 + len).min(self.geometry.blocks_count());
         first.0 * block_bytes..end * block_bytes
     }
 }

@@ -168,7 +168,7 @@ impl Volume {
 
     /// Promises space for a hole of which nothing is promised.
     fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
-        let ratio = self.layout.cluster_ratio();
+        let ratio = self.geometry.cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
         let (promised, more) = {
             let delayed = cached.delayed.lock();
@@ -218,7 +218,7 @@ impl Volume {
     /// Errors: what the map gives.
     pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
-        let ratio = self.layout.cluster_ratio();
+        let ratio = self.geometry.cluster_ratio();
         let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
         for hole in holes {
             let mut delayed = cached.delayed.lock();
@@ -259,7 +259,7 @@ impl Volume {
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();
         if !delayed.is_empty() && !range.is_empty() {
-            let clusters = delayed.take(range, self.layout.cluster_ratio());
+            let clusters = delayed.take(range, self.geometry.cluster_ratio());
             delayed.release(clusters);
         }
         drop(delayed);

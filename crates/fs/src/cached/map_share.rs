@@ -118,7 +118,7 @@ impl Drop for Spending<'_> {
 impl Volume {
     /// Blocks that the map of a file needs at worst for what is dirty, and `more`.
     fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         let delayed = {
             let delayed = cached.delayed.lock();
             let (runs, blocks) = (delayed.runs(), delayed.len());

@@ -13,7 +13,7 @@
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr};
 use extant_ondisk::bitmap;
-use extant_ondisk::layout::Layout;
+use extant_ondisk::geometry::Geometry;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ fn add_bits(words: &mut [u64], bits: Range<u32>, mut again: impl FnMut(Range<u32
 
 /// The clusters in use.
 pub(super) struct Usage {
-    layout: Layout,
+    geometry: Geometry,
     claimed: Box<[Mutex<Claimed>]>,
     /// Bits of groups in which clusters were claimed again.
     shared: Mutex<HashMap<u32, Box<[u64]>>>,
@@ -85,31 +85,31 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn new(layout: Layout) -> Usage {
+    pub(super) fn new(geometry: Geometry) -> Usage {
         let none = |_| Mutex::new(Rank::Group, Claimed::Runs(Vec::new()));
         Usage {
-            layout,
-            claimed: (0..layout.groups_count()).map(none).collect(),
+            geometry,
+            claimed: (0..geometry.groups_count()).map(none).collect(),
             shared: Mutex::new(Rank::Leaf, HashMap::new()),
             shared_clusters: AtomicU64::new(0),
-            budget: AtomicU64::new(layout.clusters_count().saturating_mul(8).max(1 << 20)),
+            budget: AtomicU64::new(geometry.clusters_count().saturating_mul(8).max(1 << 20)),
         }
     }
 
     /// The clusters of `blocks`, group by group, as bits; what lies outside the groups is left out.
     fn parts(&self, blocks: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>)> + use<> {
-        let layout = self.layout;
-        let range = layout.block_range();
+        let geometry = self.geometry;
+        let range = geometry.block_range();
         let mut at = blocks.start.max(range.start);
         let end = blocks.end.min(range.end);
         std::iter::from_fn(move || {
             if at >= end {
                 return None;
             }
-            let group = layout.group_of_block(BlockNr(at))?;
-            let of_group = layout.blocks_of_group(group)?;
+            let group = geometry.group_of_block(BlockNr(at))?;
+            let of_group = geometry.blocks_of_group(group)?;
             let stop = end.min(of_group.end);
-            let log = layout.log_cluster_ratio();
+            let log = geometry.log_cluster_ratio();
             let first = ((at - of_group.start) >> log) as u32;
             let last = ((stop - 1 - of_group.start) >> log) as u32;
             at = stop;
@@ -140,7 +140,7 @@ impl Usage {
     /// Claims bits of a group. Gives those that were claimed before.
     fn add(&self, group: u32, bits: Range<u32>) -> Vec<Range<u32>> {
         let mut again: Vec<Range<u32>> = Vec::new();
-        let clusters = self.layout.clusters_per_group();
+        let clusters = self.geometry.clusters_per_group();
         self.claimed[group as usize].lock().add(bits, clusters, |run| match again.last_mut() {
             Some(last) if last.end == run.start => last.end = run.end,
             _ => again.push(run),
@@ -150,7 +150,7 @@ impl Usage {
 
     /// Notes that these were claimed again.
     fn share(&self, group: u32, again: Vec<Range<u32>>) {
-        let words = (self.layout.clusters_per_group() as usize).div_ceil(64);
+        let words = (self.geometry.clusters_per_group() as usize).div_ceil(64);
         let mut shared = self.shared.lock();
         let bits = shared.entry(group).or_insert_with(|| vec![0; words].into());
         let mut fresh = 0;
@@ -186,8 +186,10 @@ impl Usage {
                 while hit != 0 {
                     let bit = word as u32 * 64 + hit.trailing_zeros();
                     hit &= hit - 1;
-                    let Some(block) = self.layout.block_of_bit(GroupNr(group), bit) else { break };
-                    let len = u64::from(self.layout.cluster_ratio());
+                    let Some(block) = self.geometry.block_of_bit(GroupNr(group), bit) else {
+                        break;
+                    };
+                    let len = u64::from(self.geometry.cluster_ratio());
                     let start = block.0.max(blocks.start);
                     let end = (block.0 + len).min(blocks.end);
                     match runs.last_mut() {
@@ -296,15 +298,15 @@ mod tests {
         let options = MkfsOptions::new().zeroed(true);
         format(device.clone(), &options, &Environment::default()).unwrap();
         let volume = Volume::open_parts(device, &VolumeOptions::default()).unwrap();
-        let (layout, usage) = (volume.layout, Usage::new(volume.layout));
-        assert_eq!(usage.claim(layout.block_range()), 0);
+        let (geometry, usage) = (volume.geometry, Usage::new(volume.geometry));
+        assert_eq!(usage.claim(geometry.block_range()), 0);
         assert!(usage.bytes() <= 8192 * 160, "{} bytes for 8192 groups", usage.bytes());
         let mut map = vec![0; 4096];
         usage.fill(GroupNr(77), &mut map);
         assert!(map.iter().all(|byte| *byte == 0xFF));
 
-        let usage = Usage::new(layout);
-        let group = layout.blocks_of_group(GroupNr(3)).unwrap();
+        let usage = Usage::new(geometry);
+        let group = geometry.blocks_of_group(GroupNr(3)).unwrap();
         group.clone().step_by(2).for_each(|block| assert_eq!(usage.claim(block..block + 1), 0));
         usage.fill(GroupNr(3), &mut map);
         assert!(usage.bytes() <= 8192 * 64 + 4096, "{} bytes", usage.bytes());

@@ -59,7 +59,7 @@ pub(super) struct Map<'a> {
 pub(super) fn walk(view: &View<'_>, map: &Map<'_>, buffers: &mut Buffers, sink: &mut dyn Sink) {
     let mut walk = Walk { view, map, buffers, sink };
     if map.extents {
-        let rules = NodeRules::root(&view.layout);
+        let rules = NodeRules::root(&view.geometry);
         walk.extents(map.i_block, &rules, Site::of_ino(map.ino));
     } else {
         walk.block_map();
@@ -136,14 +136,14 @@ impl Walk<'_, '_> {
         at: Site,
     ) -> bool {
         let here = *logical;
-        let below = 1u64 << ((self.view.layout.block_size().log2() - 2) * level);
+        let below = 1u64 << ((self.view.geometry.block_size().log2() - 2) * level);
         *logical = here.saturating_add(below);
         if pointer == 0 {
             return true;
         }
         let block = BlockNr(u64::from(pointer));
         let first = u32::try_from(here).ok().filter(|first| *first != u32::MAX);
-        let (true, Some(first)) = (self.view.layout.holds(block, 1), first) else {
+        let (true, Some(first)) = (self.view.geometry.holds(block, 1), first) else {
             let detail = at.corrupt(What::MapBlockRange);
             return self.sink.wrong(detail);
         };

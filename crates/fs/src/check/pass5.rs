@@ -31,7 +31,7 @@ struct Sums {
 pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
     let mut wanted: Vec<(u64, u32, Kind)> = Vec::new();
     let mut sums = Sums::default();
-    for group in view.layout.groups() {
+    for group in view.geometry.groups() {
         let entry = view.group(group);
         let block = !entry.desc.block_uninit(&view.csum) && entry.block_bitmap_ok;
         let inode = !entry.desc.inode_uninit(&view.csum) && entry.inode_bitmap_ok;
@@ -67,12 +67,12 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
         sums.free_inodes += part.free_inodes;
     }
     check_sums(view, &sums);
-    let free_blocks = sums.free_clusters << view.layout.log_cluster_ratio();
-    tables.stats.blocks_used = view.layout.blocks_count().saturating_sub(free_blocks);
+    let free_blocks = sums.free_clusters << view.geometry.log_cluster_ratio();
+    tables.stats.blocks_used = view.geometry.blocks_count().saturating_sub(free_blocks);
 }
 
 fn check_sums(view: &View<'_>, sums: &Sums) {
-    let free_blocks = sums.free_clusters << view.layout.log_cluster_ratio();
+    let free_blocks = sums.free_clusters << view.geometry.log_cluster_ratio();
     let rows = [
         (What::FreeBlocksCount, 0x0C, view.sb.free_blocks, free_blocks),
         (What::FreeInodesCount, 0x10, u64::from(view.sb.free_inodes), sums.free_inodes),
@@ -97,7 +97,7 @@ fn claimed(view: &View<'_>, tables: &Tables, group: GroupNr) -> Vec<u8> {
 }
 
 fn in_use(view: &View<'_>, tables: &Tables, group: GroupNr) -> (Vec<u8>, u32) {
-    let ipg = view.layout.inodes_per_group();
+    let ipg = view.geometry.inodes_per_group();
     let first = group.0 * ipg + 1;
     let mut map = vec![0; view.block_bytes()];
     let mut dirs = 0;
@@ -142,19 +142,19 @@ fn differences(map: &[u8], right: &[u8], bits: u32, mut report: impl FnMut(bool,
 }
 
 fn check_map(view: &View<'_>, kind: Kind, group: GroupNr, map: &[u8]) {
-    let layout = &view.layout;
+    let geometry = &view.geometry;
     let desc = &view.group(group).desc;
     let (stored, block) = match kind {
         Kind::Block => (desc.block_bitmap_csum, desc.block_bitmap),
         Kind::Inode => (desc.inode_bitmap_csum, desc.inode_bitmap),
     };
     let at = Site::of_group(group).block(block);
-    if let Some(computed) = bitmap::compute_checksum(map, kind, layout, &view.csum)
-        && !bitmap_csum_agrees(stored, computed, layout.desc_size())
+    if let Some(computed) = bitmap::compute_checksum(map, kind, geometry, &view.csum)
+        && !bitmap_csum_agrees(stored, computed, geometry.desc_size())
     {
         view.error_with(What::BitmapChecksum, at, name(kind));
     }
-    if !bitmap::padding_is_set(map, kind.used_bits(layout, group)) {
+    if !bitmap::padding_is_set(map, kind.used_bits(geometry, group)) {
         view.error_with(What::BitmapPadding, at, name(kind));
     }
 }
@@ -174,9 +174,9 @@ fn check_blocks(
     map: Option<&[u8]>,
     sums: &mut Sums,
 ) {
-    let layout = &view.layout;
+    let geometry = &view.geometry;
     let entry = view.group(group);
-    let clusters = layout.clusters_in_group(group).unwrap_or(0);
+    let clusters = geometry.clusters_in_group(group).unwrap_or(0);
     let right = claimed(view, tables, group);
     let at = Site::of_group(group);
     let mut computed;
@@ -187,7 +187,7 @@ fn check_blocks(
         }
         None if entry.desc.block_uninit(&view.csum) => {
             computed = vec![0; view.block_bytes()];
-            bitmap::init_block_bitmap(&mut computed, group, &entry.desc, layout);
+            bitmap::init_block_bitmap(&mut computed, group, &entry.desc, geometry);
             Some(&computed[..])
         }
         None => None,
@@ -195,8 +195,8 @@ fn check_blocks(
     if let Some(map) = map {
         differences(map, &right, clusters, |marked, bit, len| {
             let what = if marked { What::BlockLeaked } else { What::BlockNotMarked };
-            let block = layout.block_of_bit(group, bit).unwrap_or(BlockNr(0));
-            let blocks = u64::from(len) << layout.log_cluster_ratio();
+            let block = geometry.block_of_bit(group, bit).unwrap_or(BlockNr(0));
+            let blocks = u64::from(len) << geometry.log_cluster_ratio();
             view.error_with(what, at.block(block), format!("{blocks} blocks"));
         });
     }
@@ -216,7 +216,7 @@ fn check_inodes(
     sums: &mut Sums,
 ) {
     let entry = view.group(group);
-    let ipg = view.layout.inodes_per_group();
+    let ipg = view.geometry.inodes_per_group();
     let (right, dirs) = in_use(view, tables, group);
     let at = Site::of_group(group);
     let first = group.0 * ipg + 1;

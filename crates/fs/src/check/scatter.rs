@@ -22,7 +22,7 @@ pub(super) fn transfers<T>(
     wanted: &[T],
     place: impl Fn(&T) -> u64,
 ) -> Vec<Range<usize>> {
-    let shift = view.layout.block_size().log2();
+    let shift = view.geometry.block_size().log2();
     let (most, gap) = ((TRANSFER >> shift) as u64, ((GAP >> shift) as u64).max(1));
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (n, item) in wanted.iter().enumerate() {
@@ -73,13 +73,13 @@ pub(super) fn each_block<T: Sync, S: Send>(
 /// Reads a run of blocks; when that fails, each block on its own, so that one bad block costs only
 /// itself.
 pub(super) fn read_run(view: &View<'_>, first: u64, bytes: &mut [u8]) {
-    let start = view.layout.block_size().start_of(BlockNr(first));
+    let start = view.geometry.block_size().start_of(BlockNr(first));
     if view.device.read_at(start, bytes).is_ok() {
         return;
     }
     for (n, block) in bytes.chunks_mut(view.block_bytes()).enumerate() {
         let nr = BlockNr(first + n as u64);
-        if view.layout.holds(nr, 1) {
+        if view.geometry.holds(nr, 1) {
             view.read_blocks(nr, block, Site::NOWHERE);
         } else {
             block.fill(0);

@@ -6,9 +6,9 @@ use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::InodeFormat;
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::Superblock;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct Group {
 pub(super) struct View<'a> {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) sb: Superblock,
-    pub(super) layout: Layout,
+    pub(super) geometry: Geometry,
     pub(super) csum: Checksums,
     pub(super) format: InodeFormat,
     /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
@@ -69,14 +69,14 @@ impl<'a> View<'a> {
         progress: &'a dyn Progress,
         recovered: bool,
     ) -> Option<View<'a>> {
-        let layout = match Layout::new(&sb) {
-            Ok(layout) => layout,
+        let geometry = match Geometry::new(&sb) {
+            Ok(geometry) => geometry,
             Err(error) => {
                 findings.corrupt(&error, "");
                 return None;
             }
         };
-        if layout.groups_count() > GROUPS_MAX {
+        if geometry.groups_count() > GROUPS_MAX {
             findings.error(What::ResourceLimit, Site::NOWHERE);
             return None;
         }
@@ -85,7 +85,7 @@ impl<'a> View<'a> {
             csum: sb.checksums(),
             csum_seed: sb.csum_seed(),
             format: InodeFormat::new(&sb),
-            layout,
+            geometry,
             sb,
             groups: Vec::new(),
             findings,
@@ -111,12 +111,12 @@ impl<'a> View<'a> {
 
     /// Bytes of a block.
     pub(super) fn block_bytes(&self) -> usize {
-        self.layout.block_size().bytes()
+        self.geometry.block_size().bytes()
     }
 
     /// 512-byte sectors of a cluster.
     pub(super) fn cluster_sectors(&self) -> u64 {
-        1 << (self.layout.block_size().log2() + self.layout.log_cluster_ratio() - 9)
+        1 << (self.geometry.block_size().log2() + self.geometry.log_cluster_ratio() - 9)
     }
 
     pub(super) fn group(&self, group: GroupNr) -> &Group {
@@ -141,7 +141,7 @@ impl<'a> View<'a> {
 
     /// Reads whole blocks from `first` on. What cannot be read is reported and left zero.
     pub(super) fn read_blocks(&self, first: BlockNr, buf: &mut [u8], at: Site) -> bool {
-        let start = self.layout.block_size().start_of(first);
+        let start = self.geometry.block_size().start_of(first);
         self.read_bytes(start, buf, at.block(first))
     }
 

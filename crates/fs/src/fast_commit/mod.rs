@@ -33,7 +33,7 @@ impl Volume {
     pub(crate) fn can_fast_commit(&self) -> bool {
         self.has_compat(Compat::FAST_COMMIT)
             && !self.has_ro_compat(RoCompat::QUOTA)
-            && self.layout.cluster_ratio() == 1
+            && self.geometry.cluster_ratio() == 1
             && self.data_mode != DataMode::Journal
     }
 }

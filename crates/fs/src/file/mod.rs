@@ -350,7 +350,7 @@ impl File {
                 };
                 // A crafted map can name the same blocks over and over.
                 mapped += u64::from(run.len);
-                if mapped > volume.layout.blocks_count() {
+                if mapped > volume.geometry.blocks_count() {
                     return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));
                 }
                 let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);

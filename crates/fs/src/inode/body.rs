@@ -84,7 +84,7 @@ impl Body {
 
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
-        let raw = vec![0; volume.layout.inode_size()].into_boxed_slice();
+        let raw = vec![0; volume.geometry.inode_size()].into_boxed_slice();
         Body {
             disk,
             raw,

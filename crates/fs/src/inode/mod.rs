@@ -29,11 +29,11 @@ use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::{MetaBlock, Worth};
 use extant_ondisk::features::{Compat, RoCompat};
+use extant_ondisk::geometry::InodePlace;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::{
     FileKind, Inode as DiskInode, InodeFlags, checksum_is_right, is_zero_slot,
 };
-use extant_ondisk::layout::InodePlace;
 use extant_ondisk::superblock::VolumeState;
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -295,25 +295,25 @@ impl Volume {
     ///
     /// Errors: `InodeNumber` out of range; what the descriptor's check gives; `Device`.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
-        let place = self.layout.inode_place(ino);
+        let place = self.geometry.inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
         let table = self.inode_table(place.group)?;
         let block = self.inode_block(table, &place)?;
-        Ok((block, place.offset..place.offset + self.layout.inode_size()))
+        Ok((block, place.offset..place.offset + self.geometry.inode_size()))
     }
 
     /// The block of a group's inode table, which begins at `table`, where an inode is.
     fn inode_block(&self, table: BlockNr, place: &InodePlace) -> Result<MetaBlock> {
         let block = self.journal.cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
-        let (size, count) = (self.layout.inode_size(), self.layout.inodes_per_block());
+        let (size, count) = (self.geometry.inode_size(), self.geometry.inodes_per_block());
         let checksums = self.inode_format.checksums();
         let used = OnceCell::new();
-        let slots = |desc: GroupDesc| desc.used_slots(&self.layout, &self.csum);
+        let slots = |desc: GroupDesc| desc.used_slots(&self.geometry, &self.csum);
         let used = || *used.get_or_init(|| self.descriptor(place.group).map_or(u32::MAX, slots));
         let worth = |bytes: &[u8], n: usize| {
             let slot = &bytes[n * size..][..size];
             let nr = place.table_block * count + n as u32;
-            let Some(ino) = self.layout.ino_of_slot(place.group, nr) else { return Worth::Right };
+            let Some(ino) = self.geometry.ino_of_slot(place.group, nr) else { return Worth::Right };
             match is_zero_slot(slot) {
                 // Never used, or lost: another copy says.
                 true if checksums.seed().is_some() && nr < used() => Worth::Empty,
@@ -328,7 +328,7 @@ impl Volume {
     /// Reads and checks the inode in its table, past the table of inodes in use.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<Body> {
         let at = Site::of_ino(ino);
-        let place = self.layout.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
+        let place = self.geometry.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
         let desc = self.descriptor(place.group)?;
         // Slots that were never used hold garbage; but a volume without a journal that was not
         // unmounted has descriptors older than its inodes, and so has every copy of them: a reader
@@ -336,14 +336,14 @@ impl Volume {
         let is_open = !self.has_compat(Compat::HAS_JOURNAL)
             && !self.at_open.state.contains(VolumeState::VALID);
         let stale = self.read_only && (is_open || self.descriptors_from.is_some());
-        if !stale && place.slot >= desc.used_slots(&self.layout, &self.csum) {
+        if !stale && place.slot >= desc.used_slots(&self.geometry, &self.csum) {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }
         self.prefetch_inodes(place.group, place.slot, &desc);
         let block = self.inode_block(desc.inode_table, &place)?;
         let raw: Box<[u8]> = {
             let bytes = block.read();
-            Box::from(&bytes[place.offset..place.offset + self.layout.inode_size()])
+            Box::from(&bytes[place.offset..place.offset + self.geometry.inode_size()])
         };
         let disk = DiskInode::check(&raw, ino, &self.inode_format)?;
         if let Some(acl) = disk.file_acl

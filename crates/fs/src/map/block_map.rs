@@ -77,7 +77,7 @@ fn look(
     limit: u32,
     at: Site,
 ) -> Result<Slot> {
-    let valid = volume.layout.block_range();
+    let valid = volume.geometry.block_range();
     let Some(first) = check_pointer(bytes, slot, &valid, at)? else {
         let zeros = (slot + 1..).take_while(|n| pointer(bytes, *n) == Some(0));
         return Ok(Slot::Hole { slots: 1 + zeros.take(limit as usize - 1).count() as u32 });

@@ -135,7 +135,7 @@ impl Volume {
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let ratio = self.layout.cluster_ratio();
+        let ratio = self.geometry.cluster_ratio();
         let logical = hole.logical;
         let skip = logical.0 % ratio;
         let limit = max_len(state);
@@ -145,7 +145,7 @@ impl Volume {
             // The file owns this cluster through a neighbour: no allocation.
             let physical = BlockNr(cluster.0 + u64::from(skip));
             // The volume may end inside its last cluster.
-            let most = self.layout.blocks_count().saturating_sub(physical.0);
+            let most = self.geometry.blocks_count().saturating_sub(physical.0);
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let len = hole.len.min(ratio - skip).min(limit).min(most);
             if len == 0 {
@@ -237,7 +237,7 @@ impl Volume {
     /// The first block of the cluster that the file owns for `logical`, if any block of that
     /// logical cluster is mapped.
     fn cluster_of(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<Option<BlockNr>> {
-        let ratio = self.layout.cluster_ratio();
+        let ratio = self.geometry.cluster_ratio();
         let start = logical.0 / ratio * ratio;
         for run in self.runs(ino, body, start..start.saturating_add(ratio)) {
             let run = run?;
@@ -323,7 +323,7 @@ impl Volume {
         handle: &Handle<'_>,
         gone: Extent,
     ) -> Result<()> {
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         let logical = u64::from(gone.logical.0);
         let (mut start, mut end) = (logical, logical + u64::from(gone.len));
         if gone.physical.0 % ratio != logical % ratio {

@@ -99,7 +99,7 @@ impl Volume {
         let refused =
             || Err(Error::NotSupported("pointers for more than one run of direct blocks"));
         let root = &body.disk.i_block;
-        if self.layout.cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
+        if self.geometry.cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
             return refused();
         }
         // Checked as it is when the file is read.

@@ -13,8 +13,8 @@ use extant_journal::CacheOptions;
 use extant_ondisk::bitmap;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Features, Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, VolumeState};
 use extant_ondisk::time::Timestamp;
 use std::ops::Range;
@@ -79,7 +79,7 @@ pub fn format(
 /// Errors: `Invalid`, as [`format()`].
 pub fn fits(options: &MkfsOptions, bytes: u64) -> Result<()> {
     let plan = Plan::new(options, bytes)?;
-    place(&Layout::new(&plan.superblock)?).map(drop)
+    place(&Geometry::new(&plan.superblock)?).map(drop)
 }
 
 /// Blocks that a volume made with `options` on a device of `bytes` would leave free.
@@ -123,10 +123,10 @@ pub(crate) fn format_open(
     }
     (sb.mkfs_time, sb.wtime, sb.lastcheck) = (now, now, now);
 
-    let layout = Layout::new(sb)?;
-    let places = place(&layout)?;
-    let fixed = static_runs(&layout, &places);
-    lay_down(&*device, sb, &layout, &places, &fixed, options.zeroed)?;
+    let geometry = Geometry::new(sb)?;
+    let places = place(&geometry)?;
+    let fixed = static_runs(&geometry, &places);
+    lay_down(&*device, sb, &geometry, &places, &fixed, options.zeroed)?;
 
     let volume_options = VolumeOptions {
         read_only: false,
@@ -148,18 +148,18 @@ pub(crate) fn format_open(
 impl Formatted {
     /// What was made.
     pub(crate) fn made(&self) -> Made {
-        let layout = &self.volume.layout;
+        let geometry = &self.volume.geometry;
         let free = self.volume.free_clusters.load(Ordering::Relaxed).max(0);
         let mut features = self.volume.at_open.features;
         let late = self.volume.late_ro_compat.load(Ordering::Relaxed);
         features.ro_compat |= RoCompat::from_bits_retain(late);
         Made {
-            blocks: layout.blocks_count(),
-            block_bytes: layout.block_size().bytes(),
-            inodes: layout.inodes_count(),
-            free_blocks: (free as u64) << layout.log_cluster_ratio(),
+            blocks: geometry.blocks_count(),
+            block_bytes: geometry.block_size().bytes(),
+            inodes: geometry.inodes_count(),
+            free_blocks: (free as u64) << geometry.log_cluster_ratio(),
             free_inodes: self.volume.free_inodes.load(Ordering::Relaxed).max(0) as u32,
-            groups: layout.groups_count(),
+            groups: geometry.groups_count(),
             journal_blocks: self.journal_blocks,
             uuid: self.volume.at_open.uuid,
             features,
@@ -182,12 +182,12 @@ impl Formatted {
 fn lay_down(
     device: &dyn BlockDevice,
     sb: &mut Superblock,
-    layout: &Layout,
+    geometry: &Geometry,
     places: &[Places],
     fixed: &[Range<u64>],
     zeroed: bool,
 ) -> Result<()> {
-    let bs = layout.block_size();
+    let bs = geometry.block_size();
     let csum = sb.checksums();
     if !zeroed {
         // Old signatures at the start, and everything that must read as zeros.
@@ -196,24 +196,24 @@ fn lay_down(
             device.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
         }
     }
-    let mut table = vec![0u8; layout.desc_blocks() as usize * bs.bytes()];
+    let mut table = vec![0u8; geometry.desc_blocks() as usize * bs.bytes()];
     let mut free_blocks = 0u64;
-    let groups = layout.groups_count();
-    for nr in layout.groups() {
+    let groups = geometry.groups_count();
+    for nr in geometry.groups() {
         let desc =
-            lay_down_group(device, layout, &csum, (nr, groups), &places[nr.0 as usize], fixed)?;
-        free_blocks += u64::from(desc.free_clusters) << layout.log_cluster_ratio();
-        if let Some((k, offset)) = layout.desc_place(nr) {
+            lay_down_group(device, geometry, &csum, (nr, groups), &places[nr.0 as usize], fixed)?;
+        free_blocks += u64::from(desc.free_clusters) << geometry.log_cluster_ratio();
+        if let Some((k, offset)) = geometry.desc_place(nr) {
             let start = k as usize * bs.bytes() + offset;
-            desc.write(&mut table[start..start + layout.desc_size()], nr, &csum);
+            desc.write(&mut table[start..start + geometry.desc_size()], nr, &csum);
         }
     }
     let mut k = 0;
-    while let Some(first) = layout.desc_block(k).filter(|_| k < layout.desc_blocks()) {
+    while let Some(first) = geometry.desc_block(k).filter(|_| k < geometry.desc_blocks()) {
         let start = k as usize * bs.bytes();
         let mut next = BlockNr(first.0 + 1);
         k += 1;
-        while k < layout.desc_blocks() && layout.desc_block(k) == Some(next) {
+        while k < geometry.desc_blocks() && geometry.desc_block(k) == Some(next) {
             (k, next) = (k + 1, BlockNr(next.0 + 1));
         }
         device.write_at(bs.start_of(first), &table[start..k as usize * bs.bytes()])?;
@@ -229,23 +229,23 @@ fn lay_down(
 /// Errors: `Device`.
 pub(crate) fn lay_down_group(
     device: &dyn BlockDevice,
-    layout: &Layout,
+    geometry: &Geometry,
     csum: &Checksums,
     (nr, groups): (GroupNr, u32),
     place: &Places,
     fixed: &[Range<u64>],
 ) -> Result<GroupDesc> {
-    let bs = layout.block_size();
-    let blocks = layout.blocks_of_group(nr).unwrap_or(0..0);
+    let bs = geometry.block_size();
+    let blocks = geometry.blocks_of_group(nr).unwrap_or(0..0);
     // Runs may reach into the next group.
     let here: Vec<Range<u64>> = fixed[fixed.partition_point(|run| run.end <= blocks.start)..]
         .iter()
         .take_while(|run| run.start < blocks.end)
         .map(|run| run.start.max(blocks.start)..run.end.min(blocks.end))
         .collect();
-    let (bitmap, free) = block_bitmap(layout, nr, &blocks, &here);
-    let flags = group_flags(csum, layout, nr, groups, place, &here);
-    let ipg = layout.inodes_per_group();
+    let (bitmap, free) = block_bitmap(geometry, nr, &blocks, &here);
+    let flags = group_flags(csum, geometry, nr, groups, place, &here);
+    let ipg = geometry.inodes_per_group();
     let mut desc = GroupDesc {
         block_bitmap: place.block_bitmap,
         inode_bitmap: place.inode_bitmap,
@@ -257,7 +257,7 @@ pub(crate) fn lay_down_group(
         ..GroupDesc::default()
     };
     if !flags.contains(GroupFlags::BLOCK_UNINIT) {
-        let covered = layout.clusters_per_group() as usize / 8;
+        let covered = geometry.clusters_per_group() as usize / 8;
         desc.block_bitmap_csum = csum.seed().map_or(0, |seed| crc32c(seed, &bitmap[..covered]));
         device.write_at(bs.start_of(place.block_bitmap), &bitmap)?;
     }
@@ -273,20 +273,20 @@ pub(crate) fn lay_down_group(
 
 /// The block bitmap of a group that holds the runs `here`, and its free clusters.
 fn block_bitmap(
-    layout: &Layout,
+    geometry: &Geometry,
     nr: GroupNr,
     blocks: &Range<u64>,
     here: &[Range<u64>],
 ) -> (Vec<u8>, u32) {
-    let mut bytes = vec![0u8; layout.block_size().bytes()];
-    let ratio = layout.log_cluster_ratio();
+    let mut bytes = vec![0u8; geometry.block_size().bytes()];
+    let ratio = geometry.log_cluster_ratio();
     let mut used = 0;
     for run in here {
         let first = ((run.start - blocks.start) >> ratio) as u32;
         let last = ((run.end - 1 - blocks.start) >> ratio) as u32;
         used += bitmap::set_range(&mut bytes, first..last + 1);
     }
-    let clusters = layout.clusters_in_group(nr).unwrap_or(0);
+    let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
     bitmap::fill_padding(&mut bytes, clusters);
     (bytes, clusters - used)
 }
@@ -295,7 +295,7 @@ fn block_bitmap(
 /// real block bitmap, all others are left to be made when first used.
 fn group_flags(
     csum: &Checksums,
-    layout: &Layout,
+    geometry: &Geometry,
     nr: GroupNr,
     groups: u32,
     place: &Places,
@@ -311,7 +311,7 @@ fn group_flags(
     flags |= GroupFlags::INODE_UNINIT;
     let own = |start: u64| {
         [place.block_bitmap.0, place.inode_bitmap.0, place.inode_table.0].contains(&start)
-            || layout.base_blocks(nr).is_some_and(|base| base.contains(&start))
+            || geometry.base_blocks(nr).is_some_and(|base| base.contains(&start))
     };
     if nr.0 + 1 < groups && here.iter().all(|run| own(run.start)) {
         flags |= GroupFlags::BLOCK_UNINIT;
@@ -329,29 +329,29 @@ const BACKUP_RUN: u64 = 256;
 
 /// Copies the superblock and the descriptor blocks to every group that keeps a copy.
 fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
-    let (layout, device) = (&volume.layout, &volume.device);
-    let bs = layout.block_size();
-    for group in layout.super_groups().filter(|group| group.0 != 0) {
+    let (geometry, device) = (&volume.geometry, &volume.device);
+    let bs = geometry.block_size();
+    for group in geometry.super_groups().filter(|group| group.0 != 0) {
         let mut copy = sb.clone();
         copy.block_group = group;
         copy.state.remove(VolumeState::VALID);
         copy.features.incompat.remove(Incompat::LIVE);
-        if let Some(at) = layout.super_offset(group) {
+        if let Some(at) = geometry.super_offset(group) {
             device.write_at(at, &superblock_bytes(&copy))?;
         }
     }
-    let places = |k: u32| layout.desc_block_backups(k).map(|(_, nr)| nr.0);
+    let places = |k: u32| geometry.desc_block_backups(k).map(|(_, nr)| nr.0);
     let mut k = 0;
-    while k < layout.desc_blocks() {
+    while k < geometry.desc_blocks() {
         // As many as stand one behind the other in every copy go in one write.
         let first: Vec<u64> = places(k).collect();
         let mut bytes = Vec::new();
         let mut run = 0;
-        while k < layout.desc_blocks()
+        while k < geometry.desc_blocks()
             && run < BACKUP_RUN
             && places(k).eq(first.iter().map(|nr| nr + run))
         {
-            if let Some(primary) = layout.desc_block(k) {
+            if let Some(primary) = geometry.desc_block(k) {
                 bytes.extend_from_slice(&volume.journal.cache().get(primary)?.read());
             }
             (k, run) = (k + 1, run + 1);

@@ -11,7 +11,7 @@
 //! spill into the next group when a small group cannot hold them.
 
 use extant_base::{BlockNr, Error, GroupNr, Result};
-use extant_ondisk::layout::Layout;
+use extant_ondisk::geometry::Geometry;
 use std::ops::Range;
 
 /// The three places a descriptor names.
@@ -25,32 +25,32 @@ pub(crate) struct Places {
 /// Places for every group, in order.
 ///
 /// Errors: `Invalid` when the volume is too small for its own metadata.
-pub(crate) fn place(layout: &Layout) -> Result<Vec<Places>> {
-    place_from(layout, 0)
+pub(crate) fn place(geometry: &Geometry) -> Result<Vec<Places>> {
+    place_from(geometry, 0)
 }
 
 /// Places for group `from` and all behind it, in order, none of them before that group.
 ///
 /// Errors: `Invalid` when they have no room for their own metadata.
-pub(crate) fn place_from(layout: &Layout, from: u32) -> Result<Vec<Places>> {
-    let groups = layout.groups_count();
-    let flex = layout.groups_per_flex().max(1);
-    let itable = u64::from(layout.itable_blocks());
+pub(crate) fn place_from(geometry: &Geometry, from: u32) -> Result<Vec<Places>> {
+    let groups = geometry.groups_count();
+    let flex = geometry.groups_per_flex().max(1);
+    let itable = u64::from(geometry.itable_blocks());
     let mut places = vec![Places::default(); groups.saturating_sub(from) as usize];
     let mut first = from;
     while first < groups {
         let last = (first / flex * flex).saturating_add(flex).min(groups);
-        let start = layout.first_block(GroupNr(first)).ok_or(TOO_SMALL)?;
+        let start = geometry.first_block(GroupNr(first)).ok_or(TOO_SMALL)?;
         let mut cursor = start.0;
         let members = (first - from) as usize..(last - from) as usize;
         for group in &mut places[members.clone()] {
-            group.block_bitmap = take(layout, &mut cursor, 1)?;
+            group.block_bitmap = take(geometry, &mut cursor, 1)?;
         }
         for group in &mut places[members.clone()] {
-            group.inode_bitmap = take(layout, &mut cursor, 1)?;
+            group.inode_bitmap = take(geometry, &mut cursor, 1)?;
         }
         for group in &mut places[members] {
-            group.inode_table = take(layout, &mut cursor, itable)?;
+            group.inode_table = take(geometry, &mut cursor, itable)?;
         }
         first = last;
     }
@@ -60,17 +60,17 @@ pub(crate) fn place_from(layout: &Layout, from: u32) -> Result<Vec<Places>> {
 const TOO_SMALL: Error = Error::Invalid("the device is too small for the volume's own metadata");
 
 /// The first `len` blocks at or behind the cursor that hold no base metadata.
-fn take(layout: &Layout, cursor: &mut u64, len: u64) -> Result<BlockNr> {
+fn take(geometry: &Geometry, cursor: &mut u64, len: u64) -> Result<BlockNr> {
     let mut start = *cursor;
     'search: loop {
         let end = start.checked_add(len).ok_or(TOO_SMALL)?;
-        if end > layout.block_range().end {
+        if end > geometry.block_range().end {
             return Err(TOO_SMALL);
         }
-        let first = layout.group_of_block(BlockNr(start)).ok_or(TOO_SMALL)?;
-        let last = layout.group_of_block(BlockNr(end - 1)).ok_or(TOO_SMALL)?;
+        let first = geometry.group_of_block(BlockNr(start)).ok_or(TOO_SMALL)?;
+        let last = geometry.group_of_block(BlockNr(end - 1)).ok_or(TOO_SMALL)?;
         for group in first.0..=last.0 {
-            if let Some(base) = layout.base_blocks(GroupNr(group))
+            if let Some(base) = geometry.base_blocks(GroupNr(group))
                 && base.start < end
                 && start < base.end
             {
@@ -84,11 +84,12 @@ fn take(layout: &Layout, cursor: &mut u64, len: u64) -> Result<BlockNr> {
 }
 
 /// Everything that stands at a fixed place, sorted: base metadata, bitmaps, tables.
-pub(crate) fn static_runs(layout: &Layout, places: &[Places]) -> Vec<Range<u64>> {
-    let itable = u64::from(layout.itable_blocks());
+pub(crate) fn static_runs(geometry: &Geometry, places: &[Places]) -> Vec<Range<u64>> {
+    let itable = u64::from(geometry.itable_blocks());
     let mut runs: Vec<Range<u64>> = Vec::with_capacity(places.len() * 4);
     for (nr, group) in places.iter().enumerate() {
-        if let Some(base) = layout.base_blocks(GroupNr(nr as u32)).filter(|base| !base.is_empty()) {
+        if let Some(base) = geometry.base_blocks(GroupNr(nr as u32)).filter(|base| !base.is_empty())
+        {
             runs.push(base);
         }
         for (start, len) in

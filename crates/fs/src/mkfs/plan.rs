@@ -12,7 +12,7 @@
 use crate::mkfs::options::{InodeCount, JournalSize, MkfsOptions};
 use extant_base::{BlockSize, Error, Result, Site};
 use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
-use extant_ondisk::layout::Layout;
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::superblock::{
     DefaultMountOpts, ErrorPolicy, SuperFlags, Superblock, VolumeState,
 };
@@ -164,11 +164,11 @@ impl Plan {
                     _ => [u32::from(last > 0), 0],
                 };
             }
-            let layout = Layout::new(sb)?;
+            let geometry = Geometry::new(sb)?;
             let last = extant_base::GroupNr((groups - 1) as u32);
-            let have = u64::from(layout.blocks_in_group(last).unwrap_or(0));
-            let base = layout.base_blocks(last).map_or(0, |blocks| blocks.end - blocks.start);
-            let overhead = base + 2 + u64::from(layout.itable_blocks());
+            let have = u64::from(geometry.blocks_in_group(last).unwrap_or(0));
+            let base = geometry.base_blocks(last).map_or(0, |blocks| blocks.end - blocks.start);
+            let overhead = base + 2 + u64::from(geometry.itable_blocks());
             let remainder = (sb.blocks_count - first) % bpg;
             if groups == 1 && have < overhead + TAIL_MIN.min(have / 4) {
                 return Err(Error::Invalid("the device is too small for a volume"));

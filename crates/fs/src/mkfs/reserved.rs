@@ -150,7 +150,7 @@ fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
 /// group, each of which lists its copies in the groups that keep backups.
 fn resize_inode(volume: &Volume) -> Result<()> {
     let handle = volume.journal.start(CREDITS)?;
-    let layout = &volume.layout;
+    let geometry = &volume.geometry;
     let per_block = pointers_per_block(volume.block_size());
     let mut body = resize_body(volume)?;
     let wish = Request {
@@ -163,15 +163,15 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     };
     let double = volume.allocate(&handle, wish)?.start;
     // The reserve stands behind the descriptor blocks.
-    let table = layout.desc_block(0).ok_or(Error::NotFound)?.0;
-    let base = table + u64::from(layout.desc_blocks());
+    let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
+    let base = table + u64::from(geometry.desc_blocks());
     let reserved = u64::from(volume.at_open.reserved_gdt_blocks);
     let block = volume.journal.cache().get_new(double)?;
     {
         let block = block.write(&handle)?;
         let mut bytes = block.bytes_mut();
         for n in 0..reserved {
-            let slot = (u64::from(layout.desc_blocks()) + n) % u64::from(per_block);
+            let slot = (u64::from(geometry.desc_blocks()) + n) % u64::from(per_block);
             put_pointer(&mut bytes, slot as usize, base + n);
         }
     }
@@ -179,13 +179,13 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         let list = volume.journal.cache().get_new(BlockNr(base + n))?;
         let list = list.write(&handle)?;
         let mut bytes = list.bytes_mut();
-        for (slot, copy) in layout.reserved_copies(BlockNr(base + n)).enumerate() {
+        for (slot, copy) in geometry.reserved_copies(BlockNr(base + n)).enumerate() {
             put_pointer(&mut bytes, slot, copy.0);
         }
     }
     // Each of these blocks counts as a cluster, shared or not.
-    let blocks = 1 + reserved * layout.super_groups().count() as u64;
-    body.disk.sectors = volume.sectors(blocks * u64::from(layout.cluster_ratio()));
+    let blocks = 1 + reserved * geometry.super_groups().count() as u64;
+    body.disk.sectors = volume.sectors(blocks * u64::from(geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, Ino::RESIZE, &handle)?;
     handle.stop()
@@ -205,7 +205,7 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
     let double = volume.allocate(&handle, wish)?.start;
     let block = volume.journal.cache().get_new(double)?;
     drop(block.write(&handle)?.bytes_mut());
-    body.disk.sectors = volume.sectors(u64::from(volume.layout.cluster_ratio()));
+    body.disk.sectors = volume.sectors(u64::from(volume.geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, Ino::RESIZE, &handle)?;
     handle.stop()
@@ -237,8 +237,8 @@ pub(crate) fn journal(
     let handle = volume.journal.start(CREDITS)?;
     let bs = volume.block_size();
     let mut body = fresh(volume, 0o100_600, 1)?;
-    let middle = volume.layout.groups_count() / 2;
-    let goal = volume.layout.first_block(GroupNr(middle)).unwrap_or_default();
+    let middle = volume.geometry.groups_count() / 2;
+    let goal = volume.geometry.first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
     let blocks = 0..journal_blocks;
     let found = &mut |run: Run| {
@@ -344,7 +344,7 @@ pub(crate) fn data_sums(
     zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
 ) -> Result<()> {
     let bs = volume.block_size();
-    let blocks = file_blocks(bs, volume.layout.blocks_count());
+    let blocks = file_blocks(bs, volume.geometry.blocks_count());
     let blocks = u32::try_from(blocks)
         .map_err(|_| Error::Invalid("data_csum needs larger blocks on a volume of this size"))?;
     let handle = volume.journal.start(CREDITS)?;
@@ -416,10 +416,10 @@ fn mmp_block(volume: &Volume) -> Result<()> {
 
 /// All metadata, the journal and what lies before the first data block, in clusters, as the superblock remembers it.
 fn overhead(volume: &Volume, plan: &Plan) {
-    let layout = &volume.layout;
-    let fixed = volume.at_open.free_blocks >> layout.log_cluster_ratio();
-    let journal = u64::from(plan.journal_blocks).div_ceil(u64::from(layout.cluster_ratio()));
-    let clusters = layout.clusters_count().saturating_sub(fixed) + journal;
-    let clusters = clusters + layout.first_data_block().0;
+    let geometry = &volume.geometry;
+    let fixed = volume.at_open.free_blocks >> geometry.log_cluster_ratio();
+    let journal = u64::from(plan.journal_blocks).div_ceil(u64::from(geometry.cluster_ratio()));
+    let clusters = geometry.clusters_count().saturating_sub(fixed) + journal;
+    let clusters = clusters + geometry.first_data_block().0;
     volume.superblock.write().overhead_clusters = u32::try_from(clusters).unwrap_or(0);
 }

@@ -6,8 +6,8 @@ use crate::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
 use extant_journal::Watched;
-use extant_layout::{Assembled, Mirror, Opening, Part};
 use extant_ondisk::superblock::Superblock;
+use extant_raid::{Assembled, Mirror, Opening, Part};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -61,7 +61,7 @@ impl OpenOptions {
             }
         }
         let opening = Opening { write: self.write, degraded: self.degraded, together: true };
-        let assembled = extant_layout::assemble(parts, opening);
+        let assembled = extant_raid::assemble(parts, opening);
         match (assembled, absent.first()) {
             (Ok(Assembled::Mirrored(mirror)), _) => {
                 self.tell_of(&mirror, absent, name);

@@ -114,7 +114,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
         let block = volume.content_block(file, &body, LogicalBlock(logical))?;
         let block = block.ok_or(at.corrupt(What::OrphanFile))?;
         let bytes = block.read();
-        let inodes = volume.layout.inodes_count();
+        let inodes = volume.geometry.inodes_count();
         let slots = orphan_file::check(&bytes, block.nr(), seed, inodes)?;
         entries.extend(slots.map(|(slot, ino)| (block.nr(), slot, ino)));
     }
@@ -299,7 +299,7 @@ impl Volume {
 
     /// Whether the inode bitmap marks `ino` as used.
     pub(super) fn is_inode_marked(&self, ino: Ino) -> Result<bool> {
-        let place = self.layout.inode_place(ino);
+        let place = self.geometry.inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
         let bitmap = self.inode_bitmap(place.group)?;
         let slot = place.slot;

@@ -40,18 +40,18 @@ pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()
 /// What is in use by user, group and project.
 pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
     let mut usage = Usage::default();
-    for nr in volume.layout.groups() {
+    for nr in volume.geometry.groups() {
         let used: Vec<u32> = match volume.inode_bitmap(nr) {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
-                (0..volume.layout.inodes_per_group()).filter(is_used).collect()
+                (0..volume.geometry.inodes_per_group()).filter(is_used).collect()
             }),
             // Damage that a checker sees to.
             Err(Error::Corrupt { .. }) => continue,
             Err(error) => return Err(error),
         };
-        for ino in used.into_iter().filter_map(|slot| volume.layout.ino_of_slot(nr, slot)) {
+        for ino in used.into_iter().filter_map(|slot| volume.geometry.ino_of_slot(nr, slot)) {
             if volume.is_hidden(ino) {
                 continue;
             }

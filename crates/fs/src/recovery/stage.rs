@@ -74,7 +74,7 @@ impl Stage {
         self.volume.journal.sync()?;
         let now = self.volume.environment.now();
         let now = (u64::try_from(now.sec).unwrap_or(0), now.nsec);
-        self.staged.settle(self.volume.layout.blocks_count(), now)
+        self.staged.settle(self.volume.geometry.blocks_count(), now)
     }
 
     /// Settles what is left, empties the log, and marks the volume as recovered.

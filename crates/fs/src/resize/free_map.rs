@@ -9,11 +9,11 @@
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Result};
 use extant_ondisk::bitmap;
-use extant_ondisk::layout::Layout;
+use extant_ondisk::geometry::Geometry;
 
 /// What is free below the new end.
 pub(super) struct FreeMap {
-    layout: Layout,
+    geometry: Geometry,
     end: u64,
     groups: Vec<Box<[u8]>>,
     free: Vec<u32>,
@@ -25,21 +25,21 @@ pub(super) struct FreeMap {
 impl FreeMap {
     /// Reads the bitmaps of all groups that begin before block `end`.
     pub(super) fn read(volume: &Volume, end: u64) -> Result<FreeMap> {
-        let layout = volume.layout;
+        let geometry = volume.geometry;
         let (mut groups, mut free) = (Vec::new(), Vec::new());
-        for nr in layout.groups() {
-            let Some(blocks) = layout.blocks_of_group(nr).filter(|blocks| blocks.start < end)
+        for nr in geometry.groups() {
+            let Some(blocks) = geometry.blocks_of_group(nr).filter(|blocks| blocks.start < end)
             else {
                 break;
             };
             let mut bytes: Box<[u8]> = volume.block_bitmap(nr)?.with(|bytes| Box::from(bytes));
-            let clusters = layout.clusters_in_group(nr).unwrap_or(0);
-            let stay = (end.min(blocks.end) - blocks.start) >> layout.log_cluster_ratio();
+            let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
+            let stay = (end.min(blocks.end) - blocks.start) >> geometry.log_cluster_ratio();
             bitmap::set_range(&mut bytes, (stay as u32).min(clusters)..clusters);
             free.push(bitmap::count_zeros(&bytes, 0..clusters));
             groups.push(bytes);
         }
-        Ok(FreeMap { layout, end, groups, free, cursor: 0, given: Vec::new() })
+        Ok(FreeMap { geometry, end, groups, free, cursor: 0, given: Vec::new() })
     }
 
     /// Takes up to `want` clusters side by side: (first block, clusters).
@@ -52,7 +52,7 @@ impl FreeMap {
             if self.free[g] == 0 || best.is_some_and(|(_, _, len)| self.free[g] <= len) {
                 continue;
             }
-            let clusters = self.layout.clusters_in_group(GroupNr(g as u32)).unwrap_or(0);
+            let clusters = self.geometry.clusters_in_group(GroupNr(g as u32)).unwrap_or(0);
             for run in bitmap::zero_runs(&self.groups[g], 0..clusters) {
                 let len = (run.end - run.start).min(want);
                 if best.is_none_or(|(_, _, most)| len > most) {
@@ -70,7 +70,7 @@ impl FreeMap {
         bitmap::set_range(&mut self.groups[g], start..start + len);
         self.free[g] -= len;
         self.cursor = g;
-        let first = self.layout.block_of_bit(GroupNr(g as u32), start).ok_or(Error::NoSpace)?;
+        let first = self.geometry.block_of_bit(GroupNr(g as u32), start).ok_or(Error::NoSpace)?;
         Ok((first, len))
     }
 
@@ -93,10 +93,10 @@ impl FreeMap {
     /// The step is settled: what it freed may be used.
     pub(super) fn settled(&mut self) {
         for (first, blocks) in std::mem::take(&mut self.given) {
-            let ratio = u64::from(self.layout.cluster_ratio());
+            let ratio = u64::from(self.geometry.cluster_ratio());
             let behind = (first.0 + blocks).min(self.end);
             for block in (first.0 / ratio * ratio..behind).step_by(ratio as usize) {
-                let place = self.layout.bit_of_block(BlockNr(block));
+                let place = self.geometry.bit_of_block(BlockNr(block));
                 let Some((nr, bit)) = place.filter(|(nr, _)| (nr.0 as usize) < self.groups.len())
                 else {
                     continue;

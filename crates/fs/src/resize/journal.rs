@@ -53,7 +53,7 @@ impl Shrink<'_> {
             .map_err(|_| Error::FileTooLarge)?;
         let extents = self.place_log(blocks)?;
         let nodes = self.write_tree(ino, &mut body, &joined(extents.clone()))?;
-        let ratio = u64::from(self.volume.layout.cluster_ratio());
+        let ratio = u64::from(self.volume.geometry.cluster_ratio());
         let clusters = u64::from(blocks).div_ceil(ratio) + nodes.len() as u64;
         body.disk.sectors = self.volume.sectors(clusters * ratio);
         for extent in &extents {
@@ -74,7 +74,7 @@ impl Shrink<'_> {
     /// Takes and zeroes free blocks for a log of so many, and writes an empty log's superblock.
     fn place_log(&mut self, blocks: u32) -> Result<Vec<Extent>> {
         let bs = self.volume.block_size();
-        let ratio = self.volume.layout.cluster_ratio();
+        let ratio = self.volume.geometry.cluster_ratio();
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = 0;
         while at < blocks {
@@ -131,7 +131,7 @@ impl Shrink<'_> {
         let home = self.exclusive.staged.home().clone();
         let log = Log::open(home.clone(), staged_log)?;
         let recovery = log.recover(&*home, crate::exclusive::limits(&volume.at_open))?;
-        let place = volume.layout.inode_place(ino).ok_or(Error::NotFound)?;
+        let place = volume.geometry.inode_place(ino).ok_or(Error::NotFound)?;
         let table = volume.descriptor(place.group)?.inode_table;
         let block = BlockNr(table.0 + u64::from(place.table_block));
         let at = volume.block_size().start_of(block).0 + place.offset as u64;
@@ -144,7 +144,7 @@ impl Shrink<'_> {
             home.write_fua(at, &sector)
         };
         let now = self.exclusive.now();
-        let count = volume.layout.blocks_count();
+        let count = volume.geometry.blocks_count();
         self.exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
         self.free.settled();
         Ok(())

@@ -59,7 +59,7 @@ impl Shrink<'_> {
             self.move_extent(extent, &mut places, &mut moved)?;
         }
         let new_nodes = self.write_tree(ino, body, &joined(moved))?;
-        let ratio = u64::from(self.volume.layout.cluster_ratio());
+        let ratio = u64::from(self.volume.geometry.cluster_ratio());
         let change = |n: usize| self.volume.sectors(n as u64 * ratio);
         if new_nodes.len() != nodes.len() {
             body.disk.sectors += change(new_nodes.len());
@@ -68,10 +68,10 @@ impl Shrink<'_> {
         }
         for (old, new, clusters) in places.moved {
             self.done.moved_blocks += clusters * ratio;
-            let first = self.volume.layout.first_data_block().0;
+            let first = self.volume.geometry.first_data_block().0;
             let block = |cluster: u64| BlockNr(first + cluster * ratio);
             self.mark_used(block(new), clusters * ratio)?;
-            let end = self.volume.layout.blocks_count();
+            let end = self.volume.geometry.blocks_count();
             self.mark_free(block(old), (clusters * ratio).min(end - block(old).0))?;
         }
         for node in new_nodes {
@@ -122,8 +122,8 @@ impl Shrink<'_> {
         places: &mut Places,
         out: &mut Vec<Extent>,
     ) -> Result<()> {
-        let ratio = u64::from(self.volume.layout.cluster_ratio());
-        let origin = self.volume.layout.first_data_block().0;
+        let ratio = u64::from(self.volume.geometry.cluster_ratio());
+        let origin = self.volume.geometry.first_data_block().0;
         let mut left = extent;
         while left.len > 0 {
             let start = left.physical.0;
@@ -167,16 +167,16 @@ impl Shrink<'_> {
             places.is_spent = true;
             return Ok(None);
         }
-        let layout = self.volume.layout;
-        let (ratio, origin) = (u64::from(layout.cluster_ratio()), layout.first_data_block().0);
+        let geometry = self.volume.geometry;
+        let (ratio, origin) = (u64::from(geometry.cluster_ratio()), geometry.first_data_block().0);
         // Within a group, so that a place stands for one bitmap on either side.
-        let per_group = u64::from(layout.clusters_per_group());
+        let per_group = u64::from(geometry.clusters_per_group());
         let want = want.min(per_group - cluster % per_group).min(u32::MAX.into()) as u32;
         let (first, got) = self.free.take(want)?;
         let from = BlockNr(origin + cluster * ratio);
         // A cluster may hold written and unwritten blocks: all of it is copied.
         if state == ExtentState::Written || ratio > 1 {
-            let blocks = (u64::from(got) * ratio).min(layout.blocks_count() - from.0);
+            let blocks = (u64::from(got) * ratio).min(geometry.blocks_count() - from.0);
             self.copy(from, first, blocks)?;
         }
         let moved = (cluster, (first.0 - origin) / ratio, u64::from(got));

@@ -52,10 +52,10 @@ impl Shrink<'_> {
     fn free_number(&self, group: &mut u32) -> Result<Ino> {
         while *group < self.new.groups_count() {
             let nr = GroupNr(*group);
-            let inodes = self.volume.layout.inodes_per_group();
+            let inodes = self.volume.geometry.inodes_per_group();
             let slot =
                 self.volume.inode_bitmap(nr)?.with(|bytes| bitmap::next_zero(bytes, 0..inodes));
-            if let Some(ino) = slot.and_then(|slot| self.volume.layout.ino_of_slot(nr, slot)) {
+            if let Some(ino) = slot.and_then(|slot| self.volume.geometry.ino_of_slot(nr, slot)) {
                 return Ok(ino);
             }
             *group += 1;

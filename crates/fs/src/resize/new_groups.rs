@@ -21,22 +21,22 @@ pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
     if new <= old {
         return Ok(());
     }
-    let layout = switch.new;
-    let bs = layout.block_size();
-    let places = place_from(&layout, old)?;
+    let geometry = switch.new;
+    let bs = geometry.block_size();
+    let places = place_from(&geometry, old)?;
     // The runs of new groups only: the others' are in their bitmaps.
     let fixed: Vec<Range<u64>> = {
         let mut all = vec![Places::default(); old as usize];
         all.extend_from_slice(&places);
-        let start = layout.first_block(GroupNr(old)).unwrap_or_default().0;
-        static_runs(&layout, &all).into_iter().filter(|run| run.start >= start).collect()
+        let start = geometry.first_block(GroupNr(old)).unwrap_or_default().0;
+        static_runs(&geometry, &all).into_iter().filter(|run| run.start >= start).collect()
     };
     let home = switch.exclusive.staged.home().clone();
     for run in &fixed {
         home.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
     }
     for (place, nr) in places.iter().zip((old..new).map(GroupNr)) {
-        let desc = lay_down_group(&home, &layout, &switch.csum, (nr, new), place, &fixed)?;
+        let desc = lay_down_group(&home, &geometry, &switch.csum, (nr, new), place, &fixed)?;
         switch.after.push(desc);
     }
     Ok(())

@@ -15,8 +15,8 @@ use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, GroupNr, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::{Compat, Incompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupDesc;
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::Superblock;
 use std::sync::Arc;
 
@@ -33,11 +33,11 @@ pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
     let mut blocks = wish >> old.log_cluster_ratio << old.log_cluster_ratio;
     loop {
         let new = geometry(old, blocks)?;
-        let layout = Layout::new(&new)?;
-        let last = GroupNr(layout.groups_count() - 1);
-        let have = u64::from(layout.blocks_in_group(last).unwrap_or(0));
-        if have == u64::from(layout.blocks_per_group())
-            || have >= own_blocks(&layout, last) + TAIL_MIN
+        let geometry = Geometry::new(&new)?;
+        let last = GroupNr(geometry.groups_count() - 1);
+        let have = u64::from(geometry.blocks_in_group(last).unwrap_or(0));
+        if have == u64::from(geometry.blocks_per_group())
+            || have >= own_blocks(&geometry, last) + TAIL_MIN
         {
             return Ok(blocks);
         }
@@ -52,9 +52,9 @@ pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
 }
 
 /// Blocks of a group's own metadata, wherever they lie.
-fn own_blocks(layout: &Layout, group: GroupNr) -> u64 {
-    let base = layout.base_blocks(group).map_or(0, |base| base.end - base.start);
-    base + 2 + u64::from(layout.itable_blocks())
+fn own_blocks(geometry: &Geometry, group: GroupNr) -> u64 {
+    let base = geometry.base_blocks(group).map_or(0, |base| base.end - base.start);
+    base + 2 + u64::from(geometry.itable_blocks())
 }
 
 /// The superblock of the volume with `blocks` blocks; free counters and checksum are the caller's.
@@ -157,12 +157,14 @@ struct Needs {
 
 impl Needs {
     fn of(volume: &Volume) -> Result<Needs> {
-        let layout = &volume.layout;
-        let descs =
-            layout.groups().map(|nr| volume.descriptor(nr)).collect::<Result<Vec<GroupDesc>>>()?;
+        let geometry = &volume.geometry;
+        let descs = geometry
+            .groups()
+            .map(|nr| volume.descriptor(nr))
+            .collect::<Result<Vec<GroupDesc>>>()?;
         let free: u64 = descs.iter().map(|desc| u64::from(desc.free_clusters)).sum();
         let free_inodes: u64 = descs.iter().map(|desc| u64::from(desc.free_inodes)).sum();
-        let fixed = super::switch::fixed_clusters(layout, &descs, layout.clusters_count());
+        let fixed = super::switch::fixed_clusters(geometry, &descs, geometry.clusters_count());
         let fixed: u64 = fixed.iter().map(|run| run.end - run.start).sum();
         let mut journal = Vec::new();
         if let Some(ino) = Ino::new(volume.at_open.journal_inum) {
@@ -177,8 +179,8 @@ impl Needs {
         }
         Ok(Needs {
             journal,
-            clusters: layout.clusters_count().saturating_sub(free).saturating_sub(fixed),
-            inodes: u64::from(layout.inodes_count()).saturating_sub(free_inodes),
+            clusters: geometry.clusters_count().saturating_sub(free).saturating_sub(fixed),
+            inodes: u64::from(geometry.inodes_count()).saturating_sub(free_inodes),
             descs,
         })
     }
@@ -186,9 +188,9 @@ impl Needs {
     /// Whether a volume like `old` with so many blocks, which [`fit`] gave, holds it.
     fn fit_into(&self, old: &Superblock, blocks: u64) -> bool {
         let Ok(new) = geometry(old, blocks) else { return false };
-        let Ok(layout) = Layout::new(&new) else { return false };
-        let groups = layout.groups_count() as usize;
-        if u64::from(layout.inodes_count()) < self.inodes {
+        let Ok(geometry) = Geometry::new(&new) else { return false };
+        let groups = geometry.groups_count() as usize;
+        if u64::from(geometry.inodes_count()) < self.inodes {
             return false;
         }
         // The block that other hosts watch stays where it is.
@@ -197,8 +199,8 @@ impl Needs {
         }
         // The places of groups that go are free only when they are gone. Places of groups that stay
         // may lie in what goes: they move.
-        let stay = layout.clusters_count();
-        let old_layout = match Layout::new(old) {
+        let stay = geometry.clusters_count();
+        let old_layout = match Geometry::new(old) {
             Ok(old_layout) => old_layout,
             Err(_) => return false,
         };
@@ -206,8 +208,8 @@ impl Needs {
             .iter()
             .map(|run| run.end - run.start)
             .sum();
-        let itable = u64::from(layout.itable_blocks());
-        let ratio = u64::from(layout.cluster_ratio());
+        let itable = u64::from(geometry.itable_blocks());
+        let ratio = u64::from(geometry.cluster_ratio());
         for desc in &self.descs[..groups] {
             let places =
                 [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];

@@ -15,7 +15,7 @@ impl Shrink<'_> {
     /// Moves what goes of an inode with a block map.
     pub(super) fn move_pointers(&mut self, ino: Ino, body: &mut Body) -> Result<()> {
         for slot in 0..ROOT_SLOTS as u32 {
-            let range = self.volume.layout.block_range();
+            let range = self.volume.geometry.block_range();
             let at = Site::of_ino(ino);
             let Some(block) = check_pointer(&body.disk.i_block, slot, &range, at)? else {
                 continue;
@@ -40,7 +40,7 @@ impl Shrink<'_> {
 
     /// Moves what goes below a block of pointers with `levels` more of them below it.
     fn move_pointers_in(&mut self, ino: Ino, holder: BlockNr, levels: u32) -> Result<()> {
-        let range = self.volume.layout.block_range();
+        let range = self.volume.geometry.block_range();
         let at = Site::of_ino(ino).block(holder);
         let bytes = self.volume.journal.cache().get(holder)?.read().to_vec();
         for slot in 0..pointers_per_block(self.volume.block_size()) {

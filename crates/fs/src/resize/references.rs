@@ -43,7 +43,7 @@ impl Shrink<'_> {
     pub(super) fn references(&self) -> Result<References> {
         let mut found = References::new();
         let mut attribute_blocks = Vec::new();
-        for nr in self.volume.layout.groups() {
+        for nr in self.volume.geometry.groups() {
             for ino in self.inodes_of(nr)? {
                 let Some(body) = self.body(ino)? else { continue };
                 self.references_of(ino, &body, &mut found)?;
@@ -127,7 +127,7 @@ impl Shrink<'_> {
     /// Inodes in use whose numbers go, lowest first.
     pub(super) fn numbers_that_go(&self) -> Result<Vec<Ino>> {
         let mut inodes = Vec::new();
-        for nr in (self.new.groups_count()..self.volume.layout.groups_count()).map(GroupNr) {
+        for nr in (self.new.groups_count()..self.volume.geometry.groups_count()).map(GroupNr) {
             inodes.extend(self.inodes_of(nr)?);
         }
         Ok(inodes)

@@ -74,12 +74,12 @@ pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
 
 /// Writes the list and every reserved block of group 0; how many blocks the inode holds.
 fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
-    let layout = &switch.new;
-    let bs = layout.block_size();
+    let geometry = &switch.new;
+    let bs = geometry.block_size();
     let per_block = u64::from(pointers_per_block(bs));
-    let table = u64::from(layout.desc_blocks());
+    let table = u64::from(geometry.desc_blocks());
     let reserved = u64::from(switch.sb.reserved_gdt_blocks);
-    let base = layout.desc_block(0).ok_or(Error::NoSpace)?.0 + table;
+    let base = geometry.desc_block(0).ok_or(Error::NoSpace)?.0 + table;
     let mut bytes = vec![0; bs.bytes()];
     for n in 0..reserved {
         put_pointer(&mut bytes, ((table + n) % per_block) as usize, base + n);
@@ -87,12 +87,12 @@ fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
     switch.write(list, &bytes)?;
     for n in 0..reserved {
         bytes.fill(0);
-        for (slot, copy) in layout.reserved_copies(BlockNr(base + n)).enumerate() {
+        for (slot, copy) in geometry.reserved_copies(BlockNr(base + n)).enumerate() {
             put_pointer(&mut bytes, slot, copy.0);
         }
         switch.write(BlockNr(base + n), &bytes)?;
     }
-    Ok(1 + reserved * layout.super_groups().count() as u64)
+    Ok(1 + reserved * geometry.super_groups().count() as u64)
 }
 
 fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {

@@ -17,8 +17,8 @@ use extant_blockdev::BlockDevice;
 use extant_journal::Credits;
 use extant_ondisk::bitmap;
 use extant_ondisk::features::RoCompat;
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupDesc;
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::Superblock;
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ pub(super) struct Shrink<'a> {
     /// The first block that goes.
     pub(super) end: u64,
     /// The geometry to come.
-    pub(super) new: Layout,
+    pub(super) new: Geometry,
     /// Where attribute blocks went, that others may share.
     pub(super) attribute_blocks: HashMap<BlockNr, BlockNr>,
     /// What inodes hold changed in size: quota files are to be settled.
@@ -55,7 +55,7 @@ pub(super) fn run(
     let free = FreeMap::read(&volume, sb.blocks_count)?;
     let mut shrink = Shrink {
         end: sb.blocks_count,
-        new: Layout::new(&sb)?,
+        new: Geometry::new(&sb)?,
         exclusive,
         volume,
         free,
@@ -84,10 +84,10 @@ pub(super) fn run(
 impl Shrink<'_> {
     /// Moves everything that inodes hold, and the inodes, out of what goes.
     fn empty(&mut self, progress: Progress<'_>) -> Result<()> {
-        let all = u64::from(self.volume.layout.groups_count()) + 1;
+        let all = u64::from(self.volume.geometry.groups_count()) + 1;
         progress(0, all);
         self.move_journal()?;
-        for nr in self.volume.layout.groups() {
+        for nr in self.volume.geometry.groups() {
             for ino in self.inodes_of(nr)? {
                 self.move_blocks_of(ino)?;
             }
@@ -102,17 +102,17 @@ impl Shrink<'_> {
 
     /// The inodes of a group that are in use.
     pub(super) fn inodes_of(&self, nr: GroupNr) -> Result<Vec<Ino>> {
-        let layout = &self.volume.layout;
+        let geometry = &self.volume.geometry;
         let desc = self.volume.descriptor(nr)?;
-        let used = desc.used_slots(layout, &self.volume.csum);
-        if desc.free_inodes == layout.inodes_per_group() {
+        let used = desc.used_slots(geometry, &self.volume.csum);
+        if desc.free_inodes == geometry.inodes_per_group() {
             return Ok(Vec::new());
         }
         let slots: Vec<u32> = self
             .volume
             .inode_bitmap(nr)?
             .with(|bytes| bitmap::set_runs(bytes, 0..used).flatten().collect());
-        Ok(slots.into_iter().filter_map(|slot| layout.ino_of_slot(nr, slot)).collect())
+        Ok(slots.into_iter().filter_map(|slot| geometry.ino_of_slot(nr, slot)).collect())
     }
 
     /// An inode in use; `None` for a reserved number that stands for nothing.
@@ -183,7 +183,7 @@ impl Shrink<'_> {
     pub(super) fn settle(&mut self) -> Result<()> {
         self.prepare()?;
         let now = self.exclusive.now();
-        self.exclusive.staged.settle_whole(self.volume.layout.blocks_count(), now)?;
+        self.exclusive.staged.settle_whole(self.volume.geometry.blocks_count(), now)?;
         self.free.settled();
         Ok(())
     }
@@ -210,12 +210,12 @@ impl Shrink<'_> {
     /// Copies bitmaps and inode tables of groups that stay out of what goes; the descriptors that
     /// name the new places.
     fn move_tables(&mut self) -> Result<Vec<GroupDesc>> {
-        let layout = self.volume.layout;
-        let ratio = u64::from(layout.cluster_ratio());
+        let geometry = self.volume.geometry;
+        let ratio = u64::from(geometry.cluster_ratio());
         let mut moved = Vec::new();
         for nr in self.new.groups() {
             let mut desc = self.volume.descriptor(nr)?;
-            let itable = u64::from(layout.itable_blocks());
+            let itable = u64::from(geometry.itable_blocks());
             for (place, len) in [
                 (&mut desc.block_bitmap, 1),
                 (&mut desc.inode_bitmap, 1),
@@ -244,15 +244,16 @@ impl Shrink<'_> {
 
     /// Whether nothing but metadata at fixed places is left in what goes.
     fn check_empty(&self) -> Result<()> {
-        let layout = &self.volume.layout;
+        let geometry = &self.volume.geometry;
         let descs =
-            layout.groups().map(|nr| self.volume.descriptor(nr)).collect::<Result<Vec<_>>>()?;
-        let fixed = switch::fixed_clusters(layout, &descs, layout.clusters_count());
-        let per_group = u64::from(layout.clusters_per_group());
-        let first = (self.end - layout.first_data_block().0) >> layout.log_cluster_ratio();
+            geometry.groups().map(|nr| self.volume.descriptor(nr)).collect::<Result<Vec<_>>>()?;
+        let fixed = switch::fixed_clusters(geometry, &descs, geometry.clusters_count());
+        let per_group = u64::from(geometry.clusters_per_group());
+        let first = (self.end - geometry.first_data_block().0) >> geometry.log_cluster_ratio();
         let mut n = fixed.partition_point(|run| run.end <= first);
-        for nr in (first / per_group..u64::from(layout.groups_count())).map(|g| GroupNr(g as u32)) {
-            let clusters = layout.clusters_in_group(nr).unwrap_or(0);
+        for nr in (first / per_group..u64::from(geometry.groups_count())).map(|g| GroupNr(g as u32))
+        {
+            let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
             let base = u64::from(nr.0) * per_group;
             let from = first.max(base) - base;
             let used: Vec<_> = self
@@ -266,7 +267,7 @@ impl Shrink<'_> {
                 }
                 // Neighbouring fixed runs are joined, so one of them holds all of it.
                 if !fixed.get(n).is_some_and(|fixed| fixed.start <= start && end <= fixed.end) {
-                    let at = layout.block_of_bit(nr, run.start).unwrap_or_default();
+                    let at = geometry.block_of_bit(nr, run.start).unwrap_or_default();
                     return Err(Site::of_group(nr).block(at).corrupt(What::BitmapCount));
                 }
             }

@@ -21,8 +21,8 @@ use extant_crc32c::crc32c;
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock, VolumeState};
 use std::ops::Range;
 use zerocopy::IntoBytes;
@@ -30,8 +30,8 @@ use zerocopy::IntoBytes;
 /// The volume between two sizes.
 pub(super) struct Switch<'a> {
     pub(super) exclusive: &'a mut Exclusive,
-    pub(super) old: Layout,
-    pub(super) new: Layout,
+    pub(super) old: Geometry,
+    pub(super) new: Geometry,
     pub(super) sb: Superblock,
     pub(super) csum: Checksums,
     /// As the volume was.
@@ -50,8 +50,8 @@ pub(super) fn to(
     sb: Superblock,
     moved: Option<Vec<GroupDesc>>,
 ) -> Result<()> {
-    let old = Layout::new(&exclusive.at_begin)?;
-    let new = Layout::new(&sb)?;
+    let old = Geometry::new(&exclusive.at_begin)?;
+    let new = Geometry::new(&sb)?;
     let csum = sb.checksums();
     let before = read_descriptors(&*exclusive.staged.device(), &old, &csum)?;
     let stay = old.groups_count().min(new.groups_count()) as usize;
@@ -72,25 +72,25 @@ pub(super) fn to(
 /// All descriptors, checked.
 pub(crate) fn read_descriptors(
     device: &dyn BlockDevice,
-    layout: &Layout,
+    geometry: &Geometry,
     csum: &Checksums,
 ) -> Result<Vec<GroupDesc>> {
-    let bs = layout.block_size();
+    let bs = geometry.block_size();
     let mut descs = Vec::new();
     let mut block = vec![0; bs.bytes()];
     let mut read = None;
-    for nr in layout.groups() {
+    for nr in geometry.groups() {
         let missing = || Site::of_group(nr).corrupt(What::DescriptorBlock);
-        let (k, offset) = layout.desc_place(nr).ok_or_else(missing)?;
+        let (k, offset) = geometry.desc_place(nr).ok_or_else(missing)?;
         if read != Some(k) {
-            let place = layout.desc_block(k).ok_or_else(missing)?;
+            let place = geometry.desc_block(k).ok_or_else(missing)?;
             device.read_at(bs.start_of(place), &mut block)?;
             read = Some(k);
         }
         descs.push(GroupDesc::check(
-            &block[offset..offset + layout.desc_size()],
+            &block[offset..offset + geometry.desc_size()],
             nr,
-            layout,
+            geometry,
             csum,
         )?);
     }
@@ -98,7 +98,11 @@ pub(crate) fn read_descriptors(
 }
 
 /// The clusters that hold metadata at fixed places, below cluster `end`: sorted and apart.
-pub(super) fn fixed_clusters(layout: &Layout, descs: &[GroupDesc], end: u64) -> Vec<Range<u64>> {
+pub(super) fn fixed_clusters(
+    geometry: &Geometry,
+    descs: &[GroupDesc],
+    end: u64,
+) -> Vec<Range<u64>> {
     let places: Vec<Places> = descs
         .iter()
         .map(|desc| Places {
@@ -107,10 +111,10 @@ pub(super) fn fixed_clusters(layout: &Layout, descs: &[GroupDesc], end: u64) -> 
             inode_table: desc.inode_table,
         })
         .collect();
-    let ratio = layout.log_cluster_ratio();
-    let first = layout.first_data_block().0;
+    let ratio = geometry.log_cluster_ratio();
+    let first = geometry.first_data_block().0;
     let mut clusters: Vec<Range<u64>> = Vec::new();
-    for run in static_runs(layout, &places) {
+    for run in static_runs(geometry, &places) {
         let start = (run.start.max(first) - first) >> ratio;
         let stop = (((run.end.max(first + 1) - 1 - first) >> ratio) + 1).min(end);
         match clusters.last_mut() {
@@ -282,8 +286,8 @@ impl Switch<'_> {
         let ratio = self.new.log_cluster_ratio();
         let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).sum();
         let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).sum();
-        let fixed = |layout: &Layout, descs: &[GroupDesc]| -> u64 {
-            let runs = fixed_clusters(layout, descs, layout.clusters_count());
+        let fixed = |geometry: &Geometry, descs: &[GroupDesc]| -> u64 {
+            let runs = fixed_clusters(geometry, descs, geometry.clusters_count());
             runs.iter().map(|run| run.end - run.start).sum()
         };
         let had = u64::from(self.sb.overhead_clusters);

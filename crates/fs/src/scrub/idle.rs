@@ -32,7 +32,7 @@ impl Idle {
             }
         }
         let mut unread = Vec::new();
-        for nr in volume.layout.groups() {
+        for nr in volume.geometry.groups() {
             let desc = volume.descriptor(nr).ok()?;
             if desc.block_uninit(&volume.csum) {
                 unread.push(desc.block_bitmap.0);
@@ -61,13 +61,13 @@ impl Idle {
     }
 
     fn is_free_slot(&self, ino: Ino) -> Option<bool> {
-        let place = self.volume.layout.inode_place(ino)?;
+        let place = self.volume.geometry.inode_place(ino)?;
         let map = self.volume.inode_bitmap(place.group).ok()?;
         Some(map.with(|bytes| !bitmap::test(bytes, place.slot)))
     }
 
     fn is_free_block(&self, block: BlockNr) -> Option<bool> {
-        let (group, bit) = self.volume.layout.bit_of_block(block)?;
+        let (group, bit) = self.volume.geometry.bit_of_block(block)?;
         let map = self.volume.block_bitmap(group).ok()?;
         Some(map.with(|bytes| !bitmap::test(bytes, bit)))
     }

@@ -12,7 +12,7 @@ use super::patchwork::{Patchwork, Piece};
 use super::roles::Roles;
 use crate::check::{Finding, Options, Severity, check_device};
 use extant_base::{Error, Result, What};
-use extant_layout::Mirror;
+use extant_raid::Mirror;
 use std::sync::Arc;
 
 /// Checks of the whole volume that one start takes at most; what is not decided by then is not.
@@ -225,7 +225,7 @@ impl<'a> Judge<'a> {
 
     fn pieces_of(&self, found: &Finding) -> std::ops::Range<usize> {
         let Some(roles) = self.roles else { return 0..0 };
-        let size = roles.layout.block_size();
+        let size = roles.geometry.block_size();
         let bytes = match (found.at.block, found.at.ino, found.at.group) {
             (Some(block), _, _) => {
                 let start = size.start_of(block).0;

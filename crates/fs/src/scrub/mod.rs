@@ -30,8 +30,8 @@ use crate::scrub::patchwork::{Patchwork, Piece};
 use crate::scrub::roles::Roles;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
-use extant_layout::{Differences, Mirror};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_raid::{Differences, Mirror};
 use std::ops::Range;
 use std::sync::Arc;
 

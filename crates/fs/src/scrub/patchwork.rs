@@ -3,7 +3,7 @@
 use super::roles::Role;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
-use extant_layout::Mirror;
+use extant_raid::Mirror;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) struct Piece {
     /// First byte and the one past the last.
     pub(super) range: Range<u64>,
-    /// For each member in use, as [`Comparison::contents`](extant_layout::Comparison::contents).
+    /// For each member in use, as [`Comparison::contents`](extant_raid::Comparison::contents).
     pub(super) contents: Arc<[Option<usize>]>,
     /// What the bytes are.
     pub(super) role: Role,

@@ -5,14 +5,14 @@ use crate::sums::SumsFile;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
 use extant_journal::Worth;
-use extant_layout::Mirror;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::inode::{self, InodeFormat, is_zero_slot};
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_raid::Mirror;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) enum Role {
 
 /// Where entries lie, as far as members agree or a sum says.
 pub(super) struct Roles {
-    pub(super) layout: Layout,
+    pub(super) geometry: Geometry,
     csum: Checksums,
     format: InodeFormat,
     superblock: [u8; SUPERBLOCK_SIZE],
@@ -64,8 +64,8 @@ impl Roles {
     /// `None` where no member has a superblock that can be believed.
     pub(super) fn of(mirror: &Arc<Mirror>, members: usize) -> Option<Roles> {
         let (superblock, bytes) = (0..members).find_map(|place| superblock_of(mirror, place))?;
-        let layout = Layout::new(&superblock).ok()?;
-        if layout.groups_count() > GROUPS_MAX {
+        let geometry = Geometry::new(&superblock).ok()?;
+        if geometry.groups_count() > GROUPS_MAX {
             return None;
         }
         let mut roles = Roles {
@@ -80,7 +80,7 @@ impl Roles {
             reserves: Vec::new(),
             sums: None,
             seed: superblock.csum_seed(),
-            layout,
+            geometry,
         };
         if superblock.features.ro_compat.contains(RoCompat::DATA_CSUM) {
             let sums_on = |place| {
@@ -101,47 +101,47 @@ impl Roles {
     }
 
     fn read_descriptors(&mut self, mirror: &Mirror, members: usize) {
-        let layout = self.layout;
-        let (size, per_block) = (layout.desc_size(), layout.descs_per_block());
-        let mut bytes = vec![0; layout.block_size().bytes()];
-        for k in 0..layout.desc_blocks() {
+        let geometry = self.geometry;
+        let (size, per_block) = (geometry.desc_size(), geometry.descs_per_block());
+        let mut bytes = vec![0; geometry.block_size().bytes()];
+        for k in 0..geometry.desc_blocks() {
             let first = k * per_block;
-            let count = per_block.min(layout.groups_count() - first);
+            let count = per_block.min(geometry.groups_count() - first);
             self.descriptors.resize((first + count) as usize * size, 0);
             self.groups.resize((first + count) as usize, GroupDesc::default());
-            let Some(block) = layout.desc_block(k) else { continue };
+            let Some(block) = geometry.desc_block(k) else { continue };
             self.descriptor_blocks.insert(block.0, k);
-            for (_, copy) in layout.desc_block_backups(k) {
+            for (_, copy) in geometry.desc_block_backups(k) {
                 self.descriptor_blocks.insert(copy.0, k);
             }
             // The first member is believed where several are right.
             for place in (0..members).rev() {
-                let at = layout.block_size().start_of(block);
+                let at = geometry.block_size().start_of(block);
                 if mirror.read_of(place, at.0, &mut bytes).is_err() {
                     continue;
                 }
                 for n in 0..count {
                     let desc = &bytes[n as usize * size..][..size];
                     let nr = GroupNr(first + n);
-                    if let Ok(found) = GroupDesc::check(desc, nr, &layout, &self.csum) {
+                    if let Ok(found) = GroupDesc::check(desc, nr, &geometry, &self.csum) {
                         self.groups[nr.0 as usize] = found;
                         self.descriptors[nr.0 as usize * size..][..size].copy_from_slice(desc);
                     }
                 }
             }
         }
-        let tables = layout.groups().zip(&self.groups).map(|(nr, desc)| (desc.inode_table.0, nr));
+        let tables = geometry.groups().zip(&self.groups).map(|(nr, desc)| (desc.inode_table.0, nr));
         self.tables = tables.filter(|(start, _)| *start != 0).collect();
         self.tables.sort_unstable();
     }
 
     fn place_copies(&mut self) {
-        let layout = self.layout;
-        for group in layout.super_groups() {
-            let Some(at) = layout.super_offset(group) else { continue };
-            self.superblocks.insert(layout.block_size().block_at(at).0, group);
-            let reserved = u64::from(layout.reserved_gdt_in(group));
-            if let Some(base) = layout.base_blocks(group).filter(|_| group.0 != 0) {
+        let geometry = self.geometry;
+        for group in geometry.super_groups() {
+            let Some(at) = geometry.super_offset(group) else { continue };
+            self.superblocks.insert(geometry.block_size().block_at(at).0, group);
+            let reserved = u64::from(geometry.reserved_gdt_in(group));
+            if let Some(base) = geometry.base_blocks(group).filter(|_| group.0 != 0) {
                 self.reserves.push(base.end.saturating_sub(reserved)..base.end);
             }
         }
@@ -152,22 +152,22 @@ impl Roles {
         let before = self.tables.partition_point(|(start, _)| *start <= block);
         let (start, group) = *self.tables[..before].last()?;
         let inside = u32::try_from(block - start).ok()?;
-        (inside < self.layout.itable_blocks()).then_some((group, inside))
+        (inside < self.geometry.itable_blocks()).then_some((group, inside))
     }
 
     /// Where an inode's slot begins.
     pub(super) fn place_of_inode(&self, ino: Ino) -> Option<u64> {
-        let place = self.layout.inode_place(ino)?;
+        let place = self.geometry.inode_place(ino)?;
         let table = self.groups.get(place.group.0 as usize)?.inode_table.0;
         let block = BlockNr(table.checked_add(place.table_block.into())?);
-        Some(self.layout.block_size().start_of(block).0 + place.offset as u64)
+        Some(self.geometry.block_size().start_of(block).0 + place.offset as u64)
     }
 
     /// Where a group's descriptor begins.
     pub(super) fn place_of_descriptor(&self, group: GroupNr) -> Option<u64> {
-        let (k, offset) = self.layout.desc_place(group)?;
-        let block = self.layout.desc_block(k)?;
-        Some(self.layout.block_size().start_of(block).0 + offset as u64)
+        let (k, offset) = self.geometry.desc_place(group)?;
+        let block = self.geometry.desc_block(k)?;
+        Some(self.geometry.block_size().start_of(block).0 + offset as u64)
     }
 
     /// Cuts a block into the pieces that are judged by themselves; those that are the same are left out.
@@ -211,7 +211,7 @@ impl Roles {
     }
 
     fn cuts(&self, start: u64, end: u64) -> Vec<(Range<u64>, Role)> {
-        let size = self.layout.block_size();
+        let size = self.geometry.block_size();
         let block = size.block_at(ByteOffset(start)).0;
         let entries = |bytes: usize, role: &dyn Fn(u32) -> Role| {
             let starts = (start..end).step_by(bytes);
@@ -222,7 +222,7 @@ impl Roles {
             return vec![(start..end, Role::Other)];
         }
         if let Some(group) = self.superblocks.get(&block)
-            && let Some(at) = self.layout.super_offset(*group)
+            && let Some(at) = self.geometry.super_offset(*group)
         {
             let behind = at.0 + SUPERBLOCK_SIZE as u64;
             let cuts = [
@@ -233,16 +233,16 @@ impl Roles {
             return cuts.into_iter().filter(|(range, _)| !range.is_empty()).collect();
         }
         if let Some(k) = self.descriptor_blocks.get(&block) {
-            let first = k * self.layout.descs_per_block();
-            return entries(self.layout.desc_size(), &|n| match first + n {
-                group if group < self.layout.groups_count() => Role::Descriptor(GroupNr(group)),
+            let first = k * self.geometry.descs_per_block();
+            return entries(self.geometry.desc_size(), &|n| match first + n {
+                group if group < self.geometry.groups_count() => Role::Descriptor(GroupNr(group)),
                 _ => Role::Idle,
             });
         }
         if let Some((group, table_block)) = self.table_of(block) {
-            let first = table_block * self.layout.inodes_per_block();
-            return entries(self.layout.inode_size(), &|n| {
-                self.layout.ino_of_slot(group, first + n).map_or(Role::Idle, Role::Inode)
+            let first = table_block * self.geometry.inodes_per_block();
+            return entries(self.geometry.inode_size(), &|n| {
+                self.geometry.ino_of_slot(group, first + n).map_or(Role::Idle, Role::Inode)
             });
         }
         if let Some(index) = self.sums.as_ref().and_then(|file| file.index_of(BlockNr(block))) {
@@ -259,7 +259,7 @@ impl Roles {
         match role {
             Role::Inode(ino) => (self.worth_of_slot(ino, bytes), 0),
             Role::Descriptor(group) => {
-                let size = self.layout.desc_size();
+                let size = self.geometry.desc_size();
                 let primary = &self.descriptors[group.0 as usize * size..][..size];
                 let is_right = group_desc::checksum_is_right(bytes, group, &self.csum);
                 let has_sum = self.csum.groups_may_be_uninit();
@@ -286,9 +286,9 @@ impl Roles {
             return inode::checksum_is_right(slot, ino, checksums).into();
         }
         let used = || {
-            let place = self.layout.inode_place(ino)?;
+            let place = self.geometry.inode_place(ino)?;
             let desc = self.groups.get(place.group.0 as usize)?;
-            Some(place.slot < desc.used_slots(&self.layout, &self.csum))
+            Some(place.slot < desc.used_slots(&self.geometry, &self.csum))
         };
         match checksums.seed().is_some() && used().unwrap_or(true) {
             true => Worth::Empty,

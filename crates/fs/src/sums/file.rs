@@ -25,7 +25,7 @@ impl SumsFile {
         let wrong = || at.corrupt(What::DataSumsFile);
         let body = volume.read_inode(ino)?;
         let size = volume.block_size();
-        let wanted = data_sums::file_blocks(size, volume.layout.blocks_count());
+        let wanted = data_sums::file_blocks(size, volume.geometry.blocks_count());
         let is_whole = body.disk.size == wanted << size.log2();
         if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || !is_whole {
             return Err(wrong());

@@ -32,12 +32,12 @@ impl Volume {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
-                (0..self.layout.inodes_per_group()).filter(is_used).collect()
+                (0..self.geometry.inodes_per_group()).filter(is_used).collect()
             }),
             Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
             Err(error) => return Err(error),
         };
-        for ino in used.into_iter().filter_map(|slot| self.layout.ino_of_slot(nr, slot)) {
+        for ino in used.into_iter().filter_map(|slot| self.geometry.ino_of_slot(nr, slot)) {
             if self.is_hidden(ino) {
                 continue;
             }

@@ -6,7 +6,7 @@
 //! ```
 
 use extant_base::GroupNr;
-use extant_ondisk::layout::Layout;
+use extant_ondisk::geometry::Geometry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -77,7 +77,7 @@ struct Filling {
 
 /// All cells of a volume, filled by many threads.
 pub(super) struct Cells {
-    layout: Layout,
+    geometry: Geometry,
     groups_per_cell: u32,
     cells_per_group: u64,
     cells: Box<[Filling]>,
@@ -85,39 +85,39 @@ pub(super) struct Cells {
 
 impl Cells {
     /// At most `max` (at least 1) cells.
-    pub(super) fn new(layout: &Layout, max: usize) -> Cells {
-        let groups = layout.groups_count().max(1);
+    pub(super) fn new(geometry: &Geometry, max: usize) -> Cells {
+        let groups = geometry.groups_count().max(1);
         let max = max.max(1) as u64;
         let groups_per_cell = u64::from(groups).div_ceil(max) as u32;
         let mut cells_per_group = 1;
-        let most = PARTS_MAX.min(u64::from(layout.clusters_per_group()));
+        let most = PARTS_MAX.min(u64::from(geometry.clusters_per_group()));
         while cells_per_group * 2 <= most && u64::from(groups) * cells_per_group * 2 <= max {
             cells_per_group *= 2;
         }
         let count = u64::from(groups.div_ceil(groups_per_cell)) * cells_per_group;
         let cells = (0..count).map(|_| Filling::default()).collect();
-        Cells { layout: *layout, groups_per_cell, cells_per_group, cells }
+        Cells { geometry: *geometry, groups_per_cell, cells_per_group, cells }
     }
 
     /// Blocks of a piece of a group.
     fn piece(&self) -> u64 {
-        let clusters = u64::from(self.layout.clusters_per_group()).div_ceil(self.cells_per_group);
-        clusters << self.layout.log_cluster_ratio()
+        let clusters = u64::from(self.geometry.clusters_per_group()).div_ceil(self.cells_per_group);
+        clusters << self.geometry.log_cluster_ratio()
     }
 
     fn start_of(&self, cell: u64) -> u64 {
         let group = cell / self.cells_per_group * u64::from(self.groups_per_cell);
-        let group =
-            self.layout.first_data_block().0 + group * u64::from(self.layout.blocks_per_group());
+        let group = self.geometry.first_data_block().0
+            + group * u64::from(self.geometry.blocks_per_group());
         let in_group = cell % self.cells_per_group * self.piece();
-        (group + in_group.min(self.layout.blocks_per_group().into()))
-            .min(self.layout.blocks_count())
+        (group + in_group.min(self.geometry.blocks_per_group().into()))
+            .min(self.geometry.blocks_count())
     }
 
     /// The cell that holds `block`, and one past that cell's last block.
     fn cell_of(&self, block: u64) -> Option<(usize, u64)> {
-        let at = block.checked_sub(self.layout.first_data_block().0)?;
-        let per_group = u64::from(self.layout.blocks_per_group());
+        let at = block.checked_sub(self.geometry.first_data_block().0)?;
+        let per_group = u64::from(self.geometry.blocks_per_group());
         let (group, in_group) = (at / per_group, at % per_group);
         let cell = group / u64::from(self.groups_per_cell) * self.cells_per_group
             + if self.cells_per_group > 1 { in_group / self.piece() } else { 0 };
@@ -126,8 +126,8 @@ impl Cells {
 
     /// Calls `f` with each cell that holds some of `blocks`, and how many.
     fn each(&self, blocks: Range<u64>, mut f: impl FnMut(&Filling, u64)) {
-        let end = blocks.end.min(self.layout.blocks_count());
-        let mut at = blocks.start.max(self.layout.first_data_block().0);
+        let end = blocks.end.min(self.geometry.blocks_count());
+        let mut at = blocks.start.max(self.geometry.first_data_block().0);
         while at < end {
             let Some((cell, cell_end)) = self.cell_of(at) else { return };
             let upto = end.min(cell_end.max(at + 1));
@@ -154,7 +154,7 @@ impl Cells {
 
     /// Counts a group of which nobody knows what is free.
     pub(super) fn add_unknown(&self, group: GroupNr) {
-        let Some(blocks) = self.layout.blocks_of_group(group) else { return };
+        let Some(blocks) = self.geometry.blocks_of_group(group) else { return };
         self.each(blocks, |cell, count| {
             cell.unknown.fetch_add(count, Relaxed);
         });
@@ -162,9 +162,9 @@ impl Cells {
 
     /// All cells, and the volume.
     pub(super) fn finish(self) -> (Vec<Cell>, Parts) {
-        let mut all = Parts { blocks: self.layout.blocks_count(), ..Parts::default() };
+        let mut all = Parts { blocks: self.geometry.blocks_count(), ..Parts::default() };
         // The block before group 0 holds the boot sector.
-        all.metadata = self.layout.first_data_block().0;
+        all.metadata = self.geometry.first_data_block().0;
         let mut cells = Vec::with_capacity(self.cells.len());
         for (n, filling) in self.cells.iter().enumerate() {
             let (start, end) = (self.start_of(n as u64), self.start_of(n as u64 + 1));
@@ -186,7 +186,7 @@ impl Cells {
             }
             let first = n as u64 / self.cells_per_group * u64::from(self.groups_per_cell);
             let first = first as u32;
-            let last = first.saturating_add(self.groups_per_cell).min(self.layout.groups_count());
+            let last = first.saturating_add(self.groups_per_cell).min(self.geometry.groups_count());
             cells.push(Cell {
                 first_block: start,
                 groups: first..last,

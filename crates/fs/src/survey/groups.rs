@@ -33,7 +33,7 @@ pub(super) fn survey(
     options: &Options,
     progress: &dyn Progress,
 ) -> GroupsFound {
-    let count = volume.layout.groups_count();
+    let count = volume.geometry.groups_count();
     let done = AtomicU64::new(0);
     let states = parallel::each(
         options.threads,
@@ -71,7 +71,7 @@ fn some(
 ) {
     let mut descriptors: Vec<(GroupNr, GroupDesc)> = Vec::with_capacity(groups.len());
     for nr in groups.map(GroupNr) {
-        if let Some(base) = volume.layout.base_blocks(nr) {
+        if let Some(base) = volume.geometry.base_blocks(nr) {
             cells.add(Content::Metadata, base);
         }
         match volume.noting(|| descriptor(volume, nr)) {
@@ -84,7 +84,7 @@ fn some(
     }
     prefetch(volume, &descriptors);
     for (nr, desc) in &descriptors {
-        let tables = u64::from(volume.layout.itable_blocks());
+        let tables = u64::from(volume.geometry.itable_blocks());
         for (first, len) in
             [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, tables)]
         {
@@ -99,14 +99,14 @@ fn some(
 
 fn damaged(volume: &Volume, cells: &Cells, nr: GroupNr, found: &mut GroupsFound) {
     found.groups.damaged += 1;
-    found.unknown_blocks += u64::from(volume.layout.blocks_in_group(nr).unwrap_or(0));
+    found.unknown_blocks += u64::from(volume.geometry.blocks_in_group(nr).unwrap_or(0));
     cells.add_unknown(nr);
 }
 
 fn descriptor(volume: &Volume, nr: GroupNr) -> Result<GroupDesc> {
     let (block, place) = volume.descriptor_block(nr)?;
     let bytes = block.read();
-    GroupDesc::check(&bytes[place], nr, &volume.layout, &volume.csum)
+    GroupDesc::check(&bytes[place], nr, &volume.geometry, &volume.csum)
 }
 
 /// Brings bitmaps that lie side by side into the cache with one read.
@@ -142,9 +142,9 @@ fn one(
 ) -> Result<()> {
     let map = volume.block_bitmap_of(nr, desc)?;
     let uninit = desc.block_uninit(&volume.csum);
-    let clusters = volume.layout.clusters_in_group(nr).unwrap_or(0);
-    let Some(blocks) = volume.layout.blocks_of_group(nr) else { return Ok(()) };
-    let ratio = volume.layout.log_cluster_ratio();
+    let clusters = volume.geometry.clusters_in_group(nr).unwrap_or(0);
+    let Some(blocks) = volume.geometry.blocks_of_group(nr) else { return Ok(()) };
+    let ratio = volume.geometry.log_cluster_ratio();
     let mut free = 0;
     map.with(|bytes| {
         for run in bitmap::zero_runs(bytes, 0..clusters) {

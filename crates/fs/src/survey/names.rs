@@ -150,7 +150,7 @@ pub(super) fn survey(
         options,
         progress,
         queue: Queue::new(Task::List(Arc::clone(&root)), options.threads),
-        met: Met::new(volume.layout.inodes_count())?,
+        met: Met::new(volume.geometry.inodes_count())?,
         inodes_met: AtomicU64::new(0),
         inodes_used: u64::from(sb.inodes_count.saturating_sub(sb.free_inodes)),
         budget: &AtomicU64::new(budget(volume)),
@@ -178,7 +178,7 @@ pub(super) fn survey(
 
 /// Twice what the volume has: shared blocks are damage, but they are shown.
 fn budget(volume: &Volume) -> u64 {
-    volume.layout.blocks_count().saturating_mul(2)
+    volume.geometry.blocks_count().saturating_mul(2)
 }
 
 /// Counts the blocks of the journal and of the files that the volume keeps for itself.

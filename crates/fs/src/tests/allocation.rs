@@ -41,7 +41,7 @@ struct Model(Vec<AtomicU64>);
 
 impl Model {
     fn of(volume: &Volume) -> Model {
-        Model((0..volume.layout.blocks_count()).map(|_| AtomicU64::new(0)).collect())
+        Model((0..volume.geometry.blocks_count()).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn swap(&self, run: BlockRun, value: u64, look: impl Fn(u64, u64)) {
@@ -73,7 +73,7 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
     for step in 0..steps {
         let handle = volume.journal.start(Credits::blocks(16))?;
         if random.below(5) < 3 {
-            let goal = random.next() % volume.layout.blocks_count();
+            let goal = random.next() % volume.geometry.blocks_count();
             let want = 1 + random.below([1, 8, 300][step % 3]) as u32;
             match volume.allocate(&handle, wish(goal, want)) {
                 Ok(run) => {
@@ -175,15 +175,15 @@ fn every_cluster_can_be_had_before_space_runs_out() {
 fn a_full_volume_is_not_walked() {
     let mut bench = Bench::made(400, small_groups(1024, ""));
     let free_in = |volume: &Volume, nr| volume.descriptor(GroupNr(nr)).unwrap().free_clusters;
-    let groups = bench.volume.layout.groups_count();
+    let groups = bench.volume.geometry.groups_count();
     assert!(groups >= 50);
     let spare = groups - 3;
     let mut runs = Vec::new();
     for nr in (0..groups).filter(|nr| *nr != spare) {
-        let goal = bench.volume.layout.first_block(GroupNr(nr)).unwrap().0;
+        let goal = bench.volume.geometry.first_block(GroupNr(nr)).unwrap().0;
         while free_in(&bench.volume, nr) > 0 {
             let run = bench.with(|volume, handle| volume.allocate(handle, wish(goal, 1))).unwrap();
-            assert_eq!(bench.volume.layout.group_of_block(run.start), Some(GroupNr(nr)));
+            assert_eq!(bench.volume.geometry.group_of_block(run.start), Some(GroupNr(nr)));
             let rest = free_in(&bench.volume, nr);
             runs.push(run);
             if rest > 0 {
@@ -196,7 +196,7 @@ fn a_full_volume_is_not_walked() {
     bench.reopen();
     let read_before = bench.volume.journal.cache().stats().blocks_read;
     let run = bench.with(|volume, handle| volume.allocate(handle, wish(0, 4))).unwrap();
-    assert_eq!(bench.volume.layout.group_of_block(run.start), Some(GroupNr(spare)));
+    assert_eq!(bench.volume.geometry.group_of_block(run.start), Some(GroupNr(spare)));
     let read = bench.volume.journal.cache().stats().blocks_read - read_before;
     assert!(read <= 2, "one bitmap is read, of {groups}: {read} blocks");
     for run in runs.into_iter().chain([run]) {
@@ -209,7 +209,7 @@ fn a_full_volume_is_not_walked() {
 fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
     let mut bench = Bench::made(24, small_groups(1024, ""));
     let nr = GroupNr(1);
-    let goal = bench.volume.layout.first_block(nr).unwrap().0 + 4000;
+    let goal = bench.volume.geometry.first_block(nr).unwrap().0 + 4000;
     let damaged = bench.volume.descriptor(nr).unwrap().block_bitmap;
     let flip = |bench: &Bench| {
         bench
@@ -226,7 +226,7 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
     let lost = i64::from(bench.volume.descriptor(nr).unwrap().free_clusters);
     for _ in 0..3 {
         let run = bench.with(|volume, handle| volume.allocate(handle, wish(goal, 5))).unwrap();
-        assert_ne!(bench.volume.layout.group_of_block(run.start), Some(nr));
+        assert_ne!(bench.volume.geometry.group_of_block(run.start), Some(nr));
         bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
     }
     let now = bench.volume.free_clusters.load(Ordering::Relaxed);
@@ -242,7 +242,7 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
 fn freeing_what_is_free_changes_no_counter() {
     let bench = Bench::made(12, small_groups(1024, ""));
     let run = bench.with(|volume, handle| volume.allocate(handle, wish(6000, 8))).unwrap();
-    let nr = bench.volume.layout.group_of_block(run.start).unwrap();
+    let nr = bench.volume.geometry.group_of_block(run.start).unwrap();
     let before = bench.volume.descriptor(nr).unwrap().free_clusters;
     bench.with(|volume, handle| volume.free(handle, run.start, 9)).unwrap();
     assert_eq!(bench.volume.errors_seen(), 1);
@@ -295,7 +295,7 @@ fn files_that_grow_in_turns_stay_in_few_pieces() {
     assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
     assert_eq!(bench.volume.free_clusters.load(Ordering::Relaxed), free);
     // Nothing stays held for what is gone.
-    for (nr, n) in bench.volume.layout.groups().zip(0..) {
+    for (nr, n) in bench.volume.geometry.groups().zip(0..) {
         let state = bench.volume.group(nr).state.lock();
         let streams = state.held.spans().count();
         assert!(streams <= 1, "group {n} still holds {streams} runs");
@@ -551,7 +551,7 @@ fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
         let handle = volume.journal.start(Credits::blocks(64))?;
         let mut runs = Vec::new();
         while promise.clusters() > 0 {
-            let goal = random.next() % volume.layout.blocks_count();
+            let goal = random.next() % volume.geometry.blocks_count();
             let run = volume.allocate(&handle, wish(goal, promise.clusters() as u32))?;
             promise.give_back(run.len.into());
             runs.push(run);
@@ -573,7 +573,7 @@ fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
     let ino = Ino::new(1000 + seed as u32).unwrap();
     while !done.load(Ordering::Relaxed) {
         let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
-        let goal = random.next() % volume.layout.blocks_count();
+        let goal = random.next() % volume.geometry.blocks_count();
         let want = 1 + random.below(6) as u32;
         let request = Request { claim: Claim::Data, growth, ..wish(goal, want) };
         let handle = volume.journal.start(Credits::blocks(32))?;

@@ -38,7 +38,7 @@ const GATHERED: usize = 64 << 20;
 /// read; `Device`.
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
-    let blocks = data_sums::file_blocks(size, volume.layout.blocks_count());
+    let blocks = data_sums::file_blocks(size, volume.geometry.blocks_count());
     if let Ok(body) = volume.read_inode(Ino::DATA_SUMS)
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
@@ -60,7 +60,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     reserved::data_sums(volume, &mut |at, bytes| home.zero(at, bytes))?;
     let file = SumsFile::open(volume)?;
     let mut sums = Sums { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
-    for nr in volume.layout.groups() {
+    for nr in volume.geometry.groups() {
         volume.walk_covered(nr, &mut sums)?;
     }
     sums.write()?;
@@ -117,7 +117,7 @@ pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let file = SumsFile::open(&volume)?;
     let (home, blocks) = (&**device, BTreeMap::new());
     let mut sums = Sums { volume: &volume, home, file, blocks, bytes: Vec::new() };
-    for nr in volume.layout.groups() {
+    for nr in volume.geometry.groups() {
         volume.walk_covered(nr, &mut sums)?;
     }
     sums.write()

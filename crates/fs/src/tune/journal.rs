@@ -96,9 +96,9 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     let sector = first_sector(exclusive)?;
     let now = exclusive.now();
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &sector);
-    let count = volume.layout.blocks_count();
+    let count = volume.geometry.blocks_count();
     exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
-    super::seal::backups(exclusive, &volume.layout, false)
+    super::seal::backups(exclusive, &volume.geometry, false)
 }
 
 /// Takes the journal away.
@@ -116,8 +116,8 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
     sb.update_raw(&mut raw);
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &raw.as_bytes()[..SECTOR]);
     let now = exclusive.now();
-    exclusive.staged.settle_and_leave(volume.layout.blocks_count(), now, &mut switch)?;
-    super::seal::backups(&mut exclusive, &volume.layout, false)
+    exclusive.staged.settle_and_leave(volume.geometry.blocks_count(), now, &mut switch)?;
+    super::seal::backups(&mut exclusive, &volume.geometry, false)
 }
 
 /// The journal's inode as it stands at home.

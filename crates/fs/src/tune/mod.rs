@@ -205,15 +205,15 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
     }
     volume.settle_superblock()?;
     volume.journal.sync()?;
-    let layout = volume.layout;
+    let geometry = volume.geometry;
     drop(volume);
     let resealed = old.checksums() != new.checksums();
     if resealed {
-        seal::descriptors(exclusive, &layout, &old.checksums(), &new.checksums())?;
+        seal::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
     }
     let now = exclusive.now();
-    exclusive.staged.settle_whole(layout.blocks_count(), now)?;
-    seal::backups(exclusive, &layout, resealed)
+    exclusive.staged.settle_whole(geometry.blocks_count(), now)?;
+    seal::backups(exclusive, &geometry, resealed)
 }
 
 /// The superblock that `wish` asks for.

@@ -7,33 +7,33 @@ use extant_base::{Error, GroupNr, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::Incompat;
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupFlags;
-use extant_ondisk::layout::Layout;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, VolumeState};
 use zerocopy::IntoBytes;
 
 /// Writes all descriptors with the checksums that `new` asks for.
 pub(super) fn descriptors(
     exclusive: &Exclusive,
-    layout: &Layout,
+    geometry: &Geometry,
     old: &Checksums,
     new: &Checksums,
 ) -> Result<()> {
     let device = exclusive.staged.device();
-    let mut descs = read_descriptors(&*device, layout, old)?;
+    let mut descs = read_descriptors(&*device, geometry, old)?;
     if !old.groups_may_be_uninit() {
         // What the flags said until now was said to nobody.
         for desc in &mut descs {
             (desc.flags, desc.itable_unused) = (GroupFlags::INODE_ZEROED, 0);
         }
     }
-    let bs = layout.block_size();
+    let bs = geometry.block_size();
     let mut bytes = vec![0; bs.bytes()];
-    for k in 0..layout.desc_blocks() {
-        let at = bs.start_of(layout.desc_block(k).ok_or(Error::NoSpace)?);
+    for k in 0..geometry.desc_blocks() {
+        let at = bs.start_of(geometry.desc_block(k).ok_or(Error::NoSpace)?);
         device.read_at(at, &mut bytes)?;
-        let first = k * layout.descs_per_block();
-        for (n, place) in bytes.chunks_exact_mut(layout.desc_size()).enumerate() {
+        let first = k * geometry.descs_per_block();
+        for (n, place) in bytes.chunks_exact_mut(geometry.desc_size()).enumerate() {
             let nr = GroupNr(first + n as u32);
             if let Some(desc) = descs.get(nr.0 as usize) {
                 desc.write(place, nr, new);
@@ -45,12 +45,12 @@ pub(super) fn descriptors(
 }
 
 /// Copies the superblock, and where asked for the descriptors, to every group that keeps copies.
-pub(super) fn backups(exclusive: &mut Exclusive, layout: &Layout, table: bool) -> Result<()> {
-    let bs = layout.block_size();
-    let end = layout.blocks_count();
+pub(super) fn backups(exclusive: &mut Exclusive, geometry: &Geometry, table: bool) -> Result<()> {
+    let bs = geometry.block_size();
+    let end = geometry.blocks_count();
     let device = exclusive.staged.device();
-    for group in layout.super_groups().filter(|group| group.0 != 0) {
-        let Some(at) = layout.super_offset(group) else { continue };
+    for group in geometry.super_groups().filter(|group| group.0 != 0) {
+        let Some(at) = geometry.super_offset(group) else { continue };
         let mut raw = raw_superblock(&*device, SUPERBLOCK_OFFSET)?;
         let mut sb = raw.parse(Site::NOWHERE)?;
         sb.block_group = group;
@@ -60,9 +60,9 @@ pub(super) fn backups(exclusive: &mut Exclusive, layout: &Layout, table: bool) -
         device.write_at(at, raw.as_bytes())?;
     }
     let mut bytes = vec![0; bs.bytes()];
-    for k in (0..layout.desc_blocks()).filter(|_| table) {
-        device.read_at(bs.start_of(layout.desc_block(k).ok_or(Error::NoSpace)?), &mut bytes)?;
-        for (_, block) in layout.desc_block_backups(k) {
+    for k in (0..geometry.desc_blocks()).filter(|_| table) {
+        device.read_at(bs.start_of(geometry.desc_block(k).ok_or(Error::NoSpace)?), &mut bytes)?;
+        for (_, block) in geometry.desc_block_backups(k) {
             device.write_at(bs.start_of(block), &bytes)?;
         }
         if exclusive.staged.is_large() {

@@ -97,7 +97,7 @@ impl Volume {
                     self.leave_block(handle, ino, body, own, &old)?;
                 }
                 body.disk.file_acl = Some(nr);
-                body.disk.sectors += self.sectors(u64::from(self.layout.cluster_ratio()));
+                body.disk.sectors += self.sectors(u64::from(self.geometry.cluster_ratio()));
             }
             // The block that was joined has references of its own.
             return values(list).try_for_each(|value| self.value_drop(handle, ino, body, value));
@@ -215,7 +215,7 @@ impl Volume {
         };
         body.disk.file_acl = None;
         if before.refcount > 1 {
-            let sectors = self.sectors(u64::from(self.layout.cluster_ratio()));
+            let sectors = self.sectors(u64::from(self.geometry.cluster_ratio()));
             body.disk.sectors = body.disk.sectors.saturating_sub(sectors);
             return Ok(());
         }

@@ -2,8 +2,8 @@
 
 use super::pattern;
 use super::seen::{Tree, differences, tree};
-use extant::layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
 use extant::mkfs::{self, JournalSize, MkfsOptions};
+use extant::raid::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
 use extant::{
     BlockDevice, BlockSize, Environment, Filesystem, MemoryDevice, NewFile, OpenOptions, XattrMode,
 };

@@ -103,7 +103,7 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
 
 #[test]
 fn a_mirror_mends_data_from_the_copy_that_matches() {
-    use extant::layout::{Assembled, Opening, Part, Wanted, assemble, create};
+    use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
     let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(32 << 20))).collect();
     let parts = || {
         let part =

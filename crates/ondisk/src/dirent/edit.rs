@@ -358,7 +358,7 @@ mod tests {
         at
     }
 
-    fn layout(bytes: &[u8]) -> Vec<(usize, usize, u32)> {
+    fn geometry(bytes: &[u8]) -> Vec<(usize, usize, u32)> {
         DirBlock::new(bytes, FORMAT, Site::NOWHERE)
             .entries()
             .map(|entry| entry.unwrap())
@@ -384,9 +384,9 @@ mod tests {
         assert_eq!(put(&mut bytes, b"first", 11), Some(0));
         assert_eq!(put(&mut bytes, b"second", 12), Some(16));
         assert_eq!(put(&mut bytes, b"third", 13), Some(32));
-        assert_eq!(layout(&bytes), [(0, 16, 11), (16, 16, 12), (32, 980, 13)]);
+        assert_eq!(geometry(&bytes), [(0, 16, 11), (16, 16, 12), (32, 980, 13)]);
         edit(&mut bytes).remove(16).unwrap();
-        assert_eq!(layout(&bytes), [(0, 32, 11), (32, 980, 13)]);
+        assert_eq!(geometry(&bytes), [(0, 32, 11), (32, 980, 13)]);
         assert!(bytes[16..32].iter().all(|byte| *byte == 0));
         assert_eq!(put(&mut bytes, b"123456789", 14), Some(48), "20 bytes do not fit 16");
         assert_eq!(put(&mut bytes, b"1234", 15), Some(16));
@@ -400,12 +400,12 @@ mod tests {
         put(&mut bytes, b"first", 11);
         put(&mut bytes, b"second", 12);
         edit(&mut bytes).remove(0).unwrap();
-        assert_eq!(layout(&bytes), [(0, 16, 0), (16, 996, 12)]);
+        assert_eq!(geometry(&bytes), [(0, 16, 0), (16, 996, 12)]);
         assert_eq!(bytes[..16], [0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(put(&mut bytes, b"again", 13), Some(0));
         edit(&mut bytes).set_inode(16, ino(14), EntryKind::Symlink).unwrap();
         edit(&mut bytes).view().verify_checksum(99).unwrap();
-        assert_eq!(layout(&bytes), [(0, 16, 13), (16, 996, 14)]);
+        assert_eq!(geometry(&bytes), [(0, 16, 13), (16, 996, 14)]);
         assert_eq!(bytes[23], 7);
     }
 

@@ -34,8 +34,8 @@ pub struct NodeRules {
 
 impl NodeRules {
     /// The rules for the root of any tree of a volume.
-    pub fn root(layout: &crate::layout::Layout) -> NodeRules {
-        let blocks = layout.block_range();
+    pub fn root(geometry: &crate::geometry::Geometry) -> NodeRules {
+        let blocks = geometry.block_range();
         NodeRules {
             // The first data block holds the superblock.
             blocks: blocks.start.saturating_add(1)..blocks.end,

@@ -377,15 +377,15 @@ mod tests {
             block[offset..offset + bytes.len()].copy_from_slice(bytes);
             assert_eq!(what(read(&block)), Some(want), "{offset} {bytes:?}");
         }
-        let layout = |offset: usize, byte: u8| {
+        let geometry = |offset: usize, byte: u8| {
             let mut block = good.clone();
             block[offset] = byte;
             let (_, area) = XattrArea::in_block(&block, true, Site::NOWHERE).unwrap();
             what(area.check_layout(Site::NOWHERE))
         };
-        assert_eq!(layout(54, 0xF8), Some(What::XattrValue), "two values overlap");
-        assert_eq!(layout(33, 4), Some(What::XattrOrder), "unsorted");
-        assert_eq!(layout(33, 1), None);
+        assert_eq!(geometry(54, 0xF8), Some(What::XattrValue), "two values overlap");
+        assert_eq!(geometry(33, 4), Some(What::XattrOrder), "unsorted");
+        assert_eq!(geometry(33, 1), None);
         let twice = encode_block(&[user(b"ab", b"1"), user(b"ab", b"2")], 1024).unwrap();
         let (_, area) = XattrArea::in_block(&twice, true, Site::NOWHERE).unwrap();
         assert_eq!(what(area.check_layout(Site::NOWHERE)), Some(What::XattrEntry));

@@ -7,9 +7,9 @@ use extant_ondisk::checksum::Checksums;
 use extant_ondisk::data_sums;
 use extant_ondisk::extent::{self, Extent, ExtentNode, ExtentNodeMut, ExtentState, NodeRules};
 use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::inode::{self, Inode, InodeFormat};
-use extant_ondisk::layout::Layout;
 use extant_ondisk::member::{INTENT_BITS, Kind as Layouts, MEMBER_SIZE, Member};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
@@ -55,36 +55,41 @@ pub fn superblock(data: &[u8]) {
     let _ = (sb.features.to_string(), sb.groups_per_flex(), sb.cluster_ratio());
     let _ = sb.check_device(1 << 40, AT);
     let _ = InodeFormat::new(&sb);
-    if let Ok(layout) = Layout::new(&sb) {
-        geometry(&layout);
+    if let Ok(geometry) = Geometry::new(&sb) {
+        places(&geometry);
     }
     sb.begin_write_mount(u64::MAX);
     sb.update_raw(&mut raw);
     let _ = raw.check(AT);
 }
 
-fn geometry(layout: &Layout) {
-    let last = layout.groups_count() - 1;
+fn places(geometry: &Geometry) {
+    let last = geometry.groups_count() - 1;
     for group in [0, 1, 2, last / 2, last, last.wrapping_add(1), u32::MAX].map(GroupNr) {
-        let _ = (layout.first_block(group), layout.base_blocks(group), layout.super_offset(group));
-        let _ = (layout.clusters_in_group(group), layout.desc_blocks_in(group));
-        let _ = (layout.block_of_bit(group, 0), layout.block_of_bit(group, u32::MAX));
-        let _ = (layout.ino_of_slot(group, 0), layout.ino_of_slot(group, u32::MAX));
-        if let Some((k, offset)) = layout.desc_place(group) {
-            assert!(offset + layout.desc_size() <= layout.block_size().bytes());
-            let _ = (layout.desc_block(k), layout.desc_block_backups(k).take(70).count());
+        let _ = (
+            geometry.first_block(group),
+            geometry.base_blocks(group),
+            geometry.super_offset(group),
+        );
+        let _ = (geometry.clusters_in_group(group), geometry.desc_blocks_in(group));
+        let _ = (geometry.block_of_bit(group, 0), geometry.block_of_bit(group, u32::MAX));
+        let _ = (geometry.ino_of_slot(group, 0), geometry.ino_of_slot(group, u32::MAX));
+        if let Some((k, offset)) = geometry.desc_place(group) {
+            assert!(offset + geometry.desc_size() <= geometry.block_size().bytes());
+            let _ = (geometry.desc_block(k), geometry.desc_block_backups(k).take(70).count());
         }
     }
-    let _ = (layout.desc_block(u32::MAX), layout.super_groups().take(70).count());
-    for block in [0, 1, layout.blocks_count() - 1, layout.blocks_count(), u64::MAX].map(BlockNr) {
-        if let Some((group, bit)) = layout.bit_of_block(block) {
-            assert!(layout.block_of_bit(group, bit).unwrap() <= block);
+    let _ = (geometry.desc_block(u32::MAX), geometry.super_groups().take(70).count());
+    for block in [0, 1, geometry.blocks_count() - 1, geometry.blocks_count(), u64::MAX].map(BlockNr)
+    {
+        if let Some((group, bit)) = geometry.bit_of_block(block) {
+            assert!(geometry.block_of_bit(group, bit).unwrap() <= block);
         }
     }
-    for ino in [1, layout.inodes_count(), u32::MAX].map(|ino| Ino::new(ino).unwrap()) {
-        if let Some(place) = layout.inode_place(ino) {
-            assert_eq!(layout.ino_of_slot(place.group, place.slot), Some(ino));
-            assert!(place.table_block < layout.itable_blocks());
+    for ino in [1, geometry.inodes_count(), u32::MAX].map(|ino| Ino::new(ino).unwrap()) {
+        if let Some(place) = geometry.inode_place(ino) {
+            assert_eq!(geometry.ino_of_slot(place.group, place.slot), Some(ino));
+            assert!(place.table_block < geometry.itable_blocks());
         }
     }
 }
@@ -92,31 +97,31 @@ fn geometry(layout: &Layout) {
 /// Descriptor and bitmaps: the first 64 bytes are a descriptor, the rest a bitmap.
 pub fn group_desc(data: &[u8]) {
     let sb = superblock_of(1024, 256);
-    let layout = Layout::new(&sb).unwrap();
+    let geometry = Geometry::new(&sb).unwrap();
     let mut bytes: [u8; 64] = cut(data);
     let mut map: [u8; 1024] = cut(data.get(64..).unwrap_or(&[]));
     for checksums in [sb.checksums(), Checksums::GdtCsum { uuid: [1; 16] }, Checksums::None] {
-        for group in layout.groups() {
-            let _ = GroupDesc::check(&bytes[..32], group, &layout, &checksums);
-            let _ = GroupDesc::check(&bytes, group, &layout, &checksums);
+        for group in geometry.groups() {
+            let _ = GroupDesc::check(&bytes[..32], group, &geometry, &checksums);
+            let _ = GroupDesc::check(&bytes, group, &geometry, &checksums);
             group_desc::set_checksum(&mut bytes, group, &checksums);
             // The bitmap functions take any descriptor: a damaged one is looked at, too.
             let mut desc = GroupDesc::parse(&bytes);
-            let _ = GroupDesc::check(&bytes, group, &layout, &checksums);
-            let _ = desc.used_slots(&layout, &checksums);
+            let _ = GroupDesc::check(&bytes, group, &geometry, &checksums);
+            let _ = desc.used_slots(&geometry, &checksums);
             for kind in [Kind::Block, Kind::Inode] {
-                let _ = bitmap::check(&map, kind, group, &desc, &layout, &checksums);
-                bitmap::set_checksum(&mut desc, &map, kind, &layout, &checksums);
-                let _ = bitmap::check(&map, kind, group, &desc, &layout, &checksums);
-                let _ = bitmap::zero_runs(&map, 0..kind.used_bits(&layout, group)).count();
+                let _ = bitmap::check(&map, kind, group, &desc, &geometry, &checksums);
+                bitmap::set_checksum(&mut desc, &map, kind, &geometry, &checksums);
+                let _ = bitmap::check(&map, kind, group, &desc, &geometry, &checksums);
+                let _ = bitmap::zero_runs(&map, 0..kind.used_bits(&geometry, group)).count();
             }
             desc.write(&mut bytes, group, &checksums);
             let mut fresh = [0; 1024];
-            let free = bitmap::init_block_bitmap(&mut fresh, group, &desc, &layout);
+            let free = bitmap::init_block_bitmap(&mut fresh, group, &desc, &geometry);
             assert_eq!(free, bitmap::count_zeros(&fresh, 0..8192));
         }
     }
-    bitmap::init_inode_bitmap(&mut map, &layout);
+    bitmap::init_inode_bitmap(&mut map, &geometry);
 }
 
 /// An inode slot of any of three sizes.
@@ -149,8 +154,8 @@ pub fn inode(data: &[u8]) {
 
 /// A root of an extent tree, or a node block, and changes to whatever was accepted.
 pub fn extent_node(data: &[u8]) {
-    let layout = Layout::new(&superblock_of(1024, 256)).unwrap();
-    let mut rules = NodeRules::root(&layout);
+    let geometry = Geometry::new(&superblock_of(1024, 256)).unwrap();
+    let mut rules = NodeRules::root(&geometry);
     let mut bytes: [u8; 1024] = cut(data);
     for root in [true, false] {
         let bytes = if root { &mut bytes[..60] } else { &mut bytes[..] };

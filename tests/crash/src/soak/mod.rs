@@ -14,8 +14,8 @@ mod power;
 pub use keeper::Keeper;
 pub use power::{PENDING_BYTES, Power, PowerCut};
 
-use extant::layout::{self, Assembled, Opening, Part, Wanted};
 use extant::mkfs::{JournalSize, MkfsOptions, format};
+use extant::raid::{self, Assembled, Opening, Part, Wanted};
 use extant::{
     BlockDevice, BlockSize, ByteLogMode, Environment, Error, FileDevice, Filesystem, NewFile,
     OpenOptions, check,
@@ -141,7 +141,7 @@ impl Volume {
         }
         let members = volume.files()?;
         if kind.mirrors > 1 {
-            layout::create(&parts(&members), wanted, [7; 16], bytes).map_err(text)?;
+            raid::create(&parts(&members), wanted, [7; 16], bytes).map_err(text)?;
         }
         let options = MkfsOptions::new()
             .block_size(BlockSize::from_bytes(kind.block_bytes).expect("the table is right"))
@@ -347,7 +347,7 @@ fn parts(members: &[Arc<dyn BlockDevice>]) -> Vec<Part> {
 }
 
 fn assembled(members: &[Arc<dyn BlockDevice>]) -> extant::Result<Assembled> {
-    layout::assemble(parts(members), Opening::write())
+    raid::assemble(parts(members), Opening::write())
 }
 
 /// What a panic said.

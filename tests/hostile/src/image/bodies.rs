@@ -10,7 +10,7 @@ use extant::{
 };
 use extant_compat_tests::bounded::Bounded;
 use extant_compat_tests::script;
-use extant_layout::{Opening, assemble};
+use extant_raid::{Opening, assemble};
 use std::sync::Arc;
 
 /// Names that are looked at before a walk is called long enough.

@@ -6,7 +6,7 @@ use crate::image::volumes::{parts, split};
 use extant::scrub::{Options, Report, scrub};
 use extant::{BlockDevice, ByteOffset, MemoryDevice};
 use extant_compat_tests::bounded::Bounded;
-use extant_layout::{Assembled, Mirror, Opening, Wanted, assemble, create};
+use extant_raid::{Assembled, Mirror, Opening, Wanted, assemble, create};
 use std::sync::Arc;
 
 /// The copies that an input stands for, with records, and how they are scrubbed. A mirror has both already; of others

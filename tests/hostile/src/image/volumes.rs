@@ -9,8 +9,8 @@ use extant_compat_tests::script;
 use extant_compat_tests::sums::Sums;
 use extant_compat_tests::volume::{self, Kind, Place, Rich};
 use extant_crc32c::crc32c;
-use extant_layout::{Opening, Part, Wanted};
 use extant_ondisk::member::MEMBER_OFFSET;
+use extant_raid::{Opening, Part, Wanted};
 use extant_testkit::e2fsprogs::mke2fs;
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
@@ -205,7 +205,7 @@ fn mirror() -> Volume {
     let both: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&rich.bytes));
     let parts = members(&both, 2);
     let wanted = Wanted::Mirrored { alike: true };
-    extant_layout::create(&parts, wanted, [3; 16], SIZE).expect("they are alike");
+    extant_raid::create(&parts, wanted, [3; 16], SIZE).expect("they are alike");
     rich.bytes = bytes_of(&*both);
     for n in 0..2 {
         let at = n * SIZE as usize + 512;
@@ -221,7 +221,7 @@ const STRIPES: Wanted = Wanted::Striped { stripe_bytes: 16 << 10 };
 fn blank_stripes() -> [Arc<MemoryDevice>; 2] {
     let len = STRIPES.member_bytes(2, SIZE);
     let members = [0, 1].map(|_| Arc::new(MemoryDevice::new(len)));
-    let wanted = extant_layout::create(&parts(&members), STRIPES, [4; 16], SIZE);
+    let wanted = extant_raid::create(&parts(&members), STRIPES, [4; 16], SIZE);
     wanted.expect("they are large enough");
     members
 }
@@ -251,7 +251,7 @@ pub fn striped(device: &MemoryDevice) -> Vec<MemoryDevice> {
     let (volume, records) = bytes.split_at(SIZE as usize);
     let members = blank_stripes();
     let opening = Opening { together: false, ..Opening::write() };
-    let both = extant_layout::assemble(parts(&members), opening).expect("they are whole").device();
+    let both = extant_raid::assemble(parts(&members), opening).expect("they are whole").device();
     both.write_at(ByteOffset(0), volume).expect("memory");
     drop(both);
     let records = records.chunks(RECORD).zip(members);

@@ -10,14 +10,14 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use zerocopy::FromBytes;
 
 pub(super) fn check(view: &View<'_>) {
-    for group in view.layout.super_groups().filter(|group| group.0 != 0) {
-        let Some(place) = view.layout.super_offset(group) else { continue };
+    for group in view.geometry.super_groups().filter(|group| group.0 != 0) {
+        let Some(place) = view.geometry.super_offset(group) else { continue };
         check_copy(view, group, place);
     }
 }
 
 fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
-    let at = Site::of_group(group).block(view.layout.block_size().block_at(place));
+    let at = Site::of_group(group).block(view.geometry.block_size().block_at(place));
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if !view.read_bytes(place, &mut bytes, at) {
         return;

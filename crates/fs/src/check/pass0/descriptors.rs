@@ -14,15 +14,15 @@ use extant_ondisk::group_desc::{GroupDesc, GroupFlags, checksum_is_right};
 
 /// Reads all descriptors into `view.groups`.
 pub(super) fn load(view: &mut View<'_>) {
-    let layout = view.layout;
-    let (block_bytes, desc_size) = (view.block_bytes(), layout.desc_size());
-    let per_block = layout.descs_per_block();
-    let mut groups = Vec::with_capacity(layout.groups_count() as usize);
+    let geometry = view.geometry;
+    let (block_bytes, desc_size) = (view.block_bytes(), geometry.desc_size());
+    let per_block = geometry.descs_per_block();
+    let mut groups = Vec::with_capacity(geometry.groups_count() as usize);
     let mut bytes = vec![0; block_bytes];
-    for k in 0..layout.desc_blocks() {
+    for k in 0..geometry.desc_blocks() {
         let first = k * per_block;
-        let count = per_block.min(layout.groups_count() - first);
-        let Some(block) = layout.desc_block(k) else {
+        let count = per_block.min(geometry.groups_count() - first);
+        let Some(block) = geometry.desc_block(k) else {
             view.error(What::DescriptorBlock, Site::of_group(GroupNr(first)));
             groups.extend((0..count).map(|_| Group::default()));
             continue;
@@ -49,14 +49,14 @@ pub(super) fn load(view: &mut View<'_>) {
     }
     view.groups = groups;
     check_places(view);
-    for group in layout.groups() {
+    for group in geometry.groups() {
         check_counts(view, group);
     }
 }
 
 /// Whether all checksums of a descriptor block are right, and all places possible.
 fn judge(view: &View<'_>, bytes: &[u8], first: u32, count: u32) -> (bool, bool) {
-    let desc_size = view.layout.desc_size();
+    let desc_size = view.geometry.desc_size();
     let (mut good, mut plausible) = (true, true);
     for n in 0..count {
         let desc = &bytes[n as usize * desc_size..][..desc_size];
@@ -70,7 +70,7 @@ fn judge(view: &View<'_>, bytes: &[u8], first: u32, count: u32) -> (bool, bool) 
 }
 
 fn report(view: &View<'_>, bytes: &[u8], first: u32, count: u32, block: BlockNr) {
-    let desc_size = view.layout.desc_size();
+    let desc_size = view.geometry.desc_size();
     for n in 0..count {
         let start = n as usize * desc_size;
         let desc = &bytes[start..][..desc_size];
@@ -93,8 +93,8 @@ fn report(view: &View<'_>, bytes: &[u8], first: u32, count: u32, block: BlockNr)
 /// A copy of descriptor block `k` in which everything is right.
 fn good_copy(view: &View<'_>, k: u32, first: u32, count: u32) -> Option<Vec<u8>> {
     let mut bytes = vec![0; view.block_bytes()];
-    for (_, block) in view.layout.desc_block_backups(k).take(8) {
-        let start = view.layout.block_size().start_of(block);
+    for (_, block) in view.geometry.desc_block_backups(k).take(8) {
+        let start = view.geometry.block_size().start_of(block);
         if view.device.read_at(start, &mut bytes).is_ok()
             && judge(view, &bytes, first, count) == (true, true)
         {
@@ -107,27 +107,27 @@ fn good_copy(view: &View<'_>, k: u32, first: u32, count: u32) -> Option<Vec<u8>>
 const NAMES: [&str; 3] = ["block bitmap", "inode bitmap", "inode table"];
 
 fn places(view: &View<'_>, desc: &GroupDesc) -> [(BlockNr, u64); 3] {
-    let itable = u64::from(view.layout.itable_blocks());
+    let itable = u64::from(view.geometry.itable_blocks());
     [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
 }
 
 /// Whether metadata of `group` may lie there: in the volume, and in the group without flex_bg.
 fn may_hold(view: &View<'_>, group: GroupNr, start: BlockNr, len: u64) -> bool {
-    let layout = &view.layout;
-    let own = match layout.blocks_of_group(group) {
-        Some(blocks) if !layout.metadata_roams() => blocks,
-        _ => layout.block_range(),
+    let geometry = &view.geometry;
+    let own = match geometry.blocks_of_group(group) {
+        Some(blocks) if !geometry.metadata_roams() => blocks,
+        _ => geometry.block_range(),
     };
     start.0 >= own.start.max(1) && start.0.checked_add(len).is_some_and(|end| end <= own.end)
 }
 
 /// Finds metadata on metadata, and settles which bitmaps and tables can be read.
 fn check_places(view: &mut View<'_>) {
-    let layout = view.layout;
+    let geometry = view.geometry;
     // First block, length, group, and what it is: 3 is the fixed blocks at a group's start.
     let mut runs: Vec<(u64, u32, u32, u8)> = Vec::with_capacity(view.groups.len() * 3);
-    for group in layout.groups() {
-        if let Some(base) = layout.base_blocks(group)
+    for group in geometry.groups() {
+        if let Some(base) = geometry.base_blocks(group)
             && base.start < base.end
         {
             runs.push((base.start, (base.end - base.start) as u32, group.0, 3));
@@ -177,11 +177,11 @@ fn check_places(view: &mut View<'_>) {
 }
 
 fn check_counts(view: &View<'_>, group: GroupNr) {
-    let layout = &view.layout;
+    let geometry = &view.geometry;
     let desc = &view.group(group).desc;
     let at = Site::of_group(group);
-    let ipg = layout.inodes_per_group();
-    let clusters = layout.clusters_in_group(group).unwrap_or(0);
+    let ipg = geometry.inodes_per_group();
+    let clusters = geometry.clusters_in_group(group).unwrap_or(0);
     if desc.free_clusters > clusters {
         view.error_with(What::DescriptorCount, at.offset(0x0C), "free clusters");
     }
@@ -204,7 +204,7 @@ fn check_counts(view: &View<'_>, group: GroupNr) {
     if desc.inode_uninit(&view.csum) && desc.itable_unused < ipg {
         view.error_with(What::DescriptorFlags, at.offset(0x12), "INODE_UNINIT with inodes in use");
     }
-    if desc.block_uninit(&view.csum) && group.0 + 1 == layout.groups_count() {
+    if desc.block_uninit(&view.csum) && group.0 + 1 == geometry.groups_count() {
         view.error_with(What::DescriptorFlags, at.offset(0x12), "BLOCK_UNINIT on the last group");
     }
 }

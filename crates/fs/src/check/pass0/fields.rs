@@ -85,7 +85,7 @@ pub(super) fn check(view: &View<'_>) {
     } else if view.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
         contradiction("orphans in a file that the volume does not have");
     }
-    if view.has_incompat(Incompat::MMP) && !view.layout.holds(sb.mmp_block, 1) {
+    if view.has_incompat(Incompat::MMP) && !view.geometry.holds(sb.mmp_block, 1) {
         view.error(What::MmpBlock, at(0x168));
     }
     // Named once, and never finished by anybody.

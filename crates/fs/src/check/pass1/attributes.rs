@@ -197,11 +197,11 @@ impl Scan<'_, '_> {
     fn context_in_block(&self, block: BlockNr) -> Result<Option<Context>, ()> {
         let view = self.view;
         let mut bytes = vec![0; view.block_bytes()];
-        let range = view.layout.block_range();
+        let range = view.geometry.block_range();
         if block.0 <= range.start || block.0 >= range.end {
             return Err(());
         }
-        let start = view.layout.block_size().start_of(block);
+        let start = view.geometry.block_size().start_of(block);
         view.device.read_at(start, &mut bytes).map_err(drop)?;
         let ea_inode = view.has_incompat(Incompat::EA_INODE);
         let (_, area) =
@@ -220,7 +220,7 @@ impl Scan<'_, '_> {
     fn note_block(&mut self, ino: Ino, block: BlockNr, found: &mut Found) {
         let view = self.view;
         let at = Site::of_ino(ino).offset(0x68);
-        let range = view.layout.block_range();
+        let range = view.geometry.block_range();
         if block.0 <= range.start || block.0 >= range.end {
             view.error_with(What::InodeFileAcl, at, format!("block {block}"));
             found.partial = true;
@@ -253,7 +253,7 @@ impl Scan<'_, '_> {
     fn block_charge(&self, block: BlockNr) -> (u64, u64) {
         let view = self.view;
         let mut bytes = vec![0; view.block_bytes()];
-        let start = view.layout.block_size().start_of(block);
+        let start = view.geometry.block_size().start_of(block);
         if view.device.read_at(start, &mut bytes).is_err() {
             return (0, 0);
         }

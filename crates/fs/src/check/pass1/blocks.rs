@@ -81,7 +81,7 @@ impl<'u> Blocks<'u> {
 
     /// Claims the block of the file's passive translator, which only volumes of the Hurd have.
     pub(super) fn take_translator(&mut self, view: &View<'_>, block: BlockNr) {
-        if !view.layout.holds(block, 1) {
+        if !view.geometry.holds(block, 1) {
             self.wrongs += 1;
             return view.error_with(
                 What::MapBlockRange,
@@ -123,7 +123,7 @@ impl Taking<'_, '_> {
 impl Sink for Taking<'_, '_> {
     fn data(&mut self, run: Run) -> bool {
         let view = self.view;
-        let ratio = u64::from(view.layout.cluster_ratio());
+        let ratio = u64::from(view.geometry.cluster_ratio());
         let at = Site::of_ino(self.blocks.ino).block(BlockNr(run.physical));
         let is_dir =
             self.blocks.kind == Some(FileKind::Directory) && self.blocks.role == Role::Ordinary;
@@ -226,7 +226,7 @@ impl Scan<'_, '_> {
         let view = self.view;
         let at = Site::of_ino(ino);
         let size_at = at.offset(0x04);
-        let block_size = view.layout.block_size();
+        let block_size = view.geometry.block_size();
         let kind = inode.kind();
         if inode.has_inline_data() {
             return self.check_inline(ino, inode, attributes);
@@ -268,7 +268,7 @@ impl Scan<'_, '_> {
                 if inode.size > inode.max_size(&view.format) {
                     view.error_with(What::InodeSize, size_at, "larger than its map can be");
                 }
-                let ratio = view.layout.cluster_ratio();
+                let ratio = view.geometry.cluster_ratio();
                 // The first block of the last written cluster must lie within the size.
                 let last = blocks.written_end.saturating_sub(1) & !(ratio - 1);
                 let start = u64::from(last) << block_size.log2();

@@ -28,14 +28,14 @@ pub(super) fn check(view: &View<'_>) {
     let Some((inode, runs)) = own::open(view, ino) else {
         return view.error(What::JournalInode, at);
     };
-    let blocks = inode.size >> view.layout.block_size().log2();
+    let blocks = inode.size >> view.geometry.block_size().log2();
     let Ok(blocks) = u32::try_from(blocks) else {
         return view.error_with(What::JournalInode, at, "too long");
     };
     if !inode.is_file() || inode.links == 0 || !runs.whole {
         return view.error(What::JournalInode, at);
     }
-    let first = runs.locate(0).filter(|block| view.layout.holds(*block, 1));
+    let first = runs.locate(0).filter(|block| view.geometry.holds(*block, 1));
     let Some(first) = first else {
         return view.error_with(What::JournalInode, at, "has no first block");
     };
@@ -76,11 +76,11 @@ fn check_external(view: &View<'_>) {
     if !is_journal || superblock.uuid != view.sb.journal_uuid {
         return wrong("the journal's device is not this volume's");
     }
-    if superblock.block_size != view.layout.block_size() {
+    if superblock.block_size != view.geometry.block_size() {
         return wrong("the journal's blocks are of another size");
     }
     // The journal's superblock follows the block that holds the device's.
-    let size = view.layout.block_size();
+    let size = view.geometry.block_size();
     let first = BlockNr(SUPERBLOCK_OFFSET / size.bytes() as u64 + 1);
     let mut block = vec![0; size.bytes()];
     if device.read_at(size.start_of(first), &mut block).is_err() {
@@ -94,7 +94,7 @@ fn check_external(view: &View<'_>) {
 }
 
 fn check_superblock(view: &View<'_>, bytes: &[u8], blocks: u64, at: Site) {
-    match JournalSuperblock::read(bytes, view.layout.block_size(), blocks, at) {
+    match JournalSuperblock::read(bytes, view.geometry.block_size(), blocks, at) {
         Ok(journal) => {
             if journal.nr_users > 1 && view.sb.journal_inum != 0 {
                 view.error_with(What::JournalSuperblock, at.offset(0x40), "many users of one file");

@@ -86,9 +86,9 @@ impl Tables {
 
 /// Runs the pass.
 pub(super) fn run(view: &View<'_>) -> Tables {
-    let usage = Usage::new(view.layout);
+    let usage = Usage::new(view.geometry);
     claim_metadata(view, &usage);
-    let inodes = Inodes::new(view.layout.inodes_count());
+    let inodes = Inodes::new(view.geometry.inodes_count());
     let orphans = orphans::find(view);
     let mut out = tables::scan(view, &inodes, &usage, &orphans);
     if out.large_file && !view.has_ro_compat(RoCompat::LARGE_FILE) {
@@ -105,8 +105,8 @@ pub(super) fn run(view: &View<'_>) -> Tables {
     own::check(view);
     quota::check(view, &out.usages);
     let mut stats = out.stats;
-    stats.inodes = u64::from(view.layout.inodes_count());
-    stats.blocks = view.layout.blocks_count();
+    stats.inodes = u64::from(view.geometry.inodes_count());
+    stats.blocks = view.geometry.blocks_count();
     sort_dirs(&mut out.dirs, &mut out.dir_blocks);
     let atomics = || out.dirs.iter().map(|_| AtomicU32::new(0)).collect();
     Tables {
@@ -141,22 +141,22 @@ fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut [DirBlock]) {
 
 /// Marks superblocks, descriptors, bitmaps, tables and the multi-mount block.
 fn claim_metadata(view: &View<'_>, usage: &Usage) {
-    let layout = &view.layout;
-    let itable = u64::from(layout.itable_blocks());
-    for group in layout.groups() {
-        if let Some(base) = layout.base_blocks(group) {
+    let geometry = &view.geometry;
+    let itable = u64::from(geometry.itable_blocks());
+    for group in geometry.groups() {
+        if let Some(base) = geometry.base_blocks(group) {
             usage.mark(base);
         }
         let desc = &view.group(group).desc;
         let places = [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)];
         for (BlockNr(start), len) in places {
-            if layout.holds(BlockNr(start), len) {
+            if geometry.holds(BlockNr(start), len) {
                 usage.mark(start..start + len);
             }
         }
     }
     let mmp = view.sb.mmp_block;
-    if view.has_incompat(Incompat::MMP) && layout.holds(mmp, 1) {
+    if view.has_incompat(Incompat::MMP) && geometry.holds(mmp, 1) {
         usage.mark(mmp.0..mmp.0 + 1);
     }
 }

@@ -51,7 +51,7 @@ fn list(view: &View<'_>, orphans: &mut HashSet<u32>) {
 fn file(view: &View<'_>, orphans: &mut HashSet<u32>) {
     let Some(ino) = Ino::new(view.sb.orphan_file_inum) else { return };
     let Some((inode, map)) = own::open(view, ino) else { return };
-    let blocks = inode.size >> view.layout.block_size().log2();
+    let blocks = inode.size >> view.geometry.block_size().log2();
     let blocks = match u32::try_from(blocks) {
         Ok(blocks) if blocks <= orphan_file::MAX_BLOCKS => blocks,
         _ => return view.error_with(What::OrphanFile, Site::of_ino(ino), "too long"),
@@ -66,7 +66,7 @@ fn file(view: &View<'_>, orphans: &mut HashSet<u32>) {
             continue;
         }
         let seed = inode.seed(ino, &view.format);
-        match orphan_file::check(&bytes, block, seed, view.layout.inodes_count()) {
+        match orphan_file::check(&bytes, block, seed, view.geometry.inodes_count()) {
             Ok(entries) => orphans.extend(entries.map(|(_, ino)| ino.get())),
             Err(error) => view.corrupt(&error, ""),
         }

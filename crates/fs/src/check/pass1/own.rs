@@ -19,16 +19,16 @@ const RUNS_MAX: usize = 1 << 20;
 
 /// The inode `ino`, its checksum not looked at; `None` when it cannot be read.
 pub(super) fn read_inode(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Vec<u8>)> {
-    let place = view.layout.inode_place(ino)?;
+    let place = view.geometry.inode_place(ino)?;
     let group = view.group(place.group);
     if !group.itable_ok {
         return None;
     }
     let first = BlockNr(group.desc.inode_table.0 + u64::from(place.table_block));
     let mut block = vec![0; view.block_bytes()];
-    let start = view.layout.block_size().start_of(first);
+    let start = view.geometry.block_size().start_of(first);
     view.device.read_at(start, &mut block).ok()?;
-    let slot = block[place.offset..place.offset + view.layout.inode_size()].to_vec();
+    let slot = block[place.offset..place.offset + view.geometry.inode_size()].to_vec();
     DiskInode::parse_unverified(&slot, ino, &view.format).ok().map(|inode| (inode, slot))
 }
 
@@ -52,7 +52,7 @@ pub(super) fn check(view: &View<'_>) {
     if view.has_compat(Compat::RESIZE_INODE) {
         check_resize(view);
     }
-    if view.has_incompat(Incompat::MMP) && view.layout.holds(view.sb.mmp_block, 1) {
+    if view.has_incompat(Incompat::MMP) && view.geometry.holds(view.sb.mmp_block, 1) {
         let at = Site::of_block(view.sb.mmp_block);
         let mut bytes = vec![0; view.block_bytes()];
         if view.read_blocks(view.sb.mmp_block, &mut bytes, at)
@@ -64,7 +64,7 @@ pub(super) fn check(view: &View<'_>) {
 }
 
 fn check_resize(view: &View<'_>) {
-    let layout = &view.layout;
+    let geometry = &view.geometry;
     let at = Site::of_ino(Ino::RESIZE);
     let Some((inode, _)) = read_inode(view, Ino::RESIZE) else { return };
     let wrong = |at: Site, detail: &str| view.error_with(What::ResizeInode, at, detail);
@@ -84,7 +84,7 @@ fn check_resize(view: &View<'_>) {
         wrong(at, "names blocks beside its double-indirect one");
     }
     let dind = BlockNr(u64::from(dind));
-    if !layout.holds(dind, 1) {
+    if !geometry.holds(dind, 1) {
         return view.error(What::MapBlockRange, at.offset(0x28 + 13 * 4));
     }
     let mut bytes = vec![0; view.block_bytes()];
@@ -92,14 +92,14 @@ fn check_resize(view: &View<'_>) {
         return;
     }
     let slots: Vec<u32> = pointers(&bytes).collect();
-    let Some(base) = layout.base_blocks(extant_base::GroupNr(0)) else { return };
+    let Some(base) = geometry.base_blocks(extant_base::GroupNr(0)) else { return };
     let reserved = u32::from(view.sb.reserved_gdt_blocks);
     // The reserve follows the descriptors; its place in the table of all descriptors is its slot.
     let first = base.end.saturating_sub(u64::from(reserved));
     let per_block = view.block_bytes() as u32 / 4;
     let mut inner = vec![0; view.block_bytes()];
     for k in 0..reserved {
-        let slot = (layout.desc_blocks() + k) % per_block;
+        let slot = (geometry.desc_blocks() + k) % per_block;
         let block = first + u64::from(k);
         if slots.get(slot as usize).copied().map(u64::from) != Some(block) {
             return wrong(at.block(dind).offset(slot as usize * 4), "names another block");
@@ -108,7 +108,7 @@ fn check_resize(view: &View<'_>) {
             return;
         }
         let mut found = pointers(&inner);
-        for copy in layout.reserved_copies(BlockNr(block)) {
+        for copy in geometry.reserved_copies(BlockNr(block)) {
             match found.next() {
                 Some(there) if u64::from(there) == copy.0 => {}
                 // Pointers have 32 bits; copies past their reach are not named.

@@ -112,7 +112,7 @@ struct QuotaFile<'q, 'v> {
 impl QuotaStore for QuotaFile<'_, '_> {
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Error> {
         let wrong = || Site::of_ino(self.ino).corrupt(What::QuotaFile);
-        let size = self.view.layout.block_size();
+        let size = self.view.geometry.block_size();
         let byte = u64::from(block) * QUOTA_BLOCK as u64;
         let logical = u32::try_from(byte >> size.log2()).map_err(|_| wrong())?;
         let place = self.runs.locate(logical).ok_or_else(wrong)?;

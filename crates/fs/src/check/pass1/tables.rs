@@ -89,17 +89,17 @@ struct Piece {
 }
 
 fn pieces(view: &View<'_>) -> Vec<Piece> {
-    let layout = &view.layout;
-    let per_piece = (TRANSFER / layout.inode_size()).max(1) as u32;
+    let geometry = &view.geometry;
+    let per_piece = (TRANSFER / geometry.inode_size()).max(1) as u32;
     let mut pieces = Vec::new();
-    for group in layout.groups() {
+    for group in geometry.groups() {
         let entry = view.group(group);
         if !entry.itable_ok {
             continue;
         }
         let used = match entry.csum_ok {
-            true => entry.desc.used_slots(layout, &view.csum),
-            false => layout.inodes_per_group(),
+            true => entry.desc.used_slots(geometry, &view.csum),
+            false => geometry.inodes_per_group(),
         };
         let mut slot = 0;
         while slot < used {
@@ -117,8 +117,8 @@ pub(super) fn each_slot<S: Send>(
     make: impl Fn() -> S + Sync,
     look: impl Fn(&mut S, Ino, &[u8]) + Sync,
 ) -> Vec<S> {
-    let layout = &view.layout;
-    let (inode_size, block_bytes) = (layout.inode_size(), view.block_bytes());
+    let geometry = &view.geometry;
+    let (inode_size, block_bytes) = (geometry.inode_size(), view.block_bytes());
     let pieces = pieces(view);
     let done = AtomicU64::new(0);
     let total = pieces.len() as u64;
@@ -134,7 +134,7 @@ pub(super) fn each_slot<S: Send>(
             let first = view.group(group).desc.inode_table.0 + (start / block_bytes) as u64;
             let buf = &mut buf[..bytes];
             read_run(view, first, buf);
-            let first_ino = group.0 * layout.inodes_per_group() + first_slot + 1;
+            let first_ino = group.0 * geometry.inodes_per_group() + first_slot + 1;
             for (k, slot) in buf.chunks_exact(inode_size).take(slots as usize).enumerate() {
                 if let Some(ino) = Ino::new(first_ino + k as u32) {
                     look(state, ino, slot);

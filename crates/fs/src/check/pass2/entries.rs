@@ -47,7 +47,7 @@ impl<'d, 'v> Directory<'d, 'v> {
             checksums: view.csum.seed().is_some(),
             hash_words: dir.encrypted && dir.casefold,
             opaque_names: dir.encrypted,
-            inodes_count: view.layout.inodes_count(),
+            inodes_count: view.geometry.inodes_count(),
         };
         let fold = match dir.casefold && !dir.encrypted {
             true => CaseFold::new(view.sb.encoding, view.sb.encoding_flags).ok(),
@@ -246,9 +246,9 @@ impl<'d, 'v> Directory<'d, 'v> {
     }
 
     fn unused(&self, ino: Ino) -> What {
-        let Some(place) = self.view.layout.inode_place(ino) else { return What::DirentInode };
+        let Some(place) = self.view.geometry.inode_place(ino) else { return What::DirentInode };
         let group = self.view.group(place.group);
-        match place.slot >= group.desc.used_slots(&self.view.layout, &self.view.csum) {
+        match place.slot >= group.desc.used_slots(&self.view.geometry, &self.view.csum) {
             true => What::ItableUnused,
             false => What::DirentUnused,
         }

@@ -85,7 +85,7 @@ fn name_at(
     }
     let mut bytes = vec![0; view.block_bytes()];
     let block = block_of(directory, logical)?;
-    view.device.read_at(view.layout.block_size().start_of(block), &mut bytes).ok()?;
+    view.device.read_at(view.geometry.block_size().start_of(block), &mut bytes).ok()?;
     let block = DirBlock::new(&bytes, directory.format.without_tail(), Site::NOWHERE);
     let mut entries = block.entries();
     entries.seek(offset);

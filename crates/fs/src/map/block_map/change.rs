@@ -83,7 +83,7 @@ fn pointer(
     parent: Option<BlockNr>,
     slot: u32,
 ) -> Result<Option<BlockNr>> {
-    let valid = volume.layout.block_range();
+    let valid = volume.geometry.block_range();
     let at = Site::of_ino(ino);
     match parent {
         None => block_map::check_pointer(&body.disk.i_block, slot, &valid, at),

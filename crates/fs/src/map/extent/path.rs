@@ -52,7 +52,7 @@ impl Path {
     /// The way to the leaf where `at` is or would be.
     pub(crate) fn to(volume: &Volume, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Path> {
         let mut steps = Vec::with_capacity(3);
-        let mut rules = NodeRules::root(&volume.layout);
+        let mut rules = NodeRules::root(&volume.geometry);
         ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
         let mut place = Place::Root;
         // The depth falls with every step, so this ends.

@@ -37,7 +37,7 @@ pub(in crate::map) fn map(
     limit: u32,
 ) -> Result<Run> {
     let site = Site::of_ino(ino);
-    let rules = NodeRules::root(&volume.layout);
+    let rules = NodeRules::root(&volume.geometry);
     let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
     let mut answer = ask(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
@@ -139,7 +139,7 @@ impl Volume {
         len: u32,
         at: Site,
     ) -> Result<()> {
-        let ratio = u64::from(self.layout.cluster_ratio());
+        let ratio = u64::from(self.geometry.cluster_ratio());
         if physical.0 % ratio != u64::from(logical.0) % ratio {
             return Err(at.corrupt(What::ExtentCluster));
         }

@@ -26,7 +26,7 @@ impl Replay<'_> {
         let old = self.find(ino)?;
         let record = self.parse(ino, raw)?;
         let wrong = record.flags.intersects(InodeFlags::EA_INODE);
-        if wrong || self.volume.layout.inode_place(ino).is_none() {
+        if wrong || self.volume.geometry.inode_place(ino).is_none() {
             return Err(at.corrupt(What::FastCommitInode));
         }
         record.check_fields(ino, &self.volume.inode_format)?;

@@ -96,7 +96,7 @@ pub(super) fn apply(
         touched: BTreeMap::new(),
         kept: Vec::new(),
         orphans: OrphanRecords::read(volume, report)?,
-        room: volume.layout.blocks_count().saturating_mul(4),
+        room: volume.geometry.blocks_count().saturating_mul(4),
         report,
     };
     replay.keep(log.excluded())?;

@@ -46,10 +46,10 @@ impl Replay<'_> {
         let volume = self.volume;
         let len = u32::from(range.len_blocks);
         let at = Site::of_ino(range.ino).block(range.start);
-        let ratio = u64::from(volume.layout.cluster_ratio());
+        let ratio = u64::from(volume.geometry.cluster_ratio());
         let end = range.first.0.checked_add(len);
         let end = end.ok_or(at.corrupt(What::ExtentRange))?;
-        if !volume.layout.holds(range.start, u64::from(len))
+        if !volume.geometry.holds(range.start, u64::from(len))
             || volume.is_system(range.start, u64::from(len))
         {
             return Err(at.corrupt(What::ExtentRange));

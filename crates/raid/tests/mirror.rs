@@ -2,7 +2,7 @@
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
-use extant_layout::{
+use extant_raid::{
     Assembled, Differences, Mirror, Opening, Part, Wanted, assemble, create, record_of,
 };
 use parking_lot::Mutex;

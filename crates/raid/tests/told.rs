@@ -2,8 +2,8 @@
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
 use extant_ondisk::member::{MEMBER_OFFSET, print_of};
+use extant_raid::{Assembled, Mirror, Opening, Part, Wanted, assemble, create, record_of};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::io;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Site, Wha
 /// Built from a checked superblock, so no method below divides by zero or overflows: a method that
 /// takes a number out of range answers `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct Geometry {
     block_size: BlockSize,
     blocks_count: u64,
     first_data_block: u64,
@@ -64,11 +64,11 @@ pub struct InodePlace {
     pub offset: usize,
 }
 
-impl Layout {
+impl Geometry {
     /// The geometry that a superblock describes.
     ///
     /// Errors: whatever [`Superblock::check_fields`] finds.
-    pub fn new(sb: &Superblock) -> Result<Layout, Error> {
+    pub fn new(sb: &Superblock) -> Result<Geometry, Error> {
         sb.check_fields(Site::NOWHERE)?;
         let groups =
             sb.groups_count().ok_or_else(|| Site::NOWHERE.corrupt(What::SuperblockGroups))?;
@@ -82,7 +82,7 @@ impl Layout {
         } else {
             Backups::Everywhere
         };
-        Ok(Layout {
+        Ok(Geometry {
             block_size: sb.block_size,
             blocks_count: sb.blocks_count,
             first_data_block: u64::from(sb.first_data_block),
@@ -289,9 +289,11 @@ impl Layout {
 
     /// Every group that holds a superblock copy, in ascending order from 0.
     pub fn super_groups(&self) -> impl Iterator<Item = GroupNr> + use<> {
-        let layout = *self;
-        core::iter::successors(layout.next_super(0), move |g| layout.next_super(g.checked_add(1)?))
-            .map(GroupNr)
+        let geometry = *self;
+        core::iter::successors(geometry.next_super(0), move |g| {
+            geometry.next_super(g.checked_add(1)?)
+        })
+        .map(GroupNr)
     }
 
     fn next_super(&self, from: u32) -> Option<u32> {
@@ -382,13 +384,13 @@ impl Layout {
 
     /// The backup copies of descriptor block `k`, by group.
     pub fn desc_block_backups(&self, k: u32) -> impl Iterator<Item = (GroupNr, BlockNr)> + use<> {
-        let layout = *self;
+        let geometry = *self;
         let spread = k >= self.first_meta_bg;
         let (second, last) =
             self.meta_group_holders(k).map_or((None, None), |(_, second, last)| (second, last));
         let near = [second, last].into_iter().flatten().map(GroupNr).filter(move |_| spread);
         let far = self.super_groups().skip(1).filter(move |_| !spread);
-        near.chain(far).filter_map(move |group| Some((group, layout.desc_block_copy(k, group)?)))
+        near.chain(far).filter_map(move |group| Some((group, geometry.desc_block_copy(k, group)?)))
     }
 
     /// Descriptor blocks, without reserved ones, that stand in `group`.
@@ -476,25 +478,25 @@ mod tests {
         sb
     }
 
-    fn supers(layout: &Layout) -> Vec<u32> {
-        layout.super_groups().map(|g| g.0).collect()
+    fn supers(geometry: &Geometry) -> Vec<u32> {
+        geometry.super_groups().map(|g| g.0).collect()
     }
 
     #[test]
     fn copies_stand_where_the_features_say() {
         let mut sb = sb(1024, 130);
-        assert_eq!(supers(&Layout::new(&sb).unwrap()).len(), 130);
+        assert_eq!(supers(&Geometry::new(&sb).unwrap()).len(), 130);
         sb.features.ro_compat = RoCompat::SPARSE_SUPER;
-        let layout = Layout::new(&sb).unwrap();
-        assert_eq!(supers(&layout), [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
-        for group in layout.groups() {
-            assert_eq!(layout.has_super(group), supers(&layout).contains(&group.0), "{group}");
+        let geometry = Geometry::new(&sb).unwrap();
+        assert_eq!(supers(&geometry), [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+        for group in geometry.groups() {
+            assert_eq!(geometry.has_super(group), supers(&geometry).contains(&group.0), "{group}");
         }
         sb.features.compat = Compat::SPARSE_SUPER2;
         sb.backup_bgs = [129, 1];
-        assert_eq!(supers(&Layout::new(&sb).unwrap()), [0, 1, 129]);
+        assert_eq!(supers(&Geometry::new(&sb).unwrap()), [0, 1, 129]);
         sb.backup_bgs = [0, 500];
-        assert_eq!(supers(&Layout::new(&sb).unwrap()), [0]);
+        assert_eq!(supers(&Geometry::new(&sb).unwrap()), [0]);
     }
 
     #[test]
@@ -502,14 +504,14 @@ mod tests {
         let mut sb = sb(1024, 130);
         sb.features.ro_compat = RoCompat::SPARSE_SUPER;
         sb.reserved_gdt_blocks = 7;
-        let layout = Layout::new(&sb).unwrap();
-        assert_eq!(layout.desc_blocks(), 5); // 130 descriptors, 32 a block
-        assert_eq!(layout.desc_block(4), Some(BlockNr(1 + 1 + 4)));
-        assert_eq!(layout.desc_block(5), None);
-        assert_eq!(layout.base_blocks(GroupNr(0)), Some(1..1 + 13));
-        assert_eq!(layout.base_blocks(GroupNr(2)), Some(513..513));
-        assert_eq!(layout.desc_place(GroupNr(129)), Some((4, 32)));
-        let backups: Vec<_> = layout.desc_block_backups(1).take(2).collect();
+        let geometry = Geometry::new(&sb).unwrap();
+        assert_eq!(geometry.desc_blocks(), 5); // 130 descriptors, 32 a block
+        assert_eq!(geometry.desc_block(4), Some(BlockNr(1 + 1 + 4)));
+        assert_eq!(geometry.desc_block(5), None);
+        assert_eq!(geometry.base_blocks(GroupNr(0)), Some(1..1 + 13));
+        assert_eq!(geometry.base_blocks(GroupNr(2)), Some(513..513));
+        assert_eq!(geometry.desc_place(GroupNr(129)), Some((4, 32)));
+        let backups: Vec<_> = geometry.desc_block_backups(1).take(2).collect();
         assert_eq!(backups, [(GroupNr(1), BlockNr(259)), (GroupNr(3), BlockNr(771))]);
     }
 
@@ -519,21 +521,21 @@ mod tests {
         sb.features.ro_compat = RoCompat::SPARSE_SUPER;
         sb.features.incompat = Incompat::META_BG;
         sb.first_meta_bg = 1;
-        let layout = Layout::new(&sb).unwrap();
-        assert_eq!(layout.desc_block(0), Some(BlockNr(2)));
+        let geometry = Geometry::new(&sb).unwrap();
+        assert_eq!(geometry.desc_block(0), Some(BlockNr(2)));
         // Group 32 has no superblock copy, so its descriptor block comes first.
-        assert_eq!(layout.desc_block(1), Some(BlockNr(1 + 32 * 256)));
-        let backups: Vec<_> = layout.desc_block_backups(1).collect();
+        assert_eq!(geometry.desc_block(1), Some(BlockNr(1 + 32 * 256)));
+        let backups: Vec<_> = geometry.desc_block_backups(1).collect();
         let (second, last) = (1 + 33 * 256, 1 + 63 * 256);
         assert_eq!(backups, [(GroupNr(33), BlockNr(second)), (GroupNr(63), BlockNr(last))]);
         // The last meta group has two groups only: one backup.
-        assert_eq!(layout.desc_block_backups(4).count(), 1);
+        assert_eq!(geometry.desc_block_backups(4).count(), 1);
         // Groups with superblock copies: one that block 0 describes, one that a spread block does.
-        assert_eq!(layout.desc_blocks_in(GroupNr(27)), 1);
-        assert_eq!(layout.desc_blocks_in(GroupNr(81)), 0);
-        assert_eq!(layout.desc_block_copy(0, GroupNr(81)), None);
-        assert_eq!(layout.desc_blocks_in(GroupNr(33)), 1);
-        assert_eq!(layout.desc_blocks_in(GroupNr(34)), 0);
+        assert_eq!(geometry.desc_blocks_in(GroupNr(27)), 1);
+        assert_eq!(geometry.desc_blocks_in(GroupNr(81)), 0);
+        assert_eq!(geometry.desc_block_copy(0, GroupNr(81)), None);
+        assert_eq!(geometry.desc_blocks_in(GroupNr(33)), 1);
+        assert_eq!(geometry.desc_blocks_in(GroupNr(34)), 0);
     }
 
     #[test]
@@ -545,21 +547,21 @@ mod tests {
         sb.log_cluster_ratio = 4;
         sb.blocks_per_group = 256 * 16;
         sb.blocks_count = 256 * 16 + 17;
-        let layout = Layout::new(&sb).unwrap();
-        assert_eq!(layout.desc_block(0), Some(BlockNr(2)));
-        assert_eq!(layout.base_blocks(GroupNr(0)), Some(0..3));
-        assert_eq!(layout.desc_block_copy(0, GroupNr(1)), Some(BlockNr(256 * 16 + 1)));
-        assert_eq!(layout.clusters_in_group(GroupNr(1)), Some(2));
-        assert_eq!(layout.bit_of_block(BlockNr(256 * 16 + 16)), Some((GroupNr(1), 1)));
-        assert_eq!(layout.block_of_bit(GroupNr(1), 1), Some(BlockNr(256 * 16 + 16)));
-        assert_eq!(layout.block_of_bit(GroupNr(1), 2), None);
-        assert_eq!(layout.bit_of_block(BlockNr(256 * 16 + 17)), None);
+        let geometry = Geometry::new(&sb).unwrap();
+        assert_eq!(geometry.desc_block(0), Some(BlockNr(2)));
+        assert_eq!(geometry.base_blocks(GroupNr(0)), Some(0..3));
+        assert_eq!(geometry.desc_block_copy(0, GroupNr(1)), Some(BlockNr(256 * 16 + 1)));
+        assert_eq!(geometry.clusters_in_group(GroupNr(1)), Some(2));
+        assert_eq!(geometry.bit_of_block(BlockNr(256 * 16 + 16)), Some((GroupNr(1), 1)));
+        assert_eq!(geometry.block_of_bit(GroupNr(1), 1), Some(BlockNr(256 * 16 + 16)));
+        assert_eq!(geometry.block_of_bit(GroupNr(1), 2), None);
+        assert_eq!(geometry.bit_of_block(BlockNr(256 * 16 + 17)), None);
     }
 
     #[test]
     fn inodes_fill_their_tables_in_order() {
-        let layout = Layout::new(&sb(1024, 3)).unwrap();
-        let place = |n| layout.inode_place(Ino::new(n).unwrap());
+        let geometry = Geometry::new(&sb(1024, 3)).unwrap();
+        let place = |n| geometry.inode_place(Ino::new(n).unwrap());
         assert_eq!(
             place(1).unwrap(),
             InodePlace { group: GroupNr(0), slot: 0, table_block: 0, offset: 0 }
@@ -569,18 +571,18 @@ mod tests {
             InodePlace { group: GroupNr(1), slot: 5, table_block: 1, offset: 256 }
         );
         assert_eq!(place(97), None);
-        assert_eq!(layout.ino_of_slot(GroupNr(1), 5), Ino::new(38));
-        assert_eq!(layout.ino_of_slot(GroupNr(1), 32), None);
-        assert_eq!(layout.itable_blocks(), 8);
+        assert_eq!(geometry.ino_of_slot(GroupNr(1), 5), Ino::new(38));
+        assert_eq!(geometry.ino_of_slot(GroupNr(1), 32), None);
+        assert_eq!(geometry.itable_blocks(), 8);
     }
 
     #[test]
     fn the_last_group_ends_with_the_volume() {
-        let layout = Layout::new(&sb(4096, 3)).unwrap();
-        assert_eq!(layout.groups_count(), 3);
-        assert_eq!(layout.blocks_in_group(GroupNr(2)), Some(200));
-        assert_eq!(layout.blocks_in_group(GroupNr(3)), None);
-        assert_eq!(layout.group_of_block(BlockNr(711)), Some(GroupNr(2)));
-        assert_eq!(layout.group_of_block(BlockNr(712)), None);
+        let geometry = Geometry::new(&sb(4096, 3)).unwrap();
+        assert_eq!(geometry.groups_count(), 3);
+        assert_eq!(geometry.blocks_in_group(GroupNr(2)), Some(200));
+        assert_eq!(geometry.blocks_in_group(GroupNr(3)), None);
+        assert_eq!(geometry.group_of_block(BlockNr(711)), Some(GroupNr(2)));
+        assert_eq!(geometry.group_of_block(BlockNr(712)), None);
     }
 }

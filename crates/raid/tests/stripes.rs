@@ -2,7 +2,7 @@
 
 use extant_base::{ByteOffset, Error, MemberProblem};
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_layout::{Assembled, Opening, Part, Wanted, assemble, create};
+use extant_raid::{Assembled, Opening, Part, Wanted, assemble, create};
 use std::sync::Arc;
 
 const STRIPE: u32 = 4096;

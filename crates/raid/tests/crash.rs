@@ -2,7 +2,7 @@
 
 use extant_base::{ByteOffset, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
-use extant_layout::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
+use extant_raid::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
 use std::sync::Arc;
 
 const LEN: u64 = 1 << 20;
