@@ -31,9 +31,9 @@ pub(crate) enum Served {
 /// As [`extant_fuse::Idle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Idle {
-    /// Awake on small machines.
+    /// CpuLatencyHold on small machines.
     Auto,
-    /// Awake.
+    /// CpuLatencyHold.
     Poll,
     /// Asleep.
     Halt,

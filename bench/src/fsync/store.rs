@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use extant::{BlockDevice, DaxMode, FileOptions};
 use extant_base::ByteOffset;
-use extant_blockdev::{Dax, Promise, Way};
+use extant_blockdev::{Dax, PersistenceDomain, Way};
 
 /// What a write and a flush cost besides what the file itself takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,8 +172,8 @@ impl Dax for Counted {
         self.window.fence()
     }
 
-    fn promise(&self) -> Promise {
-        self.window.promise()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.window.persistence_domain()
     }
 
     fn way(&self) -> Way {

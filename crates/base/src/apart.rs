@@ -14,24 +14,24 @@ use core::ops::{Deref, DerefMut};
 /// # Examples
 ///
 /// ```
-/// use extant_base::Apart;
+/// use extant_base::CachePadded;
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// let counter = Apart::new(AtomicU64::new(1));
+/// let counter = CachePadded::new(AtomicU64::new(1));
 /// counter.fetch_add(1, Ordering::Relaxed);
 /// assert_eq!((counter.load(Ordering::Relaxed), align_of_val(&counter)), (2, 128));
 /// ```
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Apart<T>(T);
+pub struct CachePadded<T>(T);
 
-impl<T> Apart<T> {
+impl<T> CachePadded<T> {
     /// `value`, apart.
-    pub const fn new(value: T) -> Apart<T> {
-        Apart(value)
+    pub const fn new(value: T) -> CachePadded<T> {
+        CachePadded(value)
     }
 }
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -39,7 +39,7 @@ impl<T> Deref for Apart<T> {
     }
 }
 
-impl<T> DerefMut for Apart<T> {
+impl<T> DerefMut for CachePadded<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0

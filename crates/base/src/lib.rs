@@ -16,7 +16,7 @@ mod site;
 mod what;
 mod words;
 
-pub use apart::Apart;
+pub use apart::CachePadded;
 pub use error::{Error, Feature, FeatureSet, Result};
 #[cfg(feature = "std")]
 pub use error::{Holder, IoOp};

@@ -46,7 +46,7 @@ pub use caller::{
     Access, CallerMemory, Faults, OwnedMemory, SharedCursor, SharedMemory, Source, Span, Target,
 };
 pub use crash::{CrashPlan, CrashState, CrashStates};
-pub use dax::{Dax, DaxMode, LINE_BYTES, Promise, Way};
+pub use dax::{Dax, DaxMode, LINE_BYTES, PersistenceDomain, Way};
 pub use device::{BlockDevice, Descriptor};
 pub use faulty::Faulty;
 pub use fenced::{Fence, Fenced};

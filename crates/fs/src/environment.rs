@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Environment ─┬─ Clock    now()          SystemClock │ FixedClock
-//!                └─ Chance   next_u64()     SystemChance │ SeededChance
+//!                └─ Rng   next_u64()     SystemRng │ SeededRng
 //! ```
 //!
 //! Both arrive as arguments, so that one seed replays one run exactly and an image built twice is
@@ -28,7 +28,7 @@ pub trait Clock: Send + Sync {
 }
 
 /// Gives numbers that nobody expects: inode generations, UUIDs, hash seeds.
-pub trait Chance: Send + Sync {
+pub trait Rng: Send + Sync {
     /// The next number.
     fn next_u64(&self) -> u64;
 }
@@ -65,18 +65,18 @@ impl Clock for FixedClock {
     }
 }
 
-/// Chance from a seed: the same seed gives the same numbers (SplitMix64).
+/// Rng from a seed: the same seed gives the same numbers (SplitMix64).
 #[derive(Debug)]
-pub struct SeededChance(AtomicU64);
+pub struct SeededRng(AtomicU64);
 
-impl SeededChance {
+impl SeededRng {
     /// Numbers that follow from `seed`.
-    pub fn new(seed: u64) -> SeededChance {
-        SeededChance(AtomicU64::new(seed))
+    pub fn new(seed: u64) -> SeededRng {
+        SeededRng(AtomicU64::new(seed))
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededRng {
     fn next_u64(&self) -> u64 {
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -86,11 +86,11 @@ impl Chance for SeededChance {
     }
 }
 
-/// Chance from the system: every number from fresh random keys of the standard library's hasher.
+/// Rng from the system: every number from fresh random keys of the standard library's hasher.
 #[derive(Debug, Default)]
-pub struct SystemChance(());
+pub struct SystemRng(());
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     fn next_u64(&self) -> u64 {
         // No thread makes the same keys twice, and no two threads start with the same.
         RandomState::new().build_hasher().finish()
@@ -103,13 +103,13 @@ pub struct Environment {
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Gives random numbers.
-    pub chance: Arc<dyn Chance>,
+    pub chance: Arc<dyn Rng>,
 }
 
 impl Environment {
     /// A still clock and numbers that follow from `seed`.
     pub fn fixed(now: Timestamp, seed: u64) -> Environment {
-        Environment { clock: Arc::new(FixedClock(now)), chance: Arc::new(SeededChance::new(seed)) }
+        Environment { clock: Arc::new(FixedClock(now)), chance: Arc::new(SeededRng::new(seed)) }
     }
 
     /// The time now.
@@ -139,7 +139,7 @@ impl Environment {
 /// The system's clock and chance.
 impl Default for Environment {
     fn default() -> Environment {
-        Environment { clock: Arc::new(SystemClock), chance: Arc::new(SystemChance::default()) }
+        Environment { clock: Arc::new(SystemClock), chance: Arc::new(SystemRng::default()) }
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn one_seed_gives_one_sequence() {
-        let (a, b) = (SeededChance::new(7), SeededChance::new(7));
+        let (a, b) = (SeededRng::new(7), SeededRng::new(7));
         let first: Vec<u64> = (0..4).map(|_| a.next_u64()).collect();
         let second: Vec<u64> = (0..4).map(|_| b.next_u64()).collect();
         assert_eq!(first, second);

@@ -80,17 +80,15 @@ mod xattr;
 pub use attributes::SetAttributes;
 pub use data::DataMode;
 pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
-pub use environment::{
-    Chance, Clock, Environment, FixedClock, SeededChance, SystemChance, SystemClock,
-};
+pub use environment::{Clock, Environment, FixedClock, Rng, SeededRng, SystemClock, SystemRng};
 pub use errors::DamagePolicy;
 pub use extant_base::{
     BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
 pub use extant_blockdev::{
     Access, AlignedBuf, BlockDevice, CallerMemory, DaxMode, Faults, FileDevice, FileOptions,
-    MemoryDevice, OwnedMemory, Promise, QueueWay, SharedCursor, SharedMemory, Source, Span, Target,
-    Way,
+    MemoryDevice, OwnedMemory, PersistenceDomain, QueueWay, SharedCursor, SharedMemory, Source,
+    Span, Target, Way,
 };
 pub use extant_journal::{ByteLogStats, Ineligible, JournalStats, LogUsage};
 pub use extant_ondisk::features::Features;

@@ -10,7 +10,7 @@
 //! [`DaxMode`](extant_blockdev::DaxMode)).
 
 use crate::filesystem::Filesystem;
-use extant_blockdev::{Promise, Way};
+use extant_blockdev::{PersistenceDomain, Way};
 use std::fmt;
 
 /// Whether fsyncs go to the byte log.
@@ -37,7 +37,7 @@ pub enum SyncWay {
     /// A fast commit stored in the byte log.
     ByteLog {
         /// What it survives.
-        promise: Promise,
+        persistence_domain: PersistenceDomain,
         /// How cache lines are written back.
         way: Way,
     },
@@ -45,10 +45,10 @@ pub enum SyncWay {
 
 impl SyncWay {
     /// What an fsync survives.
-    pub fn promise(self) -> Promise {
+    pub fn persistence_domain(self) -> PersistenceDomain {
         match self {
-            SyncWay::ByteLog { promise, .. } => promise,
-            _ => Promise::Power,
+            SyncWay::ByteLog { persistence_domain, .. } => persistence_domain,
+            _ => PersistenceDomain::Power,
         }
     }
 }
@@ -62,14 +62,16 @@ impl fmt::Display for SyncWay {
             SyncWay::FastCommits => {
                 f.write_str("writes a fast commit and flushes: survives a power cut")
             }
-            SyncWay::ByteLog { promise: Promise::Power, way } => {
+            SyncWay::ByteLog { persistence_domain: PersistenceDomain::Power, way } => {
                 write!(f, "stores into the byte log ({way}): survives a power cut")
             }
-            SyncWay::ByteLog { promise: Promise::ProcessCrash, way } => write!(
-                f,
-                "stores into the byte log ({way}), which here is memory of the system: survives the \
+            SyncWay::ByteLog { persistence_domain: PersistenceDomain::ProcessCrash, way } => {
+                write!(
+                    f,
+                    "stores into the byte log ({way}), which here is memory of the system: survives the \
                  end of this process, NOT a power cut or a crash of the system"
-            ),
+                )
+            }
         }
     }
 }
@@ -80,7 +82,7 @@ impl Filesystem {
         let journal = &self.volume().journal;
         match journal.byte_log() {
             _ if journal.is_off() => SyncWay::Home,
-            Some((promise, way)) => SyncWay::ByteLog { promise, way },
+            Some((persistence_domain, way)) => SyncWay::ByteLog { persistence_domain, way },
             None if journal.stats().fast_commits_on => SyncWay::FastCommits,
             None => SyncWay::Commits,
         }

@@ -34,9 +34,11 @@ use crate::verified::Role;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank, RwLock};
-use extant_base::{Apart, BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
+use extant_base::{
+    BlockNr, BlockSize, ByteOffset, CachePadded, Error, GroupNr, Ino, Result, Site, What,
+};
 use extant_blockdev::BlockDevice;
-use extant_journal::{CacheOptions, Journal, JournalOptions, Log, MetaBlock, Step};
+use extant_journal::{CacheOptions, CommitPoint, Journal, JournalOptions, Log, MetaBlock};
 use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
@@ -130,7 +132,7 @@ pub(crate) struct Volume {
     /// All block groups; see [`Volume::group`].
     pub(crate) groups: GroupTable,
     /// The last step that holds the map or size of a file that was written back after it was closed.
-    pub(crate) closed_step: Mutex<Option<Step>>,
+    pub(crate) closed_commit_point: Mutex<Option<CommitPoint>>,
     /// The longest free run of each group, by size.
     pub(crate) group_index: GroupIndex,
     /// Groups whose free extents are in memory.
@@ -146,11 +148,11 @@ pub(crate) struct Volume {
     /// Inodes in use; see [`Volume::inode`].
     pub(crate) inodes: InodeTable,
     /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_clusters: Apart<AtomicI64>,
+    pub(crate) free_clusters: CachePadded<AtomicI64>,
     /// Free inodes of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_inodes: Apart<AtomicI64>,
+    pub(crate) free_inodes: CachePadded<AtomicI64>,
     /// Directories of all groups. 0 until [`Volume::recount_free`].
-    pub(crate) used_dirs: Apart<AtomicI64>,
+    pub(crate) used_dirs: CachePadded<AtomicI64>,
     /// Compatible feature bits that came up since open; the superblock's writer adds them.
     pub(crate) late_compat: AtomicU32,
     /// Read-only compatible feature bits that came up since open.
@@ -283,7 +285,7 @@ impl Volume {
             inode_format: InodeFormat::new(&at_open),
             superblock: RwLock::new(Rank::Superblock, at_open.clone()),
             groups: GroupTable::new(geometry.groups_count()),
-            closed_step: Mutex::new(Rank::Leaf, None),
+            closed_commit_point: Mutex::new(Rank::Leaf, None),
             group_index: GroupIndex::new(geometry.groups_count()),
             loaded_trees: LoadedTrees::new(),
             pending_groups: PendingGroups::new(),
@@ -291,11 +293,11 @@ impl Volume {
             reserved: Arc::default(),
             privileged: options.privileged,
             inodes: InodeTable::new(options.inodes),
-            free_clusters: Apart::new(AtomicI64::new(
+            free_clusters: CachePadded::new(AtomicI64::new(
                 i64::try_from(free_clusters).unwrap_or(i64::MAX),
             )),
-            free_inodes: Apart::new(AtomicI64::new(i64::from(at_open.free_inodes))),
-            used_dirs: Apart::default(),
+            free_inodes: CachePadded::new(AtomicI64::new(i64::from(at_open.free_inodes))),
+            used_dirs: CachePadded::default(),
             late_compat: AtomicU32::new(0),
             late_ro_compat: AtomicU32::new(0),
             overhead: OnceLock::new(),

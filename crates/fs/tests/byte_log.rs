@@ -5,7 +5,7 @@ mod common;
 use common::{Device, Image, judge, new_file};
 use extant::{
     ByteLogMode, DaxMode, Error, Filesystem, Ineligible, MemoryDevice, NewFile, OpenOptions,
-    Promise, SetAttributes, SyncWay,
+    PersistenceDomain, SetAttributes, SyncWay,
 };
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, Recorder};
@@ -224,7 +224,7 @@ fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
         assert!(std::fs::read(&path).unwrap() == before, "something was written");
         let fs = options().byte_log(ByteLogMode::On).dax(dax).open(&path).unwrap();
         assert!(!matches!(fs.sync_way(), SyncWay::ByteLog { .. }));
-        assert_eq!(fs.sync_way().promise(), Promise::Power);
+        assert_eq!(fs.sync_way().persistence_domain(), PersistenceDomain::Power);
         sync_files(&fs, 0..2);
         fs.close().unwrap();
         e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
@@ -243,9 +243,12 @@ fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
 fn what_an_fsync_promises_is_said() {
     let (_, _device, fs) = volume(FAST);
     let way = fs.sync_way();
-    assert!(matches!(way, SyncWay::ByteLog { promise: Promise::Power, .. }));
+    assert!(matches!(way, SyncWay::ByteLog { persistence_domain: PersistenceDomain::Power, .. }));
     assert_eq!(way.to_string(), "stores into the byte log (memory): survives a power cut");
-    let weaker = SyncWay::ByteLog { promise: Promise::ProcessCrash, way: extant::Way::Clwb };
+    let weaker = SyncWay::ByteLog {
+        persistence_domain: PersistenceDomain::ProcessCrash,
+        way: extant::Way::Clwb,
+    };
     assert!(weaker.to_string().contains("NOT a power cut"));
     fs.close().unwrap();
 }

@@ -16,7 +16,7 @@ use crate::negotiate::{self, Agreed, Refusal};
 use crate::operations::{Operations, Settings};
 use crate::statistics::Requests;
 use crate::transport::dev::{self, Dev};
-use crate::transport::{Awake, Crew, uring};
+use crate::transport::{CpuLatencyHold, WorkerPool, uring};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ const FIRST_THREADS: usize = 2;
 /// A filesystem that is mounted and served by threads of this process. Dropping it unmounts.
 pub struct Session {
     mounted: Mounted,
-    crews: Vec<Arc<Crew>>,
+    crews: Vec<Arc<WorkerPool>>,
     dispatch: Arc<Dispatch>,
     /// The kernel ended it, and all threads are gone.
     over: bool,
@@ -124,7 +124,7 @@ impl Session {
     }
 
     fn finish(&mut self) {
-        self.crews.iter().for_each(|crew| crew.wait());
+        self.crews.iter().for_each(|pool| pool.wait());
         if self.mounted.is_there() {
             let dir = self.mounted.dir().display();
             self.dispatch.tell(&format!("{dir}: the connection was aborted, and not unmounted"));
@@ -155,7 +155,7 @@ fn serve(
     settings: &Settings,
     options: &MountOptions,
     log: Log,
-) -> Result<(Arc<Dispatch>, Vec<Arc<Crew>>), MountError> {
+) -> Result<(Arc<Dispatch>, Vec<Arc<WorkerPool>>), MountError> {
     let (unique, mut agreed, offered) = negotiate(&connection, settings)?;
     let rings = match options.transport {
         Transport::Best if offered.contains(InitFlags::OVER_IO_URING) => {
@@ -168,15 +168,15 @@ fn serve(
     dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
     let dispatch = Dispatch::new(operations, agreed, Arc::clone(&log));
     let dispatch = Arc::new(dispatch.with_notices(Arc::clone(&connection)));
-    let awake = Awake::new(options.idle, &log);
+    let awake = CpuLatencyHold::new(options.idle, &log);
     let go = |rings: uring::Prepared| rings.go(&dispatch, &connection, awake.as_ref(), &log);
     let mut crews = rings.map_or_else(Vec::new, go);
     let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, awake, log });
-    let crew = Crew::new("extant-fuse", options.threads);
+    let pool = WorkerPool::new("extant-fuse", options.threads);
     for _ in 0..FIRST_THREADS {
-        dev::start(&dev, &crew).map_err(MountError::Thread)?;
+        dev::start(&dev, &pool).map_err(MountError::Thread)?;
     }
-    crews.push(crew);
+    crews.push(pool);
     Ok((dispatch, crews))
 }
 

@@ -16,7 +16,7 @@ use extant_base::{BlockNr, Ino, Result, Tid};
 ///
 /// Numbers rise in the order in which handles started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CommitPoint {
     /// The transaction.
     pub tid: Tid,
     /// The handle's number in it, from 1 on.

@@ -16,7 +16,7 @@
 //! aborts: a later commit must not make this one's blocks look whole.
 
 use crate::block::{Block, Seq};
-use crate::changes::{Snapshot, Step};
+use crate::changes::{CommitPoint, Snapshot};
 use crate::checkpoint::is_same_device;
 use crate::homeward::HomeList;
 use crate::log_space::Placed;
@@ -134,7 +134,11 @@ impl Transactions {
 
     /// Returns when the changes of `step` are durable, by a fast commit where there is a `snapshot`
     /// to tell them by.
-    pub(crate) fn commit_step(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
+    pub(crate) fn commit_step(
+        &self,
+        step: CommitPoint,
+        snapshot: Option<&dyn Snapshot>,
+    ) -> Result<()> {
         let Some(seq) = self.seq_of(step.tid) else { return Ok(()) };
         let fast = snapshot.filter(|_| self.has_fast_commits());
         let fast = fast.map(|snapshot| Fast { nr: step.nr, snapshot });

@@ -23,7 +23,7 @@ use crate::notes::{Read, in_order};
 use crate::running::Untold;
 use crate::sink::Sink;
 use crate::stats::Ineligible;
-use crate::tell::Teller;
+use crate::tell::RecordWriter;
 use crate::transactions::Transactions;
 use extant_base::Result;
 use std::sync::atomic::Ordering;
@@ -184,7 +184,7 @@ fn tell(
         for change in in_order(&untold.notes).into_iter().flat_map(Read) {
             fold.add(change)?;
         }
-        Teller::new(snapshot, records, room).tell(&fold)?;
+        RecordWriter::new(snapshot, records, room).tell(&fold)?;
         fold.inodes
     };
     Fold::settle(&inodes, &mut untold.hidden);

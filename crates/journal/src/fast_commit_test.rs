@@ -1,6 +1,6 @@
 //! Fast commits through the API: when there is one, what it costs, what a cut leaves.
 
-use crate::changes::{Change, InodeTold, Piece, Snapshot, Step};
+use crate::changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
 use crate::crash_test::seeds;
 use crate::recovery_cut_test::Random;
 use crate::stats::Ineligible;
@@ -54,7 +54,7 @@ pub(crate) fn fast() -> JournalOptions {
 }
 
 /// Stamps blocks in one handle, and notes it.
-pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Step {
+pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> CommitPoint {
     let handle = journal.start(Credits::blocks(numbers.len() as u32)).unwrap();
     for nr in numbers {
         put(&handle, *nr, value);
@@ -65,7 +65,7 @@ pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Step {
     step
 }
 
-pub(crate) fn sync(journal: &Journal, step: Step) {
+pub(crate) fn sync(journal: &Journal, step: CommitPoint) {
     journal.commit_with_data(step, Some(&Cached(journal))).unwrap();
 }
 
@@ -328,15 +328,15 @@ fn steps_rise_and_those_of_a_restarted_handle_differ() {
     let first = change(&journal, &[3], 1);
     let mut handle = journal.start(Credits::blocks(1)).unwrap();
     let second = handle.step();
-    assert_eq!(first, Step { tid: LAST.next(), nr: 1 });
-    assert_eq!(second, Step { nr: 2, ..first });
+    assert_eq!(first, CommitPoint { tid: LAST.next(), nr: 1 });
+    assert_eq!(second, CommitPoint { nr: 2, ..first });
     handle.restart(Credits::blocks(1)).unwrap();
-    assert_eq!(handle.step(), Step { nr: 3, ..first });
+    assert_eq!(handle.step(), CommitPoint { nr: 3, ..first });
     handle.stop().unwrap();
     assert_eq!(journal.durable_step(), end_of(LAST));
     sync(&journal, first);
     assert_eq!(journal.durable_step(), end_of(first.tid));
-    assert_eq!(change(&journal, &[3], 2), Step { tid: first.tid.next(), nr: 1 });
+    assert_eq!(change(&journal, &[3], 2), CommitPoint { tid: first.tid.next(), nr: 1 });
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn handles_start_while_a_fast_commit_is_written() {
     recover(&log, &crashed);
     assert!(home(&*crashed, 3) == stamp(2) && home(&*crashed, 4) == [OLD; SIZE]);
     // What came meanwhile is told by the next one.
-    sync(&journal, Step { nr: step.nr + 1, ..step });
+    sync(&journal, CommitPoint { nr: step.nr + 1, ..step });
     drop(journal);
     assert_eq!(recover(&log, device.inner()), 2);
     assert!(home(&**device.inner(), 3) == stamp(3) && home(&**device.inner(), 4) == stamp(3));

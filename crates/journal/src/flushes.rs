@@ -19,7 +19,7 @@
 
 use crate::checkpoint::is_same_device;
 use crate::log::Log;
-use extant_base::{Apart, ByteOffset, Error, IoOp, Result};
+use extant_base::{ByteOffset, CachePadded, Error, IoOp, Result};
 use extant_blockdev::{BlockDevice, Dax, Descriptor};
 use parking_lot::{Condvar, Mutex};
 use std::io::{IoSlice, IoSliceMut};
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A device that counts its writes and flushes, and remembers that a flush failed.
 pub struct Watched {
     inner: Arc<dyn BlockDevice>,
-    written: Apart<AtomicU64>,
+    written: CachePadded<AtomicU64>,
     flushed: AtomicU64,
     /// Inside all other locks, and never held across I/O.
     syncs: Mutex<Syncs>,
@@ -76,7 +76,7 @@ impl Watched {
     pub fn new(inner: Arc<dyn BlockDevice>) -> Arc<Watched> {
         Arc::new(Watched {
             inner,
-            written: Apart::new(AtomicU64::new(1)),
+            written: CachePadded::new(AtomicU64::new(1)),
             flushed: AtomicU64::new(0),
             syncs: Mutex::default(),
             ended: Condvar::new(),
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::test_device::TestDevice;
     use crate::test_journal::{LAST, empty_log, options, put};
-    use crate::{CacheOptions, Credits, Journal, Step};
+    use crate::{CacheOptions, CommitPoint, Credits, Journal};
     use extant_base::BlockSize;
     use extant_ondisk::jbd2::BlockSum;
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -349,7 +349,7 @@ mod tests {
             let rides = || match others {
                 0 => journal.commit(step.tid),
                 1 => journal.commit_with_data(step, None),
-                _ => journal.commit_with_data(Step { tid: LAST, nr: 0 }, None),
+                _ => journal.commit_with_data(CommitPoint { tid: LAST, nr: 0 }, None),
             };
             both_are_told(&device, || journal.flush(), rides);
             assert!(journal.is_aborted());

@@ -6,7 +6,7 @@ use crate::fold::Fold;
 use crate::notes::{Notes, Read, in_order};
 use crate::recovery_cut_test::Random;
 use crate::stats::Ineligible;
-use crate::tell::Teller;
+use crate::tell::RecordWriter;
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_ondisk::fast_commit::{Record, Records};
 use hashbrown::HashSet;
@@ -134,7 +134,7 @@ fn told(
         for change in in_order(changes).into_iter().flat_map(Read) {
             fold.add(change)?;
         }
-        Teller::new(live, &mut records, room).tell(&fold)?;
+        RecordWriter::new(live, &mut records, room).tell(&fold)?;
         fold.inodes
     };
     Fold::settle(&inodes, hidden);

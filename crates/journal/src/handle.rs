@@ -10,7 +10,7 @@
 //! transaction cannot close before.
 
 use crate::block::{Block, Content, Join, Seq};
-use crate::changes::{Change, Step};
+use crate::changes::{Change, CommitPoint};
 use crate::journal::Journal;
 use crate::notes::Notes;
 use extant_base::lock::{Rank, RankMark};
@@ -213,8 +213,8 @@ impl<'j> Handle<'j> {
 
     /// This handle's place among all: what its changes are durable with. Another one after
     /// [`Handle::restart`].
-    pub fn step(&self) -> Step {
-        Step { tid: self.tid(), nr: self.place.get().nr }
+    pub fn step(&self) -> CommitPoint {
+        CommitPoint { tid: self.tid(), nr: self.place.get().nr }
     }
 
     /// Says what was changed, so that a fast commit can tell it. Costs next to nothing where none

@@ -15,7 +15,7 @@
 
 use crate::background::Background;
 use crate::cache::{CacheOptions, MetaCache};
-use crate::changes::{Snapshot, Step};
+use crate::changes::{CommitPoint, Snapshot};
 use crate::commit::{Flushed, Handles};
 use crate::flushes::Watched;
 use crate::handle::{Credits, Handle, assert_no_handle};
@@ -23,7 +23,7 @@ use crate::log::Log;
 use crate::stats::{ByteLogStats, JournalStats};
 use crate::transactions::{JournalOptions, Transactions};
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
-use extant_blockdev::{BlockDevice, Promise, Way};
+use extant_blockdev::{BlockDevice, PersistenceDomain, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -139,7 +139,11 @@ impl Journal {
     /// and nothing to commit, nothing is done. With a `snapshot` a fast commit will do: for a regular file.
     /// Without it is a full one, as [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
     #[track_caller]
-    pub fn commit_with_data(&self, step: Step, snapshot: Option<&dyn Snapshot>) -> Result<()> {
+    pub fn commit_with_data(
+        &self,
+        step: CommitPoint,
+        snapshot: Option<&dyn Snapshot>,
+    ) -> Result<()> {
         assert_no_handle();
         let Some(transactions) = self.transactions() else { return self.sync() };
         let written = transactions.volume.mark();
@@ -149,21 +153,23 @@ impl Journal {
 
     /// The newest step that is durable: of the running transaction if a fast commit told of it.
     /// Without a log always that of transaction 0.
-    pub fn durable_step(&self) -> Step {
-        let Some(transactions) = self.transactions() else { return Step { tid: Tid(0), nr: 0 } };
+    pub fn durable_step(&self) -> CommitPoint {
+        let Some(transactions) = self.transactions() else {
+            return CommitPoint { tid: Tid(0), nr: 0 };
+        };
         let told = transactions.state.lock().told;
         let durable = transactions.durable();
         match told.seq > durable {
-            true => Step { tid: transactions.tid_of(told.seq), nr: told.nr },
-            false => Step { tid: transactions.tid_of(durable), nr: u64::MAX },
+            true => CommitPoint { tid: transactions.tid_of(told.seq), nr: told.nr },
+            false => CommitPoint { tid: transactions.tid_of(durable), nr: u64::MAX },
         }
     }
 
     /// What survives of a fast commit in the byte log, and how its cache lines are written back;
     /// `None` where fast commits do not go there.
-    pub fn byte_log(&self) -> Option<(Promise, Way)> {
+    pub fn byte_log(&self) -> Option<(PersistenceDomain, Way)> {
         let state = self.transactions()?.byte_log.as_ref()?;
-        Some((state.promise, state.way))
+        Some((state.persistence_domain, state.way))
     }
 
     /// What was committed since the journal was opened, and how. Without a log nothing.

@@ -83,7 +83,7 @@ mod transactions;
 mod write_out;
 
 pub use cache::{CacheOptions, CacheStats, MetaCache};
-pub use changes::{Change, InodeTold, Piece, Snapshot, Step};
+pub use changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
 pub use fast_commit_log::FastCommitLog;
 pub use flushes::Watched;
 pub use handle::{Credits, Handle};

@@ -28,7 +28,7 @@ const HOLE_MAX: u32 = i32::MAX as u32;
 const INODE_LEN_MAX: usize = u16::MAX as usize - 4;
 
 /// Puts records behind others, as many as there is room for.
-pub(crate) struct Teller<'a> {
+pub(crate) struct RecordWriter<'a> {
     snapshot: &'a dyn Snapshot,
     records: &'a mut Vec<u8>,
     room: usize,
@@ -37,14 +37,14 @@ pub(crate) struct Teller<'a> {
 
 type Told<T = ()> = Result<T, Ineligible>;
 
-impl<'a> Teller<'a> {
+impl<'a> RecordWriter<'a> {
     /// Puts at most `room` bytes of records into `records`, which is empty.
     pub(crate) fn new(
         snapshot: &'a dyn Snapshot,
         records: &'a mut Vec<u8>,
         room: usize,
-    ) -> Teller<'a> {
-        Teller { snapshot, records, room, raw: Vec::new() }
+    ) -> RecordWriter<'a> {
+        RecordWriter { snapshot, records, room, raw: Vec::new() }
     }
 
     /// Tells `fold`. Errors: why it takes a full commit.

@@ -1,7 +1,7 @@
 //! Journals for tests: a volume of [`HOME`] blocks with a log of 64 behind it, and their recovery.
 
 use crate::test_log::{HOME, SIZE, TestLog};
-use crate::{CacheOptions, Credits, Handle, Journal, JournalOptions, Recovery, Step};
+use crate::{CacheOptions, CommitPoint, Credits, Handle, Journal, JournalOptions, Recovery};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Tid};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::BlockSum;
@@ -83,8 +83,8 @@ pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Tid {
 }
 
 /// The last step of transaction `tid`.
-pub(crate) fn end_of(tid: Tid) -> Step {
-    Step { tid, nr: u64::MAX }
+pub(crate) fn end_of(tid: Tid) -> CommitPoint {
+    CommitPoint { tid, nr: u64::MAX }
 }
 
 /// Recovers the volume on `device` and leaves its log empty.

@@ -28,7 +28,7 @@ use crate::running::Running;
 use crate::sink::Sink;
 use crate::stats::Counts;
 use extant_base::lock::{Condvar, Mutex, MutexGuard, Patience, Rank};
-use extant_base::{Apart, Error, Result, Tid};
+use extant_base::{CachePadded, Error, Result, Tid};
 use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,7 +96,7 @@ pub(crate) struct Transactions {
     pub(crate) log: Mutex<Log>,
     /// What the committing thread gathers its writes in; held across I/O.
     pub(crate) buffer: Mutex<AlignedBuf>,
-    pub(crate) state: Apart<Mutex<State>>,
+    pub(crate) state: CachePadded<Mutex<State>>,
     /// The running transaction takes handles again.
     opened: Condvar,
     /// The last handle of a locked transaction stopped.
@@ -112,7 +112,7 @@ pub(crate) struct Transactions {
     /// Bytes of notes that a transaction keeps for them.
     notes_limit: Option<usize>,
     /// Numbers given out in the running transaction.
-    pub(crate) numbers: Apart<AtomicU64>,
+    pub(crate) numbers: CachePadded<AtomicU64>,
     /// The last durable transaction.
     pub(crate) durable: AtomicU64,
     /// The number of transaction 0, which the log's last life ended with.
@@ -166,7 +166,7 @@ impl Transactions {
             tid_zero: log.superblock().sequence,
             log: Mutex::new(Rank::JournalState, log),
             buffer: Mutex::new(Rank::JournalState, AlignedBuf::zeroed(0)),
-            state: Apart::new(Mutex::new(Rank::JournalState, state)),
+            state: CachePadded::new(Mutex::new(Rank::JournalState, state)),
             opened: Condvar::new(),
             idle: Condvar::new(),
             gathered: Condvar::new(),
@@ -174,7 +174,7 @@ impl Transactions {
             fast: fast.map(|fast| Mutex::new(Rank::JournalState, fast)),
             byte_log,
             notes_limit,
-            numbers: Apart::default(),
+            numbers: CachePadded::default(),
             durable: AtomicU64::new(0),
             limits,
             one: options.one_transaction,

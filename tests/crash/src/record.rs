@@ -16,7 +16,7 @@ use crate::make::{Make, run_time};
 use crate::op::Op;
 use crate::view::View;
 use crate::workload::Workload;
-use extant::{BlockDevice, Chance, Clock, Environment, Error, Filesystem, SeededChance, Timestamp};
+use extant::{BlockDevice, Clock, Environment, Error, Filesystem, Rng, SeededRng, Timestamp};
 use extant_blockdev::{MemoryDevice, Recorder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -130,7 +130,7 @@ impl Run {
     ) -> Result<Run, String> {
         let recorder = Arc::new(Recorder::new(base.clone()));
         let clock = Arc::new(StepClock::default());
-        let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(3));
+        let chance: Arc<dyn Rng> = Arc::new(SeededRng::new(3));
         let parts = make.parts(&recorder).map_err(|e| format!("assemble: {e}"))?;
         let mut options = make.open_options(&parts);
         options.environment(Environment { clock: clock.clone(), chance });

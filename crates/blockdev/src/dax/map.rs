@@ -8,7 +8,7 @@
 //! ```
 
 use super::cpu::Lines;
-use super::{Dax, DaxMode, Promise, Way, check_window};
+use super::{Dax, DaxMode, PersistenceDomain, Way, check_window};
 use crate::device::failed;
 use crate::shared_words;
 use extant_base::{ByteOffset, IoOp, Result};
@@ -32,7 +32,7 @@ pub(super) struct MappedFile {
     /// The file; `None` for a block device, whose metadata tells no length.
     sized: Option<File>,
     lines: Lines,
-    promise: Promise,
+    persistence_domain: PersistenceDomain,
 }
 
 /// A window onto `len` bytes of `file` from `at` on, which lie below its end and whose space is
@@ -61,10 +61,10 @@ pub(crate) fn map_file(
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_bytes, protection, flags, file, start) }
     };
     let durable = mapped(MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
-    let (map, promise) = match durable {
-        Ok(map) => (map, Promise::Power),
+    let (map, persistence_domain) = match durable {
+        Ok(map) => (map, PersistenceDomain::Power),
         Err(_) if mode == DaxMode::Always => {
-            (mapped(MapFlags::SHARED).ok()?, Promise::ProcessCrash)
+            (mapped(MapFlags::SHARED).ok()?, PersistenceDomain::ProcessCrash)
         }
         Err(_) => return None,
     };
@@ -76,7 +76,7 @@ pub(crate) fn map_file(
         at,
         sized: None,
         lines,
-        promise,
+        persistence_domain,
     };
     if !is_block_device {
         window.sized = Some(file.try_clone().ok()?);
@@ -146,8 +146,8 @@ impl Dax for MappedFile {
         Ok(())
     }
 
-    fn promise(&self) -> Promise {
-        self.promise
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.persistence_domain
     }
 
     fn way(&self) -> Way {

@@ -1,7 +1,7 @@
 //! A device's bytes as memory: stored without I/O, durable by lines of the CPU's cache.
 //!
 //! ```text
-//!   store ──► cache of the CPU ──write_back──► on the way ──fence──► as safe as `promise` says
+//!   store ──► cache of the CPU ──write_back──► on the way ──fence──► as safe as `persistence_domain` says
 //!             a line goes by itself, or not at all: until the fence any of them may be lost,
 //!             and of one line any words of 8 bytes; a word is never torn
 //!
@@ -62,11 +62,11 @@ pub trait Dax: Send + Sync {
     /// Sends the cache lines of a range on their way.
     fn write_back(&self, at: u64, len: u64) -> Result<()>;
 
-    /// Waits until everything sent on its way before is where [`promise`](Dax::promise) says.
+    /// Waits until everything sent on its way before is where [`persistence_domain`](Dax::persistence_domain) says.
     fn fence(&self) -> Result<()>;
 
     /// What bytes survive when they were stored, written back and fenced.
-    fn promise(&self) -> Promise;
+    fn persistence_domain(&self) -> PersistenceDomain;
 
     /// How lines are written back.
     fn way(&self) -> Way;
@@ -74,7 +74,7 @@ pub trait Dax: Send + Sync {
 
 /// What survives. Ordered: the later one includes the earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Promise {
+pub enum PersistenceDomain {
     /// The end of the process, whatever ends it; not the loss of power, nor of the system.
     ProcessCrash,
     /// The loss of power.
@@ -113,7 +113,7 @@ pub enum DaxMode {
     /// Where that is durable against the loss of power: `MAP_SYNC`.
     #[default]
     IfDurable,
-    /// Wherever the system can map the file; see [`Dax::promise`].
+    /// Wherever the system can map the file; see [`Dax::persistence_domain`].
     Always,
 }
 

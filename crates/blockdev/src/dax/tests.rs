@@ -58,7 +58,7 @@ fn check(device: &dyn BlockDevice) {
 fn a_window_and_its_device_see_the_same_bytes() {
     let memory = MemoryDevice::new(LEN);
     check(&memory);
-    assert_eq!(window(&memory, 0, LEN).promise(), Promise::Power);
+    assert_eq!(window(&memory, 0, LEN).persistence_domain(), PersistenceDomain::Power);
     check(&Slice::new(MemoryDevice::new(2 * LEN), ByteOffset(4096), LEN).unwrap());
     check(&Recorder::new(Faulty::new(MemoryDevice::new(LEN))));
     if offered() {
@@ -90,10 +90,10 @@ fn a_file_is_mapped_only_as_far_as_its_option_allows() {
     assert!(file(&path, DaxMode::Never).dax(ByteOffset(0), LEN).is_none());
     // Where the files of tests lie on persistent memory there is a window, and it says so.
     if let Some(dax) = file(&path, DaxMode::IfDurable).dax(ByteOffset(0), LEN) {
-        assert_eq!(dax.promise(), Promise::Power);
+        assert_eq!(dax.persistence_domain(), PersistenceDomain::Power);
     } else if offered() {
         let device = file(&path, DaxMode::Always);
-        assert_eq!(window(&device, 0, LEN).promise(), Promise::ProcessCrash);
+        assert_eq!(window(&device, 0, LEN).persistence_domain(), PersistenceDomain::ProcessCrash);
         assert!(device.dax(ByteOffset(0), 0).is_none());
     }
     let reader = FileOptions::new().dax(DaxMode::Always).open(&path).unwrap();

@@ -7,7 +7,7 @@
 //!   RecordedDax   ─► a window, each line a Store in the log
 //! ```
 
-use super::{Dax, Promise, Way, check_window, lines};
+use super::{Dax, PersistenceDomain, Way, check_window, lines};
 use crate::device::BlockDevice;
 use crate::fenced::Fence;
 use crate::memory::MemoryDevice;
@@ -46,8 +46,8 @@ impl Dax for MemoryDax {
         Ok(())
     }
 
-    fn promise(&self) -> Promise {
-        Promise::Power
+    fn persistence_domain(&self) -> PersistenceDomain {
+        PersistenceDomain::Power
     }
 
     fn way(&self) -> Way {
@@ -91,8 +91,8 @@ impl Dax for FencedDax {
         self.inner.fence()
     }
 
-    fn promise(&self) -> Promise {
-        self.inner.promise()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
     }
 
     fn way(&self) -> Way {
@@ -134,8 +134,8 @@ impl Dax for FaultyDax {
         self.inner.fence()
     }
 
-    fn promise(&self) -> Promise {
-        self.inner.promise()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
     }
 
     fn way(&self) -> Way {
@@ -185,8 +185,8 @@ impl Dax for RecordedDax {
         Ok(())
     }
 
-    fn promise(&self) -> Promise {
-        self.inner.promise()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
     }
 
     fn way(&self) -> Way {

@@ -235,7 +235,7 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     any::crc32c(seed, bytes)
 }
 
-/// See [`crate::splice_delta`]. Apart from its caller, which then has no registers to save for it.
+/// See [`crate::splice_delta`]. CachePadded from its caller, which then has no registers to save for it.
 #[inline(never)]
 pub(crate) fn splice_delta(trailing: u64, old: &[u8], new: &[u8]) -> u32 {
     if old.len() >= avx512::LEAST_BYTES

@@ -16,7 +16,7 @@ use crate::alloc::free_extents::Span;
 use crate::alloc::group_edit::release_pending;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, Rank};
-use extant_base::{Apart, Error, GroupNr, Result, Tid};
+use extant_base::{CachePadded, Error, GroupNr, Result, Tid};
 use extant_journal::Handle;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -73,9 +73,9 @@ pub(crate) struct PendingGroups {
     /// The transaction of the first entry, and a bit above it while there is one.
     oldest: AtomicU64,
     /// Clusters that wait, of all groups.
-    clusters: Apart<AtomicI64>,
+    clusters: CachePadded<AtomicI64>,
     /// Runs that came back to the free extents, ever.
-    releases: Apart<AtomicU64>,
+    releases: CachePadded<AtomicU64>,
 }
 
 const SOME: u64 = 1 << 32;
@@ -85,8 +85,8 @@ impl PendingGroups {
         PendingGroups {
             queue: Mutex::new(Rank::Leaf, VecDeque::new()),
             oldest: AtomicU64::new(0),
-            clusters: Apart::default(),
-            releases: Apart::default(),
+            clusters: CachePadded::default(),
+            releases: CachePadded::default(),
         }
     }
 

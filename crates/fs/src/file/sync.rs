@@ -16,7 +16,7 @@ use crate::file::synced::Synced;
 use crate::inode::Inode;
 use crate::volume::Volume;
 use extant_base::Result;
-use extant_journal::Step;
+use extant_journal::CommitPoint;
 use std::sync::atomic::Ordering;
 
 impl File {
@@ -45,7 +45,7 @@ impl File {
         Ok(())
     }
 
-    fn sync(&self, which: impl Fn(&mut Synced) -> &mut Option<Step>) -> Result<()> {
+    fn sync(&self, which: impl Fn(&mut Synced) -> &mut Option<CommitPoint>) -> Result<()> {
         let volume = self.volume();
         if !volume.mode.is_open_to_write() {
             return Ok(());
@@ -70,7 +70,7 @@ impl Volume {
     fn commit_inode(
         &self,
         inode: &Inode,
-        which: impl Fn(&mut Synced) -> &mut Option<Step>,
+        which: impl Fn(&mut Synced) -> &mut Option<CommitPoint>,
     ) -> Result<()> {
         let mut synced = inode.read().synced;
         match *which(&mut synced) {
@@ -99,7 +99,7 @@ impl Volume {
                 file.note_error(&error);
             }
         }
-        let step = *self.closed_step.lock();
+        let step = *self.closed_commit_point.lock();
         match step {
             Some(step) if !self.is_durable(step) => {
                 self.announce()?;
@@ -112,13 +112,13 @@ impl Volume {
     /// Bytes of a closed file were written back: a later sync commits what its map and size are now.
     pub(crate) fn note_closed(&self, inode: &Inode) {
         let Some(step) = inode.read().synced.all else { return };
-        let mut last = self.closed_step.lock();
+        let mut last = self.closed_commit_point.lock();
         if last.is_none_or(|last| is_later(step, last)) {
             *last = Some(step);
         }
     }
 
-    fn is_durable(&self, step: Step) -> bool {
+    fn is_durable(&self, step: CommitPoint) -> bool {
         self.journal.is_off() || !is_later(step, self.journal.durable_step())
     }
 
@@ -157,6 +157,6 @@ impl Volume {
     }
 }
 
-fn is_later(step: Step, other: Step) -> bool {
+fn is_later(step: CommitPoint, other: CommitPoint) -> bool {
     step.tid.is_after(other.tid) || step.tid == other.tid && step.nr > other.nr
 }

@@ -41,7 +41,7 @@ const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const LIGHT_SLEEP: i32 = 2;
 
 /// Counts requests, and keeps processors awake while there are many.
-pub(crate) struct Awake {
+pub(crate) struct CpuLatencyHold {
     /// Where the kernel is told,
     device: PathBuf,
     /// and what, µs.
@@ -54,9 +54,9 @@ pub(crate) struct Awake {
     log: Log,
 }
 
-impl Awake {
+impl CpuLatencyHold {
     /// `None` where processors shall sleep, do not sleep, or are not ours to keep awake.
-    pub(crate) fn new(idle: Idle, log: &Log) -> Option<Arc<Awake>> {
+    pub(crate) fn new(idle: Idle, log: &Log) -> Option<Arc<CpuLatencyHold>> {
         let few = || possible_cpus().is_some_and(|cpus| cpus <= FEW);
         let wanted = match idle {
             Idle::Halt => false,
@@ -65,11 +65,11 @@ impl Awake {
         };
         let latency = wanted.then(latency_under).flatten()?;
         let device = PathBuf::from(DEVICE);
-        opened(&device).is_ok().then(|| Arc::new(Awake::at(device, latency, log)))
+        opened(&device).is_ok().then(|| Arc::new(CpuLatencyHold::at(device, latency, log)))
     }
 
-    fn at(device: PathBuf, latency: i32, log: &Log) -> Awake {
-        Awake {
+    fn at(device: PathBuf, latency: i32, log: &Log) -> CpuLatencyHold {
+        CpuLatencyHold {
             device,
             latency,
             start: Instant::now(),
@@ -81,7 +81,7 @@ impl Awake {
     }
 
     /// A request came.
-    pub(crate) fn request(self: &Arc<Awake>) {
+    pub(crate) fn request(self: &Arc<CpuLatencyHold>) {
         let count = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if !count.is_multiple_of(DENSE) || self.awake.load(Ordering::Relaxed) {
             return;
@@ -98,7 +98,7 @@ impl Awake {
     }
 
     /// Keeps processors awake until requests become rare.
-    fn keep(self: &Arc<Awake>) -> io::Result<()> {
+    fn keep(self: &Arc<CpuLatencyHold>) -> io::Result<()> {
         let mut device = opened(&self.device)?;
         device.write_all(&self.latency.to_ne_bytes())?;
         let ours = Arc::clone(self);
@@ -139,14 +139,14 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    fn awake(device: PathBuf) -> (Arc<Awake>, Arc<Mutex<Vec<String>>>) {
+    fn awake(device: PathBuf) -> (Arc<CpuLatencyHold>, Arc<Mutex<Vec<String>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&told);
         let log: Log = Arc::new(move |text| into.lock().unwrap().push(text.to_owned()));
-        (Arc::new(Awake::at(device, 7, &log)), told)
+        (Arc::new(CpuLatencyHold::at(device, 7, &log)), told)
     }
 
-    fn requests(of: &Arc<Awake>, count: u64) {
+    fn requests(of: &Arc<CpuLatencyHold>, count: u64) {
         (0..count).for_each(|_| of.request());
     }
 
@@ -189,6 +189,6 @@ mod tests {
     #[test]
     fn nothing_is_kept_awake_that_shall_halt() {
         let log: Log = Arc::new(|_| ());
-        assert!(Awake::new(Idle::Halt, &log).is_none());
+        assert!(CpuLatencyHold::new(Idle::Halt, &log).is_none());
     }
 }

@@ -8,8 +8,8 @@ use crate::abi::{self, DEV_IOC_CLONE};
 use crate::dispatch::{Dispatch, Log, Outcome};
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
-use crate::transport::crew::Place;
-use crate::transport::{Awake, Crew, is_end};
+use crate::transport::worker_pool::Place;
+use crate::transport::{CpuLatencyHold, WorkerPool, is_end};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ const IN_FRONT: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 pub(crate) struct Dev {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) connection: Arc<OwnedFd>,
-    pub(crate) awake: Option<Arc<Awake>>,
+    pub(crate) awake: Option<Arc<CpuLatencyHold>>,
     pub(crate) log: Log,
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn clone_of(fd: &Arc<OwnedFd>) -> Arc<OwnedFd> {
 }
 
 /// Starts a thread that serves until the connection ends.
-pub(crate) fn start(dev: &Arc<Dev>, crew: &Arc<Crew>) -> io::Result<()> {
+pub(crate) fn start(dev: &Arc<Dev>, pool: &Arc<WorkerPool>) -> io::Result<()> {
     let ours = Arc::clone(dev);
-    crew.start(move |place| serve(&ours, &place))
+    pool.start(move |place| serve(&ours, &place))
 }
 
 fn serve(dev: &Arc<Dev>, place: &Place) {
@@ -73,7 +73,7 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
             awake.request();
         }
         if place.busy()
-            && let Err(error) = start(dev, place.crew())
+            && let Err(error) = start(dev, place.pool())
         {
             (dev.log)(&format!("no further thread serves the mount: {error}"));
         }

@@ -8,12 +8,12 @@
 
 pub(crate) mod awake;
 pub(crate) mod buffer;
-pub(crate) mod crew;
 pub(crate) mod dev;
 pub(crate) mod uring;
+pub(crate) mod worker_pool;
 
-pub(crate) use awake::Awake;
-pub(crate) use crew::Crew;
+pub(crate) use awake::CpuLatencyHold;
+pub(crate) use worker_pool::WorkerPool;
 
 use rustix::io::Errno;
 

@@ -22,8 +22,8 @@ use crate::dispatch::{Dispatch, Log, Outcome};
 use crate::negotiate::Agreed;
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
-use crate::transport::crew::Place;
-use crate::transport::{Awake, Crew, is_end};
+use crate::transport::worker_pool::Place;
+use crate::transport::{CpuLatencyHold, WorkerPool, is_end};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -50,13 +50,13 @@ const LEAST_TRANSFER: u32 = 128 << 10;
 struct Shared {
     dispatch: Arc<Dispatch>,
     connection: Arc<OwnedFd>,
-    awake: Option<Arc<Awake>>,
+    awake: Option<Arc<CpuLatencyHold>>,
     log: Log,
 }
 
 /// Threads with rings, that wait to be told that INIT was answered.
 pub(crate) struct Prepared {
-    crews: Vec<Arc<Crew>>,
+    crews: Vec<Arc<WorkerPool>>,
     go: Vec<Sender<Arc<Shared>>>,
 }
 
@@ -75,13 +75,13 @@ pub(crate) fn prepare(
     let mut prepared = Prepared { crews: Vec::new(), go: Vec::new() };
     let (report, reports) = channel();
     for queue in 0..queues {
-        let crew = Crew::unending("extant-fuse-q", limit);
-        prepared.crews.push(Arc::clone(&crew));
+        let pool = WorkerPool::unending("extant-fuse-q", limit);
+        prepared.crews.push(Arc::clone(&pool));
         for _ in 0..FIRST_THREADS.min(limit) {
             let (go, told) = channel();
             let (connection, report) = (Arc::clone(connection), report.clone());
             let queue = u16::try_from(queue).ok()?;
-            let started = crew.start(move |place| {
+            let started = pool.start(move |place| {
                 let ring = set_up(&connection);
                 let usable = ring.is_ok();
                 let _ = report.send(usable);
@@ -112,9 +112,9 @@ impl Prepared {
         self,
         dispatch: &Arc<Dispatch>,
         connection: &Arc<OwnedFd>,
-        awake: Option<&Arc<Awake>>,
+        awake: Option<&Arc<CpuLatencyHold>>,
         log: &Log,
-    ) -> Vec<Arc<Crew>> {
+    ) -> Vec<Arc<WorkerPool>> {
         let shared = Arc::new(Shared {
             dispatch: Arc::clone(dispatch),
             connection: Arc::clone(connection),
@@ -225,7 +225,7 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
             awake.request();
         }
         if place.busy() {
-            start(shared, queue, place.crew());
+            start(shared, queue, place.pool());
         }
         let commit_id = answer(&shared.dispatch, &mut entry, &mut copied, &mut short);
         command = entry.command(COMMIT_AND_FETCH, queue, commit_id);
@@ -234,9 +234,9 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
 }
 
 /// Starts a further thread for a queue.
-fn start(shared: &Arc<Shared>, queue: u16, crew: &Arc<Crew>) {
+fn start(shared: &Arc<Shared>, queue: u16, pool: &Arc<WorkerPool>) {
     let ours = Arc::clone(shared);
-    let started = crew.start(move |place| match set_up(&ours.connection) {
+    let started = pool.start(move |place| match set_up(&ours.connection) {
         Ok(ring) => serve(&ours, ring, queue, &place),
         Err(error) => (ours.log)(&format!("no further ring serves the mount: {error}")),
     });

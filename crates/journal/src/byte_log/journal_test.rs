@@ -6,7 +6,9 @@ use crate::stats::Ineligible;
 use crate::test_journal::{home, journal_on, stamp};
 use crate::test_log::SIZE;
 use extant_base::{ByteOffset, Error, IoOp};
-use extant_blockdev::{BlockDevice, Dax, Faulty, MemoryDevice, OpCounts, Promise, ReadOnly, Way};
+use extant_blockdev::{
+    BlockDevice, Dax, Faulty, MemoryDevice, OpCounts, PersistenceDomain, ReadOnly, Way,
+};
 use extant_ondisk::byte_log::BATCH_BYTES;
 use parking_lot::Mutex;
 use std::sync::{Arc, Barrier, mpsc};
@@ -189,8 +191,8 @@ impl Dax for HeldDax {
         }
         self.0.fence()
     }
-    fn promise(&self) -> Promise {
-        self.0.promise()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.0.persistence_domain()
     }
     fn way(&self) -> Way {
         self.0.way()

@@ -8,7 +8,9 @@ use crate::sink::Sink;
 use crate::test_log::{SIZE, TestLog};
 use crate::{Log, LogMap, LogRun};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Ino, IoOp, LogicalBlock, Tid};
-use extant_blockdev::{BlockDevice, Faulty, MemoryDevice, Op, Promise, ReadOnly, Recorder};
+use extant_blockdev::{
+    BlockDevice, Faulty, MemoryDevice, Op, PersistenceDomain, ReadOnly, Recorder,
+};
 use extant_ondisk::byte_log::{
     Anchor, BATCH_BYTES, HEADER_LEN, Header, PAYLOAD_MAX, Ring, TAG_BATCH, sum,
 };
@@ -134,7 +136,7 @@ fn whole_fast_commits_are_found_in_order() {
 #[test]
 fn a_small_sync_costs_five_lines_and_no_flush() {
     let mut written = open(log(16), BATCH_BYTES);
-    assert_eq!(written.ring.state().promise, Promise::Power);
+    assert_eq!(written.ring.state().persistence_domain, PersistenceDomain::Power);
     let before = written.device.position();
     written.sync(T, &[link(b"first")]).unwrap();
     let first = written.device.counts_since(before);

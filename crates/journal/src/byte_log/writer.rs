@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::sink::Sink;
 use crate::stats::Ineligible;
 use extant_base::{ByteOffset, Result, Tid};
-use extant_blockdev::{AlignedBuf, BlockDevice, Dax, Promise, Way};
+use extant_blockdev::{AlignedBuf, BlockDevice, Dax, PersistenceDomain, Way};
 use extant_ondisk::byte_log::{Anchor, Cursor, FastCommitBytes, Ring};
 use extant_ondisk::fast_commit::{BlockWriter, FcSum, Record, whole_records};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SECTOR: usize = 512;
 /// What a byte log is worth, and what went into it.
 #[derive(Debug)]
 pub(crate) struct ByteLogState {
-    pub(crate) promise: Promise,
+    pub(crate) persistence_domain: PersistenceDomain,
     pub(crate) way: Way,
     /// Records with a header of their own.
     pub(crate) records: AtomicU64,
@@ -66,7 +66,7 @@ impl ByteLog {
         let window = ByteOffset(at.0.checked_add(ring.base)?);
         let dax = volume.dax(window, ring.end - ring.base)?;
         let state = ByteLogState {
-            promise: dax.promise(),
+            persistence_domain: dax.persistence_domain(),
             way: dax.way(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -11,7 +11,7 @@
 
 use extant::{BlockDevice, Result};
 use extant_base::ByteOffset;
-use extant_blockdev::{Dax, FileDevice, FileOptions, LINE_BYTES, Promise, Way};
+use extant_blockdev::{Dax, FileDevice, FileOptions, LINE_BYTES, PersistenceDomain, Way};
 use extant_testkit::rng::Rng;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -274,8 +274,8 @@ impl Dax for Window {
         self.device.settle(|pending| pending.until == Until::OnItsWay)
     }
 
-    fn promise(&self) -> Promise {
-        Promise::Power
+    fn persistence_domain(&self) -> PersistenceDomain {
+        PersistenceDomain::Power
     }
 
     fn way(&self) -> Way {

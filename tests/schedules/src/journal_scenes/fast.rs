@@ -4,7 +4,9 @@ use super::Ground;
 use crate::explore::{Scene, Timers, explore, finds};
 use crate::journal::test_journal::{options, put, stamp};
 use crate::journal::test_log::{SIZE, TestLog};
-use crate::journal::{Change, Credits, InodeTold, Journal, JournalOptions, Piece, Snapshot, Step};
+use crate::journal::{
+    Change, CommitPoint, Credits, InodeTold, Journal, JournalOptions, Piece, Snapshot,
+};
 use crate::model::{below, point, thread};
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice};
@@ -53,7 +55,7 @@ fn recover(log: &TestLog, device: &Arc<MemoryDevice>) {
 }
 
 /// As [`Ground::change`], with notes.
-fn change(ground: &Ground, pair: usize) -> (u64, Step) {
+fn change(ground: &Ground, pair: usize) -> (u64, CommitPoint) {
     let pair = &ground.pairs[pair];
     let mut turn = pair.turn.lock();
     *turn += 1;

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 const IDLE: usize = 8;
 
 /// The threads of a transport. Only threads of it, or who made it, start more: it is over when none is left.
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     name: &'static str,
     limit: usize,
     /// How many may wait before one ends.
@@ -30,25 +30,25 @@ pub(crate) struct Crew {
     ended: Condvar,
 }
 
-/// A thread's place in its crew; given back when dropped, whatever ends the thread.
+/// A thread's place in its pool; given back when dropped, whatever ends the thread.
 pub(crate) struct Place {
-    crew: Arc<Crew>,
+    pool: Arc<WorkerPool>,
     waits: Cell<bool>,
 }
 
-impl Crew {
-    /// A crew without threads, and at most `limit` of them, called `name`.
-    pub(crate) fn new(name: &'static str, limit: usize) -> Arc<Crew> {
-        Crew::with(name, limit, IDLE)
+impl WorkerPool {
+    /// A pool without threads, and at most `limit` of them, called `name`.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Arc<WorkerPool> {
+        WorkerPool::with(name, limit, IDLE)
     }
 
     /// The same, whose threads never end for want of work.
-    pub(crate) fn unending(name: &'static str, limit: usize) -> Arc<Crew> {
-        Crew::with(name, limit, usize::MAX)
+    pub(crate) fn unending(name: &'static str, limit: usize) -> Arc<WorkerPool> {
+        WorkerPool::with(name, limit, usize::MAX)
     }
 
-    fn with(name: &'static str, limit: usize, idle: usize) -> Arc<Crew> {
-        Arc::new(Crew {
+    fn with(name: &'static str, limit: usize, idle: usize) -> Arc<WorkerPool> {
+        Arc::new(WorkerPool {
             name,
             limit: limit.max(1),
             idle,
@@ -59,9 +59,9 @@ impl Crew {
         })
     }
 
-    /// Starts a thread that runs `work` with its place; it counts as waiting. Nothing happens when the crew is full.
+    /// Starts a thread that runs `work` with its place; it counts as waiting. Nothing happens when the pool is full.
     pub(crate) fn start(
-        self: &Arc<Crew>,
+        self: &Arc<WorkerPool>,
         work: impl FnOnce(Place) + Send + 'static,
     ) -> io::Result<()> {
         let room = |n| (n < self.limit).then_some(n + 1);
@@ -69,7 +69,7 @@ impl Crew {
             return Ok(());
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let place = Place { crew: Arc::clone(self), waits: Cell::new(true) };
+        let place = Place { pool: Arc::clone(self), waits: Cell::new(true) };
         // A closure that never runs is dropped, and its place with it.
         let join = thread::Builder::new().name(self.name.into()).spawn(move || work(place))?;
         let mut joins = self.joins.lock();
@@ -96,35 +96,35 @@ impl Place {
     /// A request came: true when nobody is left waiting, and another thread ought to start.
     pub(crate) fn busy(&self) -> bool {
         self.waits.set(false);
-        let crew = &self.crew;
-        crew.waiting.fetch_sub(1, Ordering::AcqRel) == 1
-            && crew.alive.load(Ordering::Acquire) < crew.limit
+        let pool = &self.pool;
+        pool.waiting.fetch_sub(1, Ordering::AcqRel) == 1
+            && pool.alive.load(Ordering::Acquire) < pool.limit
     }
 
     /// The reply is sent: false when enough others wait, and this thread shall end. It is not among those who wait
     /// then: others rely on them, and of all who end at once some have to stay.
     pub(crate) fn idle(&self) -> bool {
-        let few = |n| (n < self.crew.idle).then(|| n + 1);
-        let waits = self.crew.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, few);
+        let few = |n| (n < self.pool.idle).then(|| n + 1);
+        let waits = self.pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, few);
         self.waits.set(waits.is_ok());
         waits.is_ok()
     }
 
-    /// The crew.
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
-        &self.crew
+    /// The pool.
+    pub(crate) fn pool(&self) -> &Arc<WorkerPool> {
+        &self.pool
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if self.waits.get() {
-            self.crew.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.pool.waiting.fetch_sub(1, Ordering::AcqRel);
         }
-        if self.crew.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.pool.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Under the lock, so that who found threads alive is waiting by now.
-            let _joins = self.crew.joins.lock();
-            self.crew.ended.notify_all();
+            let _joins = self.pool.joins.lock();
+            self.pool.ended.notify_all();
         }
     }
 }
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn who_is_about_to_end_is_nobody_to_rely_on() {
-        let crew = Crew::with("test", 3, 1);
+        let pool = WorkerPool::with("test", 3, 1);
         let (send, places) = std::sync::mpsc::channel();
         for _ in 0..2 {
             let send = send.clone();
-            crew.start(move |place| send.send(place).unwrap()).unwrap();
+            pool.start(move |place| send.send(place).unwrap()).unwrap();
         }
         let (stays, ends) = (places.recv().unwrap(), places.recv().unwrap());
         assert!(!stays.busy());
@@ -153,26 +153,26 @@ mod tests {
         assert!(stays.busy());
         assert!(stays.idle());
         drop(stays);
-        crew.wait();
-        assert_eq!(crew.waiting.load(Ordering::Acquire), 0);
+        pool.wait();
+        assert_eq!(pool.waiting.load(Ordering::Acquire), 0);
     }
 
     #[test]
     fn threads_start_up_to_the_limit_and_are_waited_for() {
-        let crew = Crew::new("test", 3);
+        let pool = WorkerPool::new("test", 3);
         let (send, receive) = std::sync::mpsc::channel();
         for _ in 0..5 {
             let send = send.clone();
-            crew.start(move |place| {
+            pool.start(move |place| {
                 send.send(place.busy()).unwrap();
                 place.idle();
             })
             .unwrap();
         }
         drop(send);
-        crew.wait();
+        pool.wait();
         assert!((3..=5).contains(&receive.iter().count()));
-        assert_eq!(crew.alive.load(Ordering::Acquire), 0);
-        assert_eq!(crew.waiting.load(Ordering::Acquire), 0);
+        assert_eq!(pool.alive.load(Ordering::Acquire), 0);
+        assert_eq!(pool.waiting.load(Ordering::Acquire), 0);
     }
 }
