@@ -108,7 +108,7 @@ impl Filesystem {
     /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size and the kind of
     /// map. Locks: takes `Inode`, then handles.
     pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
             self.volume().set_attributes(&inode, wish)
         })
@@ -120,7 +120,7 @@ impl Filesystem {
         path: impl AsRef<Path>,
         wish: &SetAttributes,
     ) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_attributes(&inode, wish)
         })
@@ -132,7 +132,7 @@ impl Node {
     ///
     /// Errors and locks: as [`Filesystem::set_attributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().noting(|| self.volume().set_attributes(self.inode(), wish))
+        self.volume().context().noting(|| self.volume().set_attributes(self.inode(), wish))
     }
 }
 
@@ -144,7 +144,7 @@ impl Volume {
     }
 
     fn change_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         // Another kind of storage, or another size: nothing may be under way.
         let mut body = match wish.flags {
             Some(_) => self.settle(inode, 0..u64::MAX)?,
@@ -172,9 +172,9 @@ impl Volume {
             wish.gid.unwrap_or(body.gid),
             wish.projid.unwrap_or(body.projid),
         )?;
-        let handle = self.journal.start(self.attribute_credits(inode.ino, body)?)?;
+        let handle = self.journal().start(self.attribute_credits(inode.ino, body)?)?;
         if body.file_kind() == FileKind::Directory {
-            self.note_untold(&handle, Ineligible::Flags);
+            self.context().require_full_commit(&handle, Ineligible::Flags);
         }
         let done = self.apply(&handle, inode.ino, body, wish, flags);
         inode.note_sync(body);
@@ -186,27 +186,27 @@ impl Volume {
 
     /// See [`Node::set_generation`].
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {
             return Err(Error::NotSupported("another generation beside checksums of metadata"));
         }
         let mut body = inode.write();
-        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
-        self.note_untold(&handle, Ineligible::Flags);
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        self.context().require_full_commit(&handle, Ineligible::Flags);
         body.generation = generation;
-        body.ctime = self.environment.now();
+        body.ctime = self.environment().now();
         body.store(self, inode.ino, &handle)?;
         handle.stop()
     }
 
     /// See [`Node::set_accessed`].
     pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let mut body = inode.write();
         if body.links == 0 || body.atime == time {
             return Ok(());
         }
-        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
         body.atime = time;
         body.store(self, inode.ino, &handle)?;
         handle.stop()
@@ -315,7 +315,8 @@ impl Volume {
     }
 
     fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
-        let room = self.geometry.inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
+        let room =
+            self.geometry().inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
         match self.has_ro_compat(RoCompat::PROJECT) && room {
             true => Ok(()),
             false if projid == 0 => Ok(()),
@@ -361,7 +362,7 @@ impl Volume {
         body.mtime = wish.mtime.unwrap_or(body.mtime);
         body.flags = flags.unwrap_or(body.flags);
         if *wish != SetAttributes::default() {
-            body.ctime = wish.ctime.unwrap_or_else(|| self.environment.now());
+            body.ctime = wish.ctime.unwrap_or_else(|| self.environment().now());
         }
         Ok(())
     }

@@ -9,13 +9,13 @@
 //! from the calls alone: the same calls make the same volume. File bytes are not handled here: the
 //! loader says where they go, and whoever has them writes them to the device.
 
-use crate::alloc::inodes::InodeGoal;
+use crate::context::environment::Environment;
 use crate::create::NewInode;
-use crate::environment::Environment;
 use crate::inode::Body;
 use crate::map::Target;
 use crate::mkfs::{Formatted, Made, MkfsOptions, format_open};
 use crate::quota::Usage;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
 use extant_blockdev::BlockDevice;
@@ -28,7 +28,6 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::NameIndex;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub use crate::dir::pack::PackEntry;
 
@@ -90,7 +89,7 @@ impl Loader {
         environment: &Environment,
     ) -> Result<Loader> {
         let formatted = format_open(device, options, environment)?;
-        formatted.volume.bulk.begin();
+        formatted.volume.space().bulk().begin();
         Ok(Loader { formatted, usage: RefCell::default() })
     }
 
@@ -105,14 +104,13 @@ impl Loader {
 
     /// Blocks that nothing uses yet.
     pub fn free_blocks(&self) -> u64 {
-        let clusters = self.volume().free_clusters.load(Ordering::Relaxed).max(0) as u64;
-        clusters << self.volume().geometry.log_cluster_ratio()
+        self.volume().space().free_clusters() << self.volume().geometry().log_cluster_ratio()
     }
 
     /// Whether an attribute of any length that the calls allow could still be stored.
     fn has_room(&self) -> bool {
         let longest = self.volume().block_size().blocks_for(64 << 10) + 8;
-        let inodes = self.volume().free_inodes.load(Ordering::Relaxed);
+        let inodes = self.volume().space().free_inodes();
         self.free_blocks() > longest && inodes > 0
     }
 
@@ -120,8 +118,8 @@ impl Loader {
     ///
     /// Errors: `NoSpace` when there are no more.
     pub fn number(&self, directory: bool) -> Result<Ino> {
-        let handle = self.volume().journal.start(Credits::blocks(3))?;
-        let ino = self.volume().allocate_inode(&handle, InodeGoal::InOrder, directory)?;
+        let handle = self.volume().journal().start(Credits::blocks(3))?;
+        let ino = self.volume().space().allocate_inode(&handle, InodeGoal::InOrder, directory)?;
         handle.stop()?;
         Ok(ino)
     }
@@ -139,7 +137,7 @@ impl Loader {
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
         let volume = self.volume();
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(FileKind::Directory, attributes, None)?;
         let mut links = attributes.links;
         let mut all;
@@ -148,7 +146,7 @@ impl Loader {
             let made = volume.read_inode(ino)?;
             // Made with a lost+found: it stays.
             if made.disk.links > 2
-                && let Some(lost) = Ino::new(volume.at_open.first_ino)
+                && let Some(lost) = Ino::new(volume.at_open().first_ino)
             {
                 all = entries.to_vec();
                 all.push(PackEntry { name: b"lost+found", ino: lost, kind: EntryKind::Directory });
@@ -179,9 +177,9 @@ impl Loader {
         placed: &mut dyn FnMut(Placed),
     ) -> Result<()> {
         let volume = self.volume();
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(FileKind::Regular, attributes, None)?;
-        if size > body.disk.max_size(&volume.inode_format) {
+        if size > body.disk.max_size(volume.inode_format()) {
             return Err(Error::FileTooLarge);
         }
         body.disk.size = size;
@@ -205,7 +203,7 @@ impl Loader {
             })?;
         }
         if size > i32::MAX as u64 {
-            volume.add_ro_compat(&handle, RoCompat::LARGE_FILE)?;
+            volume.context().add_ro_compat(&handle, RoCompat::LARGE_FILE)?;
         }
         self.finish_inode(&handle, ino, body, attributes)
     }
@@ -221,7 +219,7 @@ impl Loader {
         content: &[u8],
     ) -> Result<bool> {
         let volume = self.volume();
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(FileKind::Regular, attributes, None)?;
         if !volume.inline_write(ino, &mut body, content)? {
             return Ok(false);
@@ -240,7 +238,7 @@ impl Loader {
     /// Errors: `NameTooLong` when the target does not fit a block; `NoSpace`.
     pub fn symlink(&self, ino: Ino, attributes: &Attributes<'_>, target: &[u8]) -> Result<()> {
         let volume = self.volume();
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(FileKind::Symlink, attributes, None)?;
         volume.symlink_write(&handle, ino, &mut body, target)?;
         self.finish_inode(&handle, ino, body, attributes)
@@ -256,7 +254,7 @@ impl Loader {
         kind: FileKind,
         device: DeviceNumber,
     ) -> Result<()> {
-        let handle = self.volume().journal.start(Credits::blocks(64))?;
+        let handle = self.volume().journal().start(Credits::blocks(64))?;
         let device = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => Some(device),
             FileKind::Fifo | FileKind::Socket => None,
@@ -275,13 +273,14 @@ impl Loader {
         if volume.has_quota() {
             let mut usage = self.usage.take();
             // Not loaded, but there, if the root still names it.
-            let lost = Ino::new(volume.at_open.first_ino).filter(|_| self.formatted.lost_and_found);
+            let lost =
+                Ino::new(volume.at_open().first_ino).filter(|_| self.formatted.lost_and_found);
             if let Some(lost) = lost {
                 usage.charge(volume, lost, &volume.read_inode(lost)?)?;
             }
             volume.write_quota_files(&usage)?;
         }
-        volume.bulk.end();
+        volume.space().bulk().end();
         let made = self.formatted.made();
         self.formatted.finish()?;
         Ok(made)

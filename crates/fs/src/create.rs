@@ -12,9 +12,9 @@
 //! Nothing is in the table block before the caller stores the body. Source: ext4 documentation,
 //! "Index Nodes".
 
-use crate::alloc::inodes::InodeGoal;
 use crate::inode::Body;
 use crate::map::Target;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
 use extant_journal::Handle;
@@ -87,7 +87,7 @@ impl Volume {
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
         let body = self.new_body(&new)?;
         self.quota_check_new(&body.disk)?;
-        let ino = self.allocate_inode(handle, new.goal, body.disk.is_dir())?;
+        let ino = self.space().allocate_inode(handle, new.goal, body.disk.is_dir())?;
         Ok((ino, body))
     }
 
@@ -103,7 +103,7 @@ impl Volume {
             }
             _ => [0; I_BLOCK_SIZE],
         };
-        let extra_isize = self.inode_format.want_extra_isize();
+        let extra_isize = self.inode_format().want_extra_isize();
         let directory = kind == FileKind::Directory;
         // Settled here and by what the inode will hold.
         let settled = InodeFlags::EXTENTS
@@ -121,7 +121,7 @@ impl Volume {
             links: if directory { 2 } else { 1 },
             flags: new.flags.difference(settled),
             i_block,
-            generation: new.generation.unwrap_or_else(|| self.environment.next_u32()),
+            generation: new.generation.unwrap_or_else(|| self.environment().next_u32()),
             extra_isize,
             projid: if self.has_ro_compat(RoCompat::PROJECT) { new.projid } else { 0 },
             ..DiskInode::default()
@@ -193,7 +193,7 @@ impl Volume {
                 return Err(Error::Invalid("content is written to new blocks"));
             };
             for (n, part) in (0..u64::from(run.len)).zip(&mut parts) {
-                let block = self.journal.cache().get_new(BlockNr(first.0 + n))?;
+                let block = self.journal().cache().get_new(BlockNr(first.0 + n))?;
                 let block = block.write(handle)?;
                 block.bytes_mut()[..part.len()].copy_from_slice(part);
             }

@@ -73,7 +73,7 @@ impl Volume {
     pub(crate) fn journals_data(&self, body: &Body) -> bool {
         let wanted = self.data_mode == DataMode::Journal
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
-        wanted && !self.journal.is_off() && body.file_kind() == FileKind::Regular
+        wanted && !self.journal().is_off() && body.file_kind() == FileKind::Regular
     }
 
     /// The way the bytes of this file take under `handle`.
@@ -84,7 +84,7 @@ impl Volume {
     ) -> DataPath<'h, 'j> {
         match self.journals_data(body) {
             true => {
-                self.note_untold(handle, Ineligible::JournaledData);
+                self.context().require_full_commit(handle, Ineligible::JournaledData);
                 DataPath::Journal { handle, fresh: false }
             }
             false => DataPath::Under(handle),
@@ -106,8 +106,8 @@ impl Volume {
             let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
             return match parts {
                 [] => Ok(()),
-                [one] => self.device.write_at(ByteOffset(start), one),
-                _ => self.device.write_vectored_at(ByteOffset(start), parts),
+                [one] => self.device().write_at(ByteOffset(start), one),
+                _ => self.device().write_vectored_at(ByteOffset(start), parts),
             };
         };
         let size = self.block_size().bytes();
@@ -117,7 +117,7 @@ impl Volume {
         let (mut nr, mut at) = (block.0 + (skip / size) as u64, skip % size);
         while left > 0 {
             let end = size.min(at + left);
-            let cache = self.journal.cache();
+            let cache = self.journal().cache();
             let block = if fresh { cache.get_new(BlockNr(nr))? } else { cache.get(BlockNr(nr))? };
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
@@ -153,15 +153,16 @@ impl Volume {
         }
         if !self.journals_data(body) {
             let start = size.start_of(block).0.saturating_add(skip as u64);
-            return self.device.read_at(ByteOffset(start), buf);
+            return self.device().read_at(ByteOffset(start), buf);
         }
         // What was written last may be in the log only.
         let blocks = size.blocks_for((skip + buf.len()) as u64);
-        self.journal.cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
+        self.journal().cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
         let mut done = 0;
         while done < buf.len() {
             let at = skip + done;
-            let block = self.journal.cache().get(BlockNr(block.0 + (at >> size.log2()) as u64))?;
+            let block =
+                self.journal().cache().get(BlockNr(block.0 + (at >> size.log2()) as u64))?;
             let from = at & (size.bytes() - 1);
             let n = (size.bytes() - from).min(buf.len() - done);
             buf[done..done + n].copy_from_slice(&block.read()[from..from + n]);
@@ -290,7 +291,7 @@ impl Volume {
             Target::Unwritten(block) => {
                 Err(Site::of_ino(ino).block(block).corrupt(What::ExtentUnwritten))
             }
-            Target::Written(block) => Ok(Some(self.journal.cache().get(block)?)),
+            Target::Written(block) => Ok(Some(self.journal().cache().get(block)?)),
         }
     }
 
@@ -309,7 +310,7 @@ impl Volume {
             let parts = self.inline_parts(ino, body)?;
             target.resize(len, 0); // within both parts together
             parts.read(0, &mut target);
-        } else if body.disk.is_fast_symlink(&self.inode_format) {
+        } else if body.disk.is_fast_symlink(self.inode_format()) {
             match body.disk.flags.contains(InodeFlags::ENCRYPT) {
                 // Ciphertext may hold NUL; the size was checked to fit with the inode.
                 true => target.extend(body.disk.i_block.iter().take(len)),

@@ -8,10 +8,11 @@
 //!
 //! For changes that no open volume could follow: another size, other checksums, no journal.
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
+use crate::context::superblock::patch_superblock;
+use crate::context::superblock::read_superblock;
 use crate::staged::Staged;
-use crate::superblock::patch_superblock;
-use crate::volume::{Volume, VolumeOptions, read_superblock};
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};
@@ -109,7 +110,7 @@ impl Exclusive {
             ..VolumeOptions::default()
         };
         let volume = Volume::open_parts(self.staged.device(), &options)?;
-        volume.recount_free()?;
+        volume.space().recount_free()?;
         Ok(volume)
     }
 

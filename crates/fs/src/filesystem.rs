@@ -17,7 +17,7 @@ use crate::names::hold::Held;
 use crate::open::OpenOptions;
 use crate::path::Last;
 use crate::read_dir::ReadDir;
-use crate::statfs::Space;
+use crate::statfs::SpaceInfo;
 use crate::volume::Volume;
 use crate::walk::Walk;
 use extant_base::{Error, Feature, Ino, Result};
@@ -104,8 +104,8 @@ impl Filesystem {
     /// Errors: `Device`; `Aborted` after an earlier failed write.
     pub fn sync(&self) -> Result<()> {
         self.volume().sync()?;
-        if self.volume().discard {
-            self.volume().absorb_durable(usize::MAX);
+        if self.volume().space().discards() {
+            self.volume().space().absorb_durable(usize::MAX);
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`: the commit did not work.
     pub fn sync_closed_files(&self) -> Result<()> {
-        self.volume().noting(|| self.volume().sync_closed_files())
+        self.volume().context().noting(|| self.volume().sync_closed_files())
     }
 
     /// Tells the device that it may use the volume's free space otherwise, as `fstrim` does: of `range`, in bytes of the
@@ -132,12 +132,12 @@ impl Filesystem {
     /// `Invalid` for a range that holds no block of the volume; `ReadOnly`; `NotSupported` where the device cannot;
     /// `Corrupt`, `Device`, `Aborted`.
     pub fn trim(&self, range: std::ops::Range<u64>, min: u64) -> Result<u64> {
-        self.volume().noting(|| self.volume().trim(range, min))
+        self.volume().context().noting(|| self.volume().space().trim(range, min))
     }
 
     /// The volume's label as it is now, without the NULs behind it.
     pub fn label(&self) -> Vec<u8> {
-        let name = self.volume().superblock.read().volume_name;
+        let name = self.volume().context().superblock().read().volume_name;
         name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
     }
 
@@ -146,7 +146,7 @@ impl Filesystem {
     /// # Errors
     /// `Invalid` for more than 16 bytes; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.volume().noting(|| self.volume().set_label(label))
+        self.volume().context().noting(|| self.volume().set_label(label))
     }
 
     /// Takes no more changes, as after damage with `errors=remount-ro`. With `sync`, everything is durable before; else
@@ -156,7 +156,7 @@ impl Filesystem {
     /// Those of [`Filesystem::sync`]; changes end all the same.
     pub fn shut_down(&self, sync: bool) -> Result<()> {
         let done = if sync { self.sync() } else { Ok(()) };
-        self.volume().mode.fence();
+        self.volume().context().fence();
         done
     }
 
@@ -205,12 +205,12 @@ impl Filesystem {
 
     /// The superblock as it was when the volume was opened, after any recovery.
     pub fn superblock(&self) -> &Superblock {
-        &self.volume().at_open
+        self.volume().at_open()
     }
 
     /// How full the volume is.
-    pub fn space(&self) -> Space {
-        self.volume().space()
+    pub fn space(&self) -> SpaceInfo {
+        self.volume().space_info()
     }
 
     /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
@@ -220,7 +220,7 @@ impl Filesystem {
 
     /// What was committed since the volume was opened, and what is in memory of files' bytes.
     pub fn stats(&self) -> Stats {
-        let journal = &self.volume().journal;
+        let journal = self.volume().journal();
         Stats { journal: (!journal.is_off()).then(|| journal.stats()), cache: self.cache_stats() }
     }
 
@@ -229,8 +229,8 @@ impl Filesystem {
     ///
     /// Errors: `Device`; `Corrupt` when journal inode or journal are damaged.
     pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
-        self.volume().noting(|| {
-            if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
+        self.volume().context().noting(|| {
+            if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
             let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
@@ -243,8 +243,8 @@ impl Filesystem {
     ///
     /// Errors: as there; `Corrupt` for damage in a committed transaction.
     pub fn journal_usage(&self) -> Result<Option<LogUsage>> {
-        self.volume().noting(|| {
-            if !self.volume().at_open.has_journal() || self.volume().at_open.journal_inum == 0 {
+        self.volume().context().noting(|| {
+            if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
             let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
@@ -254,7 +254,7 @@ impl Filesystem {
 
     /// Whether nothing can be changed: opened so, closed, or fenced after an error.
     pub fn is_read_only(&self) -> bool {
-        self.volume().check_writable().is_err()
+        self.volume().context().check_writable().is_err()
     }
 
     /// The feature that cannot be kept whole, so that the volume is open read-only although it was
@@ -269,12 +269,12 @@ impl Filesystem {
     /// little. Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
     /// pieces); `NoMemory`; those of [`Filesystem::open_file`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
             let body = inode.read();
             let size = body.disk.size;
             if body.file_kind() == FileKind::Regular
-                && size > READ_WHOLE_MAX.max(self.volume().device.len())
+                && size > READ_WHOLE_MAX.max(self.volume().device().len())
             {
                 return Err(Error::FileTooLarge);
             }
@@ -322,13 +322,13 @@ impl Filesystem {
     ///
     /// Errors: `Corrupt` naming the inode when it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        self.volume().noting(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
+        self.volume().context().noting(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
     }
 
     /// Whether the path names something; symlinks are followed. Errors other than a missing name
     /// are errors.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        self.volume().noting(|| match self.resolve(path.as_ref(), Last::Follow) {
+        self.volume().context().noting(|| match self.resolve(path.as_ref(), Last::Follow) {
             Ok(_) => Ok(true),
             Err(Error::NotFound | Error::NotADirectory) => Ok(false),
             Err(error) => Err(error),
@@ -339,7 +339,7 @@ impl Filesystem {
     ///
     /// Errors: `Invalid` when the path names something else; `Encrypted`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let target = self.volume().symlink_target(inode.ino, &inode.read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
@@ -350,14 +350,14 @@ impl Filesystem {
     ///
     /// Errors: `IsADirectory`; `Invalid` for devices and the like.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.volume().noting(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
+        self.volume().context().noting(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
     }
 
     /// Opens the regular file with this inode number.
     ///
     /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        self.volume().noting(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
+        self.volume().context().noting(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
     }
 
     /// The names in a directory, "." and ".." left out, in the order they are stored. Symlinks are
@@ -365,7 +365,7 @@ impl Filesystem {
     ///
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let dir = self.hold_path(path.as_ref(), Last::Follow)?;
             ReadDir::new(dir, path.as_ref().to_path_buf())
         })
@@ -376,6 +376,7 @@ impl Filesystem {
     /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
         self.volume()
+            .context()
             .noting(|| ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new()))
     }
 
@@ -383,7 +384,7 @@ impl Filesystem {
     ///
     /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.volume().hold_ino(ino)?;
             let target = self.volume().symlink_target(ino, &inode.read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
@@ -408,7 +409,7 @@ impl Filesystem {
 
     /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let names = self.volume().xattr_names(inode.ino, &inode.read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
@@ -420,7 +421,7 @@ impl Filesystem {
     ///
     /// Errors: `NoAttribute`.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let name = name.as_ref().as_bytes();
             let body = inode.read();
@@ -430,7 +431,7 @@ impl Filesystem {
 
     /// All extended attributes of the inode `ino`, names with their prefixes and values.
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.volume().hold_ino(ino)?;
             let body = inode.read();
             let mut all = Vec::new();
@@ -444,7 +445,7 @@ impl Filesystem {
     }
 
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
-        self.volume().noting(|| Ok(self.resolve(path, last)?.look(self.volume())))
+        self.volume().context().noting(|| Ok(self.resolve(path, last)?.look(self.volume())))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {

@@ -32,7 +32,7 @@ impl Volume {
     /// Errors: as reading attributes; `InlineData` when the value is elsewhere.
     pub(crate) fn inline_value_range(&self, ino: Ino, body: &Body) -> Result<Range<usize>> {
         let at = Site::of_ino(ino);
-        let start = body.disk.xattr_area(&self.inode_format).start + INODE_HEADER_LEN;
+        let start = body.disk.xattr_area(self.inode_format()).start + INODE_HEADER_LEN;
         let ea_inode = self.has_incompat(Incompat::EA_INODE);
         let area = XattrArea::in_inode(body.xattr_tail(self), ea_inode, at)?;
         let Some(entry) = area.and_then(|area| area.find(NameIndex::SYSTEM, INLINE_NAME)) else {

@@ -39,14 +39,14 @@ impl Volume {
         &self,
         external: Option<&Arc<dyn BlockDevice>>,
     ) -> Result<Option<JournalPlace>> {
-        let superblock = &self.at_open;
+        let superblock = self.at_open();
         if !superblock.has_journal() {
             return Ok(None);
         }
         match Ino::new(superblock.journal_inum) {
             Some(ino) => {
                 let map = self.log_map(ino)?;
-                let device = Arc::clone(&self.device);
+                let device = Arc::clone(self.device());
                 Ok(Some(JournalPlace { device, map }))
             }
             None => {
@@ -56,21 +56,6 @@ impl Volume {
                 Ok(Some(JournalPlace { device, map }))
             }
         }
-    }
-
-    /// From now on the blocks of this log belong to nobody else, where it is a file of the volume.
-    pub(crate) fn guard_log(&mut self, map: &LogMap) {
-        if self.at_open.journal_inum == 0 {
-            return;
-        }
-        let size = self.block_size();
-        // Runs of a damaged inode may overlap.
-        self.own_log = map
-            .runs()
-            .iter()
-            .map(|run| (size.block_at(run.at).0, u64::from(run.count)))
-            .map(|(first, count)| first..first + count)
-            .collect();
     }
 
     fn log_map(&self, ino: Ino) -> Result<LogMap> {
@@ -88,10 +73,10 @@ impl Volume {
 
     /// The journal inode as the superblock's copy of its map and size describes it.
     fn journal_copy(&self) -> Option<Body> {
-        if self.at_open.jnl_backup_type != 1 {
+        if self.at_open().jnl_backup_type != 1 {
             return None;
         }
-        let words = &self.at_open.jnl_blocks;
+        let words = &self.at_open().jnl_blocks;
         let mut disk = DiskInode {
             mode: FileKind::Regular.mode_bits() | 0o600,
             links: 1,
@@ -118,7 +103,7 @@ impl Volume {
         let size = self.block_size();
         let blocks = u32::try_from(body.disk.size >> size.log2()).map_err(|_| wrong())?;
         // A log has no holes, so it has no more blocks than the volume.
-        if u64::from(blocks) > self.geometry.blocks_count() {
+        if u64::from(blocks) > self.geometry().blocks_count() {
             return Err(wrong());
         }
         let mut runs: Vec<LogRun> = Vec::new();

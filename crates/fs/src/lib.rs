@@ -25,22 +25,19 @@
 
 #![forbid(unsafe_code)]
 
-mod alloc;
 mod attributes;
 pub mod bulk;
 mod cached;
 pub mod check;
+mod context;
 mod create;
 mod data;
 mod dir;
 mod direct;
-mod environment;
-mod errors;
 mod exclusive;
 mod fast_commit;
 mod file;
 mod filesystem;
-mod group;
 mod inline;
 mod inline_change;
 mod inode;
@@ -48,7 +45,6 @@ mod journal_map;
 mod map;
 mod metadata;
 pub mod mkfs;
-mod mmp;
 mod mount;
 mod names;
 mod node;
@@ -58,30 +54,30 @@ mod parallel;
 mod path;
 mod quota;
 mod read_dir;
-mod recount;
 mod recovery;
 mod remove_inode;
 pub mod resize;
 pub mod scrub;
+mod space;
 mod staged;
 mod statfs;
 mod sums;
-mod superblock;
 pub mod survey;
 mod sync_way;
 #[cfg(test)]
 mod tests;
 pub mod tune;
-mod verified;
 mod volume;
 mod walk;
 mod xattr;
 
 pub use attributes::SetAttributes;
+pub use context::damage::DamagePolicy;
+pub use context::environment::{
+    Clock, Environment, FixedClock, Rng, SeededRng, SystemClock, SystemRng,
+};
 pub use data::DataMode;
 pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
-pub use environment::{Clock, Environment, FixedClock, Rng, SeededRng, SystemClock, SystemRng};
-pub use errors::DamagePolicy;
 pub use extant_base::{
     BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
@@ -108,7 +104,7 @@ pub use open::{OpenOptions, recover};
 pub use read_dir::{DirEntry, DirPlaces, ReadDir};
 
 pub use recovery::RecoveryReport;
-pub use statfs::Space;
+pub use statfs::SpaceInfo;
 pub use sync_way::{ByteLogMode, SyncWay};
 pub use walk::{Walk, WalkEntry};
 pub use xattr::door::XattrMode;

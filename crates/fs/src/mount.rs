@@ -1,74 +1,20 @@
-//! A volume that is open to write: what it says of itself on disk, and how it is closed.
+//! Syncing and closing a volume that is open to write.
 //!
-//! ```text
-//!              with a journal                                without one
-//!   open       nothing                                       VALID off, flush
-//!   first log  RECOVER on, flush                             -
-//!   close      counters into the log ─► log empty, flush     counters home, flush
-//!              RECOVER off, flush                            VALID on, flush
-//! ```
-//!
-//! Rule B5: RECOVER stands for DAX_FC_BYTELOG, too, where fsyncs go to the byte log: on and off with it.
-//!
-//! Rule: the writes that turn RECOVER or VALID change nothing else, so that one that a power cut tears
-//! between two sectors can be told and mended (`recovery/torn.rs`). RECOVER goes on before the log
-//! says that there is something to replay, and off after it says that there is not.
+//! What the superblock says of that on disk, and in which order, is in `context/mode.rs`.
 
-use crate::mmp::Hold;
-use crate::superblock::patch_superblock;
+use crate::context::superblock::{SUPERBLOCK_CREDITS, patch_superblock};
 use crate::volume::Volume;
 use extant_base::{Error, Result};
+use extant_journal::Credits;
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// Whether a volume may be changed, now.
-#[derive(Debug)]
-pub(crate) struct Mode(AtomicU8);
-
-const READ_ONLY: u8 = 0;
-const WRITABLE: u8 = 1;
-/// Was writable until an error was met, with `errors=remount-ro`.
-const FENCED: u8 = 2;
-/// Was writable until it was closed.
-const CLOSED: u8 = 3;
-
-impl Mode {
-    pub(crate) fn new(read_only: bool) -> Mode {
-        Mode(AtomicU8::new(if read_only { READ_ONLY } else { WRITABLE }))
-    }
-
-    pub(crate) fn is_writable(&self) -> bool {
-        self.0.load(Ordering::Acquire) == WRITABLE
-    }
-
-    /// No change from now on: an error was met.
-    pub(crate) fn fence(&self) {
-        let _ = self.0.compare_exchange(WRITABLE, FENCED, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_open_to_write(&self) -> bool {
-        matches!(self.0.load(Ordering::Acquire), WRITABLE | FENCED)
-    }
-
-    /// No change from now on; whether this call closed it.
-    fn close(&self) -> bool {
-        matches!(self.0.swap(CLOSED, Ordering::AcqRel), WRITABLE | FENCED)
-    }
-}
 
 impl Volume {
-    /// `ReadOnly` unless the volume may be changed.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        let is_lost = self.hold.as_ref().is_some_and(Hold::is_lost);
-        if self.mode.is_writable() && !is_lost { Ok(()) } else { Err(Error::ReadOnly) }
-    }
-
     /// Everything that was changed before the call is durable after it.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes `Mount`; none may be held.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.noting(|| self.sync_all())
+        self.context().noting(|| self.sync_all())
     }
 
     /// The names in all directories, as before the call, are durable after it: in full, unless a fast commit
@@ -76,16 +22,16 @@ impl Volume {
     ///
     /// Errors and locks as [`Volume::sync`].
     pub(crate) fn sync_names(&self) -> Result<()> {
-        match self.fast_commits && self.journal.is_all_told() {
+        match self.context().fast_commits() && self.journal().is_all_told() {
             true => Ok(()),
             false => self.sync(),
         }
     }
 
     fn sync_all(&self) -> Result<()> {
-        if self.mode.is_open_to_write() {
-            self.announce()?;
-            self.write_errors()?;
+        if self.context().is_open_to_write() {
+            self.context().announce()?;
+            self.context().write_errors()?;
         }
         self.write_back_and_commit(true)
     }
@@ -95,9 +41,9 @@ impl Volume {
     fn write_back_and_commit(&self, commit: bool) -> Result<()> {
         let written = self.write_back_all();
         match written.is_err() {
-            true if self.journal.is_one_transaction() => written,
+            true if self.journal().is_one_transaction() => written,
             false if !commit => written,
-            _ => written.and(self.journal.sync()),
+            _ => written.and(self.journal().sync()),
         }
     }
 
@@ -106,33 +52,13 @@ impl Volume {
     ///
     /// Errors: `Device`. Locks: takes `Mount`.
     pub(crate) fn begin_writing(&self, one_transaction: bool) -> Result<()> {
-        self.recount_free()?;
+        self.space().recount_free()?;
         // What goes through the journal says the same as what is announced.
-        self.mark_written(&mut self.superblock.write());
+        self.context().mark_in_use();
         if one_transaction {
             return Ok(());
         }
-        self.announce()
-    }
-
-    /// Says on disk that the volume is being written, once.
-    pub(crate) fn announce(&self) -> Result<()> {
-        let mut announced = self.announced.lock();
-        if !*announced {
-            patch_superblock(&*self.device, |sb| self.mark_written(sb))?;
-            *announced = true;
-        }
-        Ok(())
-    }
-
-    fn mark_written(&self, sb: &mut Superblock) {
-        match self.journal.is_off() {
-            true => sb.state.remove(VolumeState::VALID),
-            false if self.journal.byte_log().is_some() => {
-                sb.features.incompat.insert(Incompat::LIVE);
-            }
-            false => sb.features.incompat.insert(Incompat::RECOVER),
-        }
+        self.context().announce()
     }
 
     /// Makes everything durable and the volume one that needs no recovery. No change is possible
@@ -141,14 +67,14 @@ impl Volume {
     /// Errors: `Device`, `Aborted`: then the volume needs recovery. Locks: takes `Mount`; none may
     /// be held.
     pub(crate) fn close(&self) -> Result<()> {
-        if !self.mode.is_open_to_write() {
+        if !self.context().is_open_to_write() {
             return Ok(());
         }
-        let done = self.noting_abort(self.make_whole());
+        let done = self.context().noting_abort(self.make_whole());
         self.stop_cache();
         done?;
-        self.hold.as_ref().map_or(Ok(()), Hold::release)?;
-        self.device.settle();
+        self.context().release_hold()?;
+        self.device().settle();
         Ok(())
     }
 
@@ -160,15 +86,15 @@ impl Volume {
     }
 
     fn make_whole(&self) -> Result<()> {
-        self.announce()?;
+        self.context().announce()?;
         self.write_back_and_commit(false)?;
-        if !self.mode.close() {
+        if !self.context().close_to_writes() {
             return Ok(());
         }
         // What was under way when the door was shut.
         self.write_back_all()?;
         self.quota_sweep()?;
-        let now = u64::try_from(self.environment.now().sec).unwrap_or(0);
+        let now = u64::try_from(self.environment().now().sec).unwrap_or(0);
         let no_orphans = self.orphans.file_is_empty();
         self.settle_superblock_with(|sb| {
             sb.wtime = now;
@@ -176,15 +102,48 @@ impl Volume {
                 sb.features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
             }
         })?;
-        let was_valid = self.at_open.state.contains(VolumeState::VALID);
-        if self.journal.is_off() {
-            self.journal.sync()?;
-            return patch_superblock(&*self.device, |sb| {
+        let was_valid = self.at_open().state.contains(VolumeState::VALID);
+        if self.journal().is_off() {
+            self.journal().sync()?;
+            return patch_superblock(&*self.device(), |sb| {
                 sb.state.set(VolumeState::VALID, was_valid)
             });
         }
-        self.journal.close()?;
+        self.journal().close()?;
         // Rule D3: the log is empty now, and that is durable.
-        patch_superblock(&*self.device, |sb| sb.features.incompat.remove(Incompat::LIVE))
+        patch_superblock(&*self.device(), |sb| sb.features.incompat.remove(Incompat::LIVE))
+    }
+
+    /// See [`Filesystem::set_label`](crate::Filesystem::set_label).
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.context().check_writable()?;
+        let mut name = [0; 16];
+        let Some(place) = name.get_mut(..label.len()) else {
+            return Err(Error::Invalid("a label has at most 16 bytes"));
+        };
+        place.copy_from_slice(label);
+        let handle = self.journal().start(Credits::blocks(SUPERBLOCK_CREDITS))?;
+        self.context().change_superblock(&handle, |sb| sb.volume_name = name)?;
+        handle.stop()?;
+        self.sync()
+    }
+
+    /// Brings counters, late features and the error state into the superblock.
+    ///
+    /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
+    pub(crate) fn settle_superblock(&self) -> Result<()> {
+        self.settle_superblock_with(|_| {})
+    }
+
+    /// As [`Volume::settle_superblock`], with one more change in the same transaction.
+    pub(crate) fn settle_superblock_with(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        self.context().settle_superblock(|sb| {
+            sb.free_blocks = self.space().free_clusters() << self.geometry().log_cluster_ratio();
+            sb.free_inodes = self.space().free_inodes();
+            change(sb);
+        })
     }
 }

@@ -78,7 +78,7 @@ impl Node {
     }
 
     fn make(&self, name: &OsStr, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let made = self.volume().create(self.inode(), name.as_bytes(), content, new)?;
             Ok(self.keep(made))
         })
@@ -127,21 +127,21 @@ impl Node {
     /// Errors: `NotSupported` with checksums of metadata, whose seed it is; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     /// Locks: takes `Inode`, then a handle.
     pub fn set_generation(&self, generation: u32) -> Result<()> {
-        self.volume().noting(|| self.volume().set_generation(self.inode(), generation))
+        self.volume().context().noting(|| self.volume().set_generation(self.inode(), generation))
     }
 
     /// Sets the time of the last access and nothing else. An inode without names stays as it is.
     ///
     /// Errors: `ReadOnly`; `Corrupt`, `Device`, `Aborted`. Locks: takes `Inode`, then a handle.
     pub fn set_accessed(&self, time: Timestamp) -> Result<()> {
-        self.volume().noting(|| self.volume().set_accessed(self.inode(), time))
+        self.volume().context().noting(|| self.volume().set_accessed(self.inode(), time))
     }
 
     /// What `name` means in this directory; "." and ".." included.
     ///
     /// Errors: `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn lookup(&self, name: impl AsRef<OsStr>) -> Result<Node> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
             Ok(self.keep(found))
         })
@@ -189,7 +189,9 @@ impl Node {
     ///
     /// Errors: as [`Node::create`].
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
-        self.volume().noting(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
+        self.volume()
+            .context()
+            .noting(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
     }
 
     /// Makes `name` in this directory a further name of `target`.
@@ -198,7 +200,7 @@ impl Node {
     /// file; `NotFound` for one that lost its last name; `LinkLimit`; `CrossProject`; `Invalid` for
     /// one of another volume.
     pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.check_same_volume(target)?;
             self.volume().link(self.inode(), name.as_ref().as_bytes(), target.inode())
         })
@@ -210,14 +212,18 @@ impl Node {
     /// `NotPermitted` when either is immutable or append-only; `Corrupt`, `Device`. Nothing has
     /// changed then.
     pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().noting(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
+        self.volume()
+            .context()
+            .noting(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Takes an empty directory out of this one.
     ///
     /// Errors: as [`Node::unlink`], but `NotADirectory` for other files; `NotEmpty`.
     pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().noting(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
+        self.volume()
+            .context()
+            .noting(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Makes `new_name` in `new_dir` mean what `name` in this directory does, and takes that away.
@@ -234,7 +240,7 @@ impl Node {
         new_name: impl AsRef<OsStr>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.check_same_volume(new_dir)?;
             let (old, new) = (name.as_ref().as_bytes(), new_name.as_ref().as_bytes());
             self.volume().rename(self.inode(), old, new_dir.inode(), new, flags)
@@ -245,21 +251,21 @@ impl Node {
     ///
     /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
     pub fn read_dir(&self) -> Result<ReadDir> {
-        self.volume().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
+        self.volume().context().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
     }
 
     /// The same by places, where a listing can go on later.
     ///
     /// Errors: as [`Node::read_dir`].
     pub fn dir_places(&self) -> Result<DirPlaces> {
-        self.volume().noting(|| DirPlaces::new(self.held.clone()))
+        self.volume().context().noting(|| DirPlaces::new(self.held.clone()))
     }
 
     /// The target of a symlink.
     ///
     /// Errors: `Invalid` for anything else.
     pub fn read_link(&self) -> Result<PathBuf> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
         })

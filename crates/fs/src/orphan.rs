@@ -146,7 +146,7 @@ struct FileBlockState {
 impl OrphanFile {
     /// Reads and checks the whole file.
     fn load(volume: &Volume) -> Result<OrphanFile> {
-        let number = volume.at_open.orphan_file_inum;
+        let number = volume.at_open().orphan_file_inum;
         let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
         // Read past the table: the caller holds an inode's lock.
         let body = volume.read_inode(file)?;
@@ -161,7 +161,7 @@ impl OrphanFile {
             let block = volume.content_block(file, &body, LogicalBlock(logical))?;
             let block = block.ok_or(at.corrupt(What::OrphanFile))?;
             let bytes = block.read();
-            let inodes = volume.geometry.inodes_count();
+            let inodes = volume.geometry().inodes_count();
             let used = orphan_file::check(&bytes, block.nr(), seed, inodes)?.count();
             let state = Mutex::new(Rank::Orphan, FileBlockState { used, hint: 0 });
             blocks.push(FileBlock { nr: block.nr(), state });
@@ -179,7 +179,7 @@ impl Volume {
         if !self.orphans.kept || body.orphan != OrphanPlace::None {
             return Ok(());
         }
-        self.note_untold(handle, Ineligible::Orphan);
+        self.context().require_full_commit(handle, Ineligible::Orphan);
         if let Some(place) = self.orphan_file_add(handle, ino)? {
             body.orphan = place;
             return Ok(());
@@ -200,7 +200,7 @@ impl Volume {
         ino: Ino,
         body: &mut Body,
     ) -> Result<()> {
-        self.note_untold(handle, Ineligible::Orphan);
+        self.context().require_full_commit(handle, Ineligible::Orphan);
         match body.orphan {
             OrphanPlace::None => return Ok(()),
             OrphanPlace::File { block, slot } => self.orphan_file_clear(handle, block, slot)?,
@@ -220,7 +220,7 @@ impl Volume {
     }
 
     fn set_last_orphan(&self, handle: &Handle<'_>, number: u32) -> Result<()> {
-        self.change_superblock(handle, |sb| sb.last_orphan = number)
+        self.context().change_superblock(handle, |sb| sb.last_orphan = number)
     }
 
     /// Changes the successor of another inode in its slot; its own lock is not needed, since who
@@ -231,7 +231,7 @@ impl Volume {
         let mut bytes = block.bytes_mut();
         let slot = &mut bytes[place];
         slot[DTIME].copy_from_slice(&dtime.to_le_bytes());
-        set_checksum(slot, ino, self.inode_format.checksums());
+        set_checksum(slot, ino, self.inode_format().checksums());
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Volume {
         let load = || match OrphanFile::load(self) {
             Ok(file) => Some(file),
             Err(error) => {
-                self.note_error(&error);
+                self.context().note_error(&error);
                 None
             }
         };
@@ -256,9 +256,9 @@ impl Volume {
         let start = file.next.fetch_add(1, Ordering::Relaxed);
         for n in 0..count {
             let index = (start + n) % count;
-            let block = self.journal.cache().get(file.blocks[index].nr)?;
+            let block = self.journal().cache().get(file.blocks[index].nr)?;
             if let Some(slot) = file.fill_slot(handle, index, &block, ino)? {
-                self.add_ro_compat(handle, RoCompat::ORPHAN_PRESENT)?;
+                self.context().add_ro_compat(handle, RoCompat::ORPHAN_PRESENT)?;
                 return Ok(Some(OrphanPlace::File { block: index as u32, slot: slot as u32 }));
             }
         }
@@ -268,7 +268,7 @@ impl Volume {
     fn orphan_file_clear(&self, handle: &Handle<'_>, index: u32, slot: u32) -> Result<()> {
         let file = self.orphan_file().ok_or(Error::Invalid("a record in no orphan file"))?;
         let at = &file.blocks[index as usize];
-        let block = self.journal.cache().get(at.nr)?;
+        let block = self.journal().cache().get(at.nr)?;
         let block = block.write(handle)?;
         let mut state = at.state.lock();
         let slot = slot as usize;
@@ -290,7 +290,7 @@ impl Volume {
         }
         self.drop_folios(inode, &mut body);
         if let Err(error) = self.release_orphan(inode.ino, &mut body) {
-            self.note_error(&error);
+            self.context().note_error(&error);
         }
     }
 }
@@ -299,18 +299,18 @@ impl Volume {
     /// Frees all that an orphan holds, its number and its record.
     fn release_orphan(&self, ino: Ino, body: &mut Body) -> Result<()> {
         let end = self.release_end_credits();
-        let mut handle = self.journal.start(end)?;
+        let mut handle = self.journal().start(end)?;
         let range = if self.has_map(body) { 0..LOGICAL_END } else { 0..0 };
         let mut done = self.unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()));
         if let Err(error @ Error::Corrupt { .. }) = &done {
             // What is left of the map stays allocated until a checker gives it back.
-            self.note_error(error);
+            self.context().note_error(error);
             self.init_map(&mut body.disk);
             done = Ok(());
         }
         let mut done = done.and_then(|()| self.xattr_drop_values(ino, body, &mut handle, end));
         if let Err(error @ Error::Corrupt { .. }) = &done {
-            self.note_error(error);
+            self.context().note_error(error);
             body.disk.file_acl = None;
             body.xattr_tail_mut(self).fill(0);
             done = Ok(());

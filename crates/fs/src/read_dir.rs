@@ -84,7 +84,7 @@ impl Iterator for ReadDir {
             self.fill();
         }
         let entry = self.batch.pop_front()?;
-        let entry = self.inode.fs().volume().noting(|| entry);
+        let entry = self.inode.fs().volume().context().noting(|| entry);
         Some(entry.map(|entry| DirEntry {
             fs: self.inode.fs().clone(),
             dir: Arc::clone(&self.path),
@@ -205,7 +205,7 @@ impl DirPlaces {
             }
             Err(_) => {
                 let (_, damage) = part.batch.names.remove(part.at);
-                damage.err().map(|error| volume.noting(|| Err(error)))
+                damage.err().map(|error| volume.context().noting(|| Err(error)))
             }
         }
     }
@@ -294,7 +294,7 @@ impl DirEntry {
 
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.fs.volume().noting(|| {
+        self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })

@@ -24,7 +24,7 @@ impl Volume {
         match body.file_kind() {
             FileKind::Regular | FileKind::Directory => !body.disk.has_inline_data(),
             FileKind::Symlink => {
-                !body.disk.has_inline_data() && !body.disk.is_fast_symlink(&self.inode_format)
+                !body.disk.has_inline_data() && !body.disk.is_fast_symlink(self.inode_format())
             }
             _ => false,
         }
@@ -48,7 +48,7 @@ impl Volume {
     /// Drops the cached copies of all mapped blocks from logical block `from` on.
     fn forget_content(&self, handle: &Handle<'_>, ino: Ino, body: &Body, from: u32) -> Result<()> {
         // A crafted map can name one block any number of times.
-        let mut left = self.geometry.blocks_count();
+        let mut left = self.geometry().blocks_count();
         for run in self.runs(ino, body, from..LOGICAL_END) {
             let run = run?;
             let Target::Written(first) = run.target else { continue };
@@ -77,19 +77,19 @@ impl Volume {
     ) -> Result<()> {
         let kind = body.file_kind();
         if self.has_map(body) {
-            self.pass_over(match self.content_is_metadata(body) {
+            self.context().pass_over(match self.content_is_metadata(body) {
                 false => self.unmap(ino, body, handle, 0..LOGICAL_END),
                 true => self.unmap_content(handle, ino, body, 0),
             })?;
         }
         if let Some(block) = body.disk.translator.take() {
-            self.pass_over(self.free_metadata(ino, body, handle, block))?;
+            self.context().pass_over(self.free_metadata(ino, body, handle, block))?;
         }
         // A value has no attributes, whatever its slot says.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
-            self.pass_over(self.xattr_release_all(handle, ino, body))?;
+            self.context().pass_over(self.xattr_release_all(handle, ino, body))?;
         }
-        let now = u32::try_from(self.environment.now().sec).unwrap_or(u32::MAX);
+        let now = u32::try_from(self.environment().now().sec).unwrap_or(u32::MAX);
         body.disk.links = 0;
         body.disk.size = 0;
         body.disk.dtime = now.max(1);
@@ -101,7 +101,7 @@ impl Volume {
         };
         body.store(self, ino, handle)?;
         self.inodes.forget(ino);
-        self.pass_over(self.free_inode(handle, ino, kind == FileKind::Directory))
+        self.context().pass_over(self.space().free_inode(handle, ino, kind == FileKind::Directory))
     }
 
     /// Cuts a regular file to `new_size` bytes, or lengthens it with a hole.
@@ -121,7 +121,7 @@ impl Volume {
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::Invalid("not a regular file")),
         }
-        if new_size > body.disk.max_size(&self.inode_format) {
+        if new_size > body.disk.max_size(self.inode_format()) {
             return Err(Error::FileTooLarge);
         }
         let old_size = body.disk.size;
@@ -141,7 +141,7 @@ impl Volume {
         }
         body.resize(new_size);
         if new_size >= LARGE_FILE {
-            self.add_ro_compat(handle, RoCompat::LARGE_FILE)?;
+            self.context().add_ro_compat(handle, RoCompat::LARGE_FILE)?;
         }
         Ok(())
     }

@@ -11,11 +11,10 @@
 
 use crate::volume::Volume;
 use extant_ondisk::features::RoCompat;
-use std::sync::atomic::Ordering;
 
 /// How full a volume is. Blocks are the volume's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct SpaceInfo {
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Blocks that can hold data and its maps.
@@ -35,23 +34,20 @@ impl Volume {
     ///
     /// The counters are those of the superblock until something was written, so they can be stale
     /// on a volume that was not unmounted. Counts the layout's metadata over all groups.
-    pub(crate) fn space(&self) -> Space {
-        let ratio_log2 = self.geometry.log_cluster_ratio();
-        let blocks = self.geometry.blocks_count().saturating_sub(self.overhead_blocks());
-        let counted = |n: i64| u64::try_from(n).unwrap_or(0);
-        let promised = self.reserved.beyond(self.pool());
-        let free = counted(self.free_clusters.load(Ordering::Relaxed) - promised) << ratio_log2;
+    pub(crate) fn space_info(&self) -> SpaceInfo {
+        let ratio_log2 = self.geometry().log_cluster_ratio();
+        let blocks = self.geometry().blocks_count().saturating_sub(self.overhead_blocks());
+        let free = self.space().unreserved_clusters() << ratio_log2;
         let free = free.min(blocks);
-        let pool = self.pool_in_use() << ratio_log2;
-        let kept = self.at_open.reserved_blocks.saturating_add(pool);
-        let free_inodes = counted(self.free_inodes.load(Ordering::Relaxed));
-        Space {
+        let pool = self.space().pool_in_use() << ratio_log2;
+        let kept = self.at_open().reserved_blocks.saturating_add(pool);
+        SpaceInfo {
             block_bytes: self.block_size().bytes() as u32,
             blocks,
             free,
             available: free.saturating_sub(kept),
-            inodes: self.geometry.inodes_count(),
-            free_inodes: u32::try_from(free_inodes).unwrap_or(u32::MAX),
+            inodes: self.geometry().inodes_count(),
+            free_inodes: self.space().free_inodes(),
         }
     }
 
@@ -70,19 +66,20 @@ impl Volume {
 
     /// The same, counted, and whether that is all: a journal that cannot be found now counts nothing.
     fn count_overhead(&self) -> (u64, bool) {
-        let stored = u64::from(self.at_open.overhead_clusters) << self.geometry.log_cluster_ratio();
+        let stored =
+            u64::from(self.at_open().overhead_clusters) << self.geometry().log_cluster_ratio();
         if self.has_ro_compat(RoCompat::BIGALLOC)
             && stored != 0
-            && stored <= self.geometry.blocks_count()
+            && stored <= self.geometry().blocks_count()
         {
             return (stored, true);
         }
-        let groups = u64::from(self.geometry.groups_count());
-        let bitmaps_and_tables = groups * (2 + u64::from(self.geometry.itable_blocks()));
+        let groups = u64::from(self.geometry().groups_count());
+        let bitmaps_and_tables = groups * (2 + u64::from(self.geometry().itable_blocks()));
         let bases: u64 = self
-            .geometry
+            .geometry()
             .groups()
-            .filter_map(|group| self.geometry.base_blocks(group))
+            .filter_map(|group| self.geometry().base_blocks(group))
             .map(|base| base.end - base.start)
             .sum();
         let (journal, is_sure) = match self.journal_place(None) {
@@ -90,6 +87,6 @@ impl Volume {
             Ok(None) => (0, true),
             Err(_) => (0, false),
         };
-        (self.geometry.first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
+        (self.geometry().first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
     }
 }

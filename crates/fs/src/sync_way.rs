@@ -79,7 +79,7 @@ impl fmt::Display for SyncWay {
 impl Filesystem {
     /// What an fsync does here, and what it is worth.
     pub fn sync_way(&self) -> SyncWay {
-        let journal = &self.volume().journal;
+        let journal = self.volume().journal();
         match journal.byte_log() {
             _ if journal.is_off() => SyncWay::Home,
             Some((persistence_domain, way)) => SyncWay::ByteLog { persistence_domain, way },

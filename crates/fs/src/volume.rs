@@ -1,56 +1,43 @@
 //! One open volume: everything that all its threads share.
 //!
 //! ```text
-//!   Volume ─┬─ device ──── journal ── cache of metadata blocks
-//!           ├─ layout, csum, at_open       facts that do not change while it is open
-//!           ├─ superblock  (Rank::Superblock)   fields that do
-//!           ├─ groups      table of groups, filled as they are asked for
-//!           ├─ inodes      inodes in use
-//!           └─ free counters, late features, error note     atomics
+//!   Volume ─┬─ context   device, journal, geometry, superblock, damage, mode    (context/)
+//!           ├─ space     groups, free blocks and inodes, reservations           (space/)
+//!           ├─ inodes    inodes in use
+//!           └─ orphans, quota, shared attributes, page cache, data checksums
 //! ```
 //!
-//! Opening reads one superblock. Descriptors are read and checked when their group is first asked
-//! for, so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open/` runs
-//! it before and opens the volume again.
+//! Opening reads one superblock. Descriptors are read and checked when their group is first needed,
+//! so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open/` runs it
+//! before and opens the volume again.
 
-use crate::alloc::bulk::BulkCursor;
-use crate::alloc::claims::Reserved;
-use crate::alloc::group_index::GroupIndex;
-use crate::alloc::loaded::LoadedTrees;
-use crate::alloc::pending::PendingGroups;
-use crate::alloc::preallocation::Preallocations;
+use crate::context::damage::{DamagePolicy, ErrorHook};
+use crate::context::environment::Environment;
+use crate::context::superblock::read_superblock;
+use crate::context::{Context, ContextOptions};
 use crate::data::DataMode;
 use crate::direct::Chunks;
-use crate::environment::Environment;
-use crate::errors::{DamagePolicy, ErrorHook, ErrorNotes};
-use crate::group::GroupTable;
 use crate::inode::InodeTable;
-use crate::mmp::Hold;
-use crate::mount::Mode;
 use crate::orphan::Orphans;
 use crate::quota::{Quota, QuotaPolicy};
+use crate::space::{Space, SpaceOptions};
 use crate::sums::SumsFile;
-use crate::verified::Role;
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
-use extant_base::lock::{Mutex, Rank, RwLock};
-use extant_base::{
-    BlockNr, BlockSize, ByteOffset, CachePadded, Error, GroupNr, Ino, Result, Site, What,
-};
+use extant_base::lock::{Mutex, Rank};
+use extant_base::{BlockSize, Error, GroupNr, Result};
 use extant_blockdev::BlockDevice;
-use extant_journal::{CacheOptions, CommitPoint, Journal, JournalOptions, Log, MetaBlock};
+use extant_journal::{CacheOptions, CommitPoint, Journal, JournalOptions, Log, LogMap, LogRun};
 use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::inode::InodeFormat;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_ondisk::superblock::Superblock;
 use extant_pagecache::PageCache;
-use rangemap::RangeSet;
-use std::sync::atomic::{AtomicI64, AtomicU32};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use zerocopy::FromBytes;
 
 /// How to open the parts of a volume.
 #[derive(Clone, Debug)]
@@ -112,106 +99,40 @@ impl Default for VolumeOptions {
 
 /// An open volume. See the module's picture.
 pub(crate) struct Volume {
-    /// Where the bytes are.
-    pub(crate) device: Arc<dyn BlockDevice>,
-    /// Through which metadata changes; owns the cache.
-    pub(crate) journal: Journal,
-    /// Geometry.
-    pub(crate) geometry: Geometry,
-    /// How metadata is checked.
-    pub(crate) csum: Checksums,
-    /// How inodes are laid out.
-    pub(crate) inode_format: InodeFormat,
-    /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
-    pub(crate) csum_seed: u32,
-    /// The superblock as it was at open: features, seeds, reserved inodes. Fields that change
-    /// while the volume is open are stale here.
-    pub(crate) at_open: Superblock,
-    /// The superblock as it shall be written; changed by [`Volume::change_superblock`].
-    pub(crate) superblock: RwLock<Superblock>,
-    /// All block groups; see [`Volume::group`].
-    pub(crate) groups: GroupTable,
-    /// The last step that holds the map or size of a file that was written back after it was closed.
+    /// Device, journal, and what every component works with.
+    context: Arc<Context>,
+    /// Which blocks and inodes are free.
+    space: Space,
+    /// The last commit point that holds the map or size of a file that was written back after it was closed.
     pub(crate) closed_commit_point: Mutex<Option<CommitPoint>>,
-    /// The longest free run of each group, by size.
-    pub(crate) group_index: GroupIndex,
-    /// Groups whose free extents are in memory.
-    pub(crate) loaded_trees: LoadedTrees,
-    /// Groups with freed clusters that wait for a commit.
-    pub(crate) pending_groups: PendingGroups,
-    /// Where clusters are held for files that grow.
-    pub(crate) preallocations: Preallocations,
-    /// Clusters promised to data that is not allocated yet.
-    pub(crate) reserved: Arc<Reserved>,
-    /// Data may take the blocks that are reserved for root.
-    pub(crate) privileged: bool,
     /// Inodes in use; see [`Volume::inode`].
     pub(crate) inodes: InodeTable,
-    /// Free clusters of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_clusters: CachePadded<AtomicI64>,
-    /// Free inodes of all groups. From the superblock until [`Volume::recount_free`].
-    pub(crate) free_inodes: CachePadded<AtomicI64>,
-    /// Directories of all groups. 0 until [`Volume::recount_free`].
-    pub(crate) used_dirs: CachePadded<AtomicI64>,
-    /// Compatible feature bits that came up since open; the superblock's writer adds them.
-    pub(crate) late_compat: AtomicU32,
-    /// Read-only compatible feature bits that came up since open.
-    pub(crate) late_ro_compat: AtomicU32,
     /// Blocks that never hold data, once they were counted.
     pub(crate) overhead: OnceLock<u64>,
-    /// Damage met since open.
-    pub(crate) errors: ErrorNotes,
-    /// What that does.
-    pub(crate) damage_policy: DamagePolicy,
-    /// Freed clusters are discarded once that is durable.
-    pub(crate) discard: bool,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
     pub(crate) known_values: Mutex<KnownValues>,
-    /// Blocks freed so far that stay marked as used, as (first, how many): while fast commits are
-    /// applied, nothing that was in use before may be handed out.
-    pub(crate) freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
-    /// See [`VolumeOptions::short_cuts`].
-    pub(crate) short_cuts: bool,
     /// The quota files, where usage is kept up to date.
     pub(crate) quota: Option<Quota>,
     /// Inodes that must be finished off after a crash.
     pub(crate) orphans: Orphans,
-    /// Held while a directory changes its parent: who is above whom stays until it is let go.
+    /// Held while a directory changes its parent: the tree's shape stays until it is released.
     pub(crate) renames: Mutex<()>,
-    /// Where a bulk load stands.
-    pub(crate) bulk: BulkCursor,
     /// Which files' bytes go through the journal.
     pub(crate) data_mode: DataMode,
-    /// What changes is noted, for fast commits.
-    pub(crate) fast_commits: bool,
     /// Folios of files; `None`: their bytes go straight to the device and come from there.
     pub(crate) page_cache: Option<PageCache>,
     /// Memory that direct transfers are copied through.
     pub(crate) chunks: Chunks,
     /// Files are opened with their bytes leaving the cache once they are on the device.
     pub(crate) drop_behind: bool,
-    /// Time and chance.
-    pub(crate) environment: Environment,
-    /// Nothing is changed on the device, from the start.
-    pub(crate) read_only: bool,
-    /// Whether changes are taken now.
-    pub(crate) mode: Mode,
-    /// The disk says that the volume is being written.
-    pub(crate) announced: Mutex<bool>,
-    /// Where the sums of data are, once they were asked for.
+    /// Where the checksums of data are, once they were needed.
     pub(crate) sums_file: OnceLock<SumsFile>,
-    /// The blocks of the log that changes go through, where it is a file of the volume.
-    pub(crate) own_log: RangeSet<u64>,
-    /// Keeps other hosts away, where the volume asks for that and is open to write.
-    pub(crate) hold: Option<Hold>,
-    /// The group whose descriptor copies are read, when the primary ones are not.
-    pub(crate) descriptors_from: Option<GroupNr>,
 }
 
 impl Volume {
-    /// Opens the volume on `device` as it stands: no recovery, no change.
+    /// Opens the volume on `device` as it is: no recovery, no change.
     ///
     /// Errors: whatever is wrong with the superblock; `Unsupported` naming an unknown incompatible
     /// feature, or, to write, an unknown read-only compatible one.
@@ -219,15 +140,7 @@ impl Volume {
         device: Arc<dyn BlockDevice>,
         options: &VolumeOptions,
     ) -> Result<Volume> {
-        let at_open = read_superblock(&*device, options.backup)?;
-        if !options.read_only {
-            if options.backup.is_some() {
-                return Err(Error::Invalid("a backup superblock can only be read from"));
-            }
-            if let Some(feature) = at_open.features.all_unwritable().next() {
-                return Err(Error::Unsupported { feature });
-            }
-        }
+        let at_open = superblock_to_open(&*device, options)?;
         Volume::with_superblock(device, at_open, options)
     }
 
@@ -240,10 +153,10 @@ impl Volume {
         log: Log,
         (commit_interval, one_transaction): (Option<Duration>, bool),
     ) -> Result<Volume> {
-        let mut volume = Volume::open_parts(device, options)?;
-        volume.guard_log(log.map());
-        volume.fast_commits =
-            (options.fast_commits || options.byte_log) && volume.can_fast_commit();
+        let at_open = superblock_to_open(&*device, options)?;
+        let mut context = Volume::context_of(device, at_open, options)?;
+        let fast_commits = (options.fast_commits || options.byte_log)
+            && can_fast_commit(&context, options.data_mode);
         let environment = options.environment.clone();
         let clock = move || {
             let now = environment.now();
@@ -252,188 +165,184 @@ impl Volume {
         let journal_options = JournalOptions {
             commit_interval,
             one_transaction,
-            checksums: volume.csum.seed().is_some(),
-            wide: volume.has_incompat(Incompat::IS_64BIT),
-            fast_commits: volume.fast_commits,
-            byte_log: (volume.fast_commits && options.byte_log).then_some(BATCH_BYTES),
+            checksums: context.checksums().seed().is_some(),
+            wide: context.has_incompat(Incompat::IS_64BIT),
+            fast_commits,
+            byte_log: (fast_commits && options.byte_log).then_some(BATCH_BYTES),
             clock: Arc::new(clock),
         };
-        let device = Arc::clone(&volume.device);
-        let size = volume.block_size();
-        volume.journal = Journal::with_log(device, size, options.cache, log, journal_options)?;
-        volume.device = Arc::clone(volume.journal.device());
+        let log_blocks = own_log_blocks(&context, log.map());
+        context.set_log(options.cache, log, journal_options)?;
+        let mut volume = Volume::of_context(context, options);
+        volume.space.set_own_log(log_blocks);
         Ok(volume)
     }
 
     /// A volume on `device` with a superblock that was just made and checked: for mkfs, before
-    /// anything else stands on the device.
+    /// the device holds anything else.
     pub(crate) fn with_superblock(
         device: Arc<dyn BlockDevice>,
         at_open: Superblock,
         options: &VolumeOptions,
     ) -> Result<Volume> {
-        let geometry = Geometry::new(&at_open)?;
-        at_open.check_device(device.len(), Site::NOWHERE)?;
-        let journal = Journal::off(Arc::clone(&device), at_open.block_size, options.cache);
-        let free_clusters = at_open.free_blocks >> geometry.log_cluster_ratio();
-        Ok(Volume {
-            device,
-            journal,
-            geometry,
-            csum: at_open.checksums(),
-            csum_seed: at_open.csum_seed(),
-            inode_format: InodeFormat::new(&at_open),
-            superblock: RwLock::new(Rank::Superblock, at_open.clone()),
-            groups: GroupTable::new(geometry.groups_count()),
-            closed_commit_point: Mutex::new(Rank::Leaf, None),
-            group_index: GroupIndex::new(geometry.groups_count()),
-            loaded_trees: LoadedTrees::new(),
-            pending_groups: PendingGroups::new(),
-            preallocations: Preallocations::new(),
-            reserved: Arc::default(),
-            privileged: options.privileged,
-            inodes: InodeTable::new(options.inodes),
-            free_clusters: CachePadded::new(AtomicI64::new(
-                i64::try_from(free_clusters).unwrap_or(i64::MAX),
-            )),
-            free_inodes: CachePadded::new(AtomicI64::new(i64::from(at_open.free_inodes))),
-            used_dirs: CachePadded::default(),
-            late_compat: AtomicU32::new(0),
-            late_ro_compat: AtomicU32::new(0),
-            overhead: OnceLock::new(),
-            errors: ErrorNotes::new(options.on_error.clone()),
+        Ok(Volume::of_context(Volume::context_of(device, at_open, options)?, options))
+    }
+
+    fn context_of(
+        device: Arc<dyn BlockDevice>,
+        at_open: Superblock,
+        options: &VolumeOptions,
+    ) -> Result<Context> {
+        let options = ContextOptions {
+            read_only: options.read_only,
+            cache: options.cache,
+            environment: options.environment.clone(),
+            on_error: options.on_error.clone(),
             damage_policy: options.damage_policy,
+        };
+        Context::new(device, at_open, options)
+    }
+
+    fn of_context(context: Context, options: &VolumeOptions) -> Volume {
+        let context = Arc::new(context);
+        let space_options = SpaceOptions {
+            privileged: options.privileged,
             discard: options.discard,
+            free_later: options.free_later,
+            short_cuts: options.short_cuts,
+            descriptors_from: options.backup,
+        };
+        Volume {
+            space: Space::new(Arc::clone(&context), space_options),
+            closed_commit_point: Mutex::new(Rank::Leaf, None),
+            inodes: InodeTable::new(options.inodes),
+            overhead: OnceLock::new(),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
-            freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
-            short_cuts: options.short_cuts,
-            quota: options.quota.and_then(|policy| Quota::of(&at_open, policy)),
-            orphans: Orphans::new(&at_open),
+            quota: options.quota.and_then(|policy| Quota::of(context.at_open(), policy)),
+            orphans: Orphans::new(context.at_open()),
             renames: Mutex::new(Rank::Rename, ()),
-            bulk: BulkCursor::default(),
-            environment: options.environment.clone(),
             data_mode: options.data_mode,
-            fast_commits: false,
             page_cache: None,
             chunks: Chunks::new(64 << 20),
             drop_behind: false,
-            read_only: options.read_only,
-            mode: Mode::new(options.read_only),
-            announced: Mutex::new(Rank::Mount, false),
             sums_file: OnceLock::new(),
-            own_log: RangeSet::new(),
-            hold: None,
-            descriptors_from: options.backup,
-            at_open,
-        })
+            context,
+        }
     }
 
-    /// Whether a compatible feature is on.
-    pub(crate) fn has_compat(&self, feature: Compat) -> bool {
-        self.at_open.features.compat.contains(feature)
+    /// From now on the blocks of this log are in use, where it is a file of the volume.
+    pub(crate) fn guard_log(&mut self, map: &LogMap) {
+        let blocks = own_log_blocks(&self.context, map);
+        self.space.set_own_log(blocks);
     }
 
-    /// Whether an incompatible feature is on.
-    pub(crate) fn has_incompat(&self, feature: Incompat) -> bool {
-        self.at_open.features.incompat.contains(feature)
+    /// What every component works with.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
     }
 
-    /// Whether a read-only compatible feature is on.
-    pub(crate) fn has_ro_compat(&self, feature: RoCompat) -> bool {
-        self.at_open.features.ro_compat.contains(feature)
+    /// Which blocks and inodes are free.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
-    /// Whether the blocks of `ino` must keep off metadata at fixed places and the log. The engine's own inodes
-    /// may name them: the resize inode names the reserved descriptor blocks.
-    pub(crate) fn guards_system(&self, ino: Ino) -> bool {
-        ino == Ino::ROOT || ino.get() >= self.at_open.first_ino
+    /// The same, for a test that changes how it works.
+    #[cfg(test)]
+    pub(crate) fn space_mut(&mut self) -> &mut Space {
+        &mut self.space
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.context.device()
+    }
+
+    /// Through which metadata changes; owns the cache of metadata blocks.
+    pub(crate) fn journal(&self) -> &Journal {
+        self.context.journal()
+    }
+
+    /// Which block belongs to which group, and where the fixed metadata lies.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.context.geometry()
+    }
+
+    /// How metadata is checked.
+    pub(crate) fn checksums(&self) -> &Checksums {
+        self.context.checksums()
+    }
+
+    /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
+    pub(crate) fn checksum_seed(&self) -> u32 {
+        self.context.checksum_seed()
+    }
+
+    /// How inodes are laid out.
+    pub(crate) fn inode_format(&self) -> &InodeFormat {
+        self.context.inode_format()
+    }
+
+    /// The superblock as it was at open; see [`Context::at_open`].
+    pub(crate) fn at_open(&self) -> &Superblock {
+        self.context.at_open()
+    }
+
+    /// Clock and randomness.
+    pub(crate) fn environment(&self) -> &Environment {
+        self.context.environment()
     }
 
     /// Size of a block.
     pub(crate) fn block_size(&self) -> BlockSize {
-        self.geometry.block_size()
+        self.context.block_size()
     }
 
-    /// The block that holds the primary superblock, and the byte where it starts there.
-    pub(crate) fn superblock_block(&self) -> Result<(MetaBlock, usize)> {
-        let block = self.block_size().block_at(ByteOffset(SUPERBLOCK_OFFSET));
-        let start = self.block_size().start_of(block);
-        let block = self.journal.cache().get(block)?;
-        let at = (SUPERBLOCK_OFFSET - start.0) as usize;
-        let is_right = |bytes: &[u8], _: usize| {
-            let raw = RawSuperblock::from_prefix(&bytes[at..]);
-            raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok()).into()
-        };
-        self.journal.cache().take_best(&block, Role::Superblock.kind(), 1, &is_right);
-        Ok((block, at))
+    /// Whether a compatible feature is on.
+    pub(crate) fn has_compat(&self, feature: Compat) -> bool {
+        self.context.has_compat(feature)
+    }
+
+    /// Whether an incompatible feature is on.
+    pub(crate) fn has_incompat(&self, feature: Incompat) -> bool {
+        self.context.has_incompat(feature)
+    }
+
+    /// Whether a read-only compatible feature is on.
+    pub(crate) fn has_ro_compat(&self, feature: RoCompat) -> bool {
+        self.context.has_ro_compat(feature)
     }
 }
 
-/// Reads and checks the superblock: the primary, or the copy in group `backup`.
-///
-/// Errors: `Device` (a device too short included); `SuperblockMagic` and the other checks.
-pub(crate) fn read_superblock(
-    device: &dyn BlockDevice,
-    backup: Option<GroupNr>,
-) -> Result<Superblock> {
-    let superblock = match backup {
-        None => check_superblock(device, SUPERBLOCK_OFFSET)?,
-        Some(group) => backup_superblock(device, group)?,
-    };
-    superblock.check_device(device.len(), Site::NOWHERE)?;
+/// The superblock of a volume that is about to be opened as `options` say.
+fn superblock_to_open(device: &dyn BlockDevice, options: &VolumeOptions) -> Result<Superblock> {
+    let superblock = read_superblock(device, options.backup)?;
+    if !options.read_only {
+        if options.backup.is_some() {
+            return Err(Error::Invalid("a backup superblock can only be read from"));
+        }
+        if let Some(feature) = superblock.features.all_unwritable().next() {
+            return Err(Error::Unsupported { feature });
+        }
+    }
     Ok(superblock)
 }
 
-/// The superblock's bytes at `at` of the device, unchecked.
-pub(crate) fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSuperblock> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    if at.checked_add(bytes.len() as u64).is_none_or(|end| end > device.len()) {
-        // Nothing so short holds a volume.
-        return Err(Site::NOWHERE.corrupt(What::SuperblockMagic));
-    }
-    let is_right = |bytes: &[u8]| {
-        RawSuperblock::from_prefix(bytes).is_some_and(|raw| raw.check(Site::NOWHERE).is_ok())
-    };
-    // Of mirrors one that has it right; what is wrong with all of them is for the caller.
-    device.read_verified(ByteOffset(at), &mut bytes, &is_right)?;
-    RawSuperblock::read_from_bytes(&bytes).map_err(|_| Site::NOWHERE.corrupt(What::SuperblockMagic))
+/// Whether fast commits can record what happens on this volume: they cannot record usage in quota
+/// files, clusters that files share blocks of, and content in the log.
+fn can_fast_commit(context: &Context, data_mode: DataMode) -> bool {
+    context.has_compat(Compat::FAST_COMMIT)
+        && !context.has_ro_compat(RoCompat::QUOTA)
+        && context.geometry().cluster_ratio() == 1
+        && data_mode != DataMode::Journal
 }
 
-fn check_superblock(device: &dyn BlockDevice, at: u64) -> Result<Superblock> {
-    raw_superblock(device, at)?.check(Site::NOWHERE)
-}
-
-/// The copy in `group`. Where it lies depends on block size and group size, which a damaged primary
-/// cannot be asked for: every block size with its usual group size is tried, the primary's own
-/// fields first.
-fn backup_superblock(device: &dyn BlockDevice, group: GroupNr) -> Result<Superblock> {
-    let mut places = Vec::new();
-    if let Ok(primary) = raw_superblock(device, SUPERBLOCK_OFFSET)
-        && let Ok(primary) = primary.parse(Site::NOWHERE)
-    {
-        let first = u64::from(primary.first_data_block);
-        places.push((primary.block_size, first, u64::from(primary.blocks_per_group)));
+/// The blocks of the log, where it is a file of the volume; none for a log elsewhere.
+fn own_log_blocks(context: &Context, map: &LogMap) -> Vec<Range<u64>> {
+    if context.at_open().journal_inum == 0 {
+        return Vec::new();
     }
-    for size in BlockSize::ALL {
-        let first = u64::from(size.bytes() == 1024);
-        places.push((size, first, (size.bytes() as u64 * 8).min(65528)));
-    }
-    let mut found = Err(Site::of_group(group).corrupt(What::SuperblockMagic));
-    for (size, first, per_group) in places {
-        let block = u64::from(group.0).saturating_mul(per_group).saturating_add(first);
-        let at = match group.0 {
-            0 => SUPERBLOCK_OFFSET,
-            _ => size.start_of(BlockNr(block)).0,
-        };
-        match raw_superblock(device, at).and_then(|raw| raw.check(Site::of_group(group))) {
-            Ok(superblock) if superblock.block_group == group => return Ok(superblock),
-            // A copy that is there but bad says more than one that is not.
-            Err(error) if !matches!(error, Error::Corrupt { what: What::SuperblockMagic, .. }) => {
-                found = Err(error);
-            }
-            _ => {}
-        }
-    }
-    found
+    let size = context.block_size();
+    let run = |run: &LogRun| (size.block_at(run.at).0, u64::from(run.count));
+    map.runs().iter().map(run).map(|(first, count)| first..first + count).collect()
 }

@@ -93,7 +93,7 @@ impl WalkEntry {
 
     /// What is known of the file; a symlink stands for itself.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.fs.volume().noting(|| {
+        self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })
@@ -106,7 +106,7 @@ impl WalkEntry {
 
     /// The target, if it is a symlink.
     pub fn read_link(&self) -> Result<PathBuf> {
-        self.fs.volume().noting(|| {
+        self.fs.volume().context().noting(|| {
             use std::os::unix::ffi::OsStringExt;
             let body = self.fs.volume().peek_listed(self.ino)?;
             let target = self.fs.volume().symlink_target(self.ino, &body)?;
@@ -151,7 +151,7 @@ impl Walk {
         let at = Site::of_ino(entry.ino);
         if !self.entered.insert(entry.ino.get()) {
             let twice = at.corrupt(What::DirectoryLoop);
-            return self.fs.volume().noting(|| Err(twice));
+            return self.fs.volume().context().noting(|| Err(twice));
         }
         if entry.path.as_os_str().len() > PATH_MAX {
             return Err(Error::NameTooLong);

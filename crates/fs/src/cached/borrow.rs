@@ -31,7 +31,9 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn borrow(&self, offset: u64) -> Result<FolioRef<'_>> {
-        self.volume().noting(|| self.volume().borrow_folio(self.held(), offset, self.cache_use()))
+        self.volume()
+            .context()
+            .noting(|| self.volume().borrow_folio(self.held(), offset, self.cache_use()))
     }
 
     /// Lends `range`, which lies before the file's end and within one folio, to be changed in place: as if it were
@@ -42,7 +44,9 @@ impl File {
     /// 2 MiB is the only border that always is one); as [`File::write_at`]. Locks: takes `Write`, `Inode`, then
     /// keeps `Folio`.
     pub fn borrow_mut(&self, range: Range<u64>) -> Result<FolioMut<'_>> {
-        self.volume().noting(|| self.volume().borrow_folio_mut(self.held(), range.clone()))
+        self.volume()
+            .context()
+            .noting(|| self.volume().borrow_folio_mut(self.held(), range.clone()))
     }
 }
 
@@ -55,7 +59,7 @@ impl Volume {
     }
 
     fn borrow_folio_mut<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<FolioMut<'a>> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         // Who changes bytes in place is braked before it, for what he changed until now.
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         self.wrote(inode, range.start, len, Use::Keep)?;
@@ -73,8 +77,8 @@ impl Volume {
         }
         let size = self.block_size();
         let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
-        self.with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
-        let now = self.environment.now();
+        self.space().with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
+        let now = self.environment().now();
         body.content_changed(now);
         body.times_changed = true;
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };

@@ -7,11 +7,11 @@
 //!   failed    on the way to being dirty ──forget────► the same, but for blocks that somebody else made dirty
 //! ```
 
-use crate::alloc::claims::{For, Reservation};
 use crate::cached::Cached;
 use crate::cached::map_share::Need;
 use crate::inode::Body;
 use crate::map::Target;
+use crate::space::claims::{For, Reservation};
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
 use extant_ondisk::extent::ExtentState;
@@ -168,17 +168,17 @@ impl Volume {
 
     /// Promises space for a hole of which nothing is promised.
     fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.geometry().cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
         let (promised, more) = {
             let delayed = cached.delayed.lock();
             (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
-        self.quota_check(ino, body, self.sectors(promised + blocks))?;
+        self.quota_check(ino, body, self.context().sectors(promised + blocks))?;
         // Where it goes on from what is promised it is no run of its own: no more than one too many is counted.
         let need = Need { runs: 1, entries: blocks.min(more + 1) };
         let short = self.map_shortage(body, cached, need);
-        let (data, map) = self.reserve_with_map(more, short)?;
+        let (data, map) = self.space().reserve_with_map(more, short)?;
         self.join_share(cached, map);
         let mut delayed = cached.delayed.lock();
         delayed.join(data);
@@ -218,12 +218,12 @@ impl Volume {
     /// Errors: what the map gives.
     pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.geometry().cluster_ratio();
         let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
         for hole in holes {
             let mut delayed = cached.delayed.lock();
             let clusters = delayed.add(hole, ratio);
-            delayed.join(self.reserve_freed(For::Data, clusters));
+            delayed.join(self.space().reserve_freed(For::Data, clusters));
         }
         self.note_splits(cached, &unwritten);
         self.share_again(body, cached);
@@ -233,7 +233,7 @@ impl Volume {
     /// What the promises of a file come to in units of 512 bytes.
     pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
         let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
-        self.sectors(blocks)
+        self.context().sectors(blocks)
     }
 
     /// The blocks of `range`, which were promised or not, are allocated: what was promised for them is given back. As
@@ -259,7 +259,7 @@ impl Volume {
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();
         if !delayed.is_empty() && !range.is_empty() {
-            let clusters = delayed.take(range, self.geometry.cluster_ratio());
+            let clusters = delayed.take(range, self.geometry().cluster_ratio());
             delayed.release(clusters);
         }
         drop(delayed);

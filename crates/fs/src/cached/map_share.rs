@@ -12,10 +12,10 @@
 //! counts one block for a quarter. A delayed run becomes at worst one extent a cluster; a block whose state or place changes
 //! leaves two more.
 
-use crate::alloc::claims::{For, Reservation};
 use crate::cached::Cached;
 use crate::inode::Body;
 use crate::map::extent::node;
+use crate::space::claims::{For, Reservation};
 use crate::volume::Volume;
 use extant_base::Result;
 use extant_ondisk::block_map::pointers_per_block;
@@ -118,7 +118,7 @@ impl Drop for Spending<'_> {
 impl Volume {
     /// Blocks that the map of a file needs at worst for what is dirty, and `more`.
     fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
-        let ratio = u64::from(self.geometry.cluster_ratio());
+        let ratio = u64::from(self.geometry().cluster_ratio());
         let delayed = {
             let delayed = cached.delayed.lock();
             let (runs, blocks) = (delayed.runs(), delayed.len());
@@ -195,7 +195,7 @@ impl Volume {
         }
         let blocks = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
         let short = self.map_shortage(body, cached, Need::of_splits(ranges.len(), blocks));
-        let (_, map) = self.reserve_with_map(0, short)?;
+        let (_, map) = self.space().reserve_with_map(0, short)?;
         self.join_share(cached, map);
         self.note_splits(cached, ranges);
         Ok(())
@@ -220,7 +220,7 @@ impl Volume {
     /// Data that stands in blocks which were freed, or are hidden, is dirty again: its map has a share of what was freed.
     pub(super) fn share_again(&self, body: &Body, cached: &Cached) {
         let short = self.map_shortage(body, cached, Need::default());
-        self.join_share(cached, self.reserve_freed(For::Map, short));
+        self.join_share(cached, self.space().reserve_freed(For::Map, short));
     }
 }
 

@@ -10,12 +10,12 @@
 //! bytes that no run is held for. A block that is written in place (it was unwritten) needs no promise for that, but
 //! will for the next bytes: such blocks are noted while their data is on its way.
 
-use crate::alloc::claims::{For, Reservation};
 use crate::cached::Cached;
 use crate::cached::map_share::Need;
 use crate::file::pieces::Piece;
 use crate::inode::Body;
 use crate::map::Target;
+use crate::space::claims::{For, Reservation};
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
 use rangemap::RangeSet;
@@ -116,7 +116,7 @@ impl Volume {
             return Ok(());
         }
         let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
-        let (mut promise, map) = self.reserve_with_map(clusters, short)?;
+        let (mut promise, map) = self.space().reserve_with_map(clusters, short)?;
         self.join_share(cached, map);
         let mut rewrites = cached.rewrites.lock();
         for range in wanted {
@@ -188,8 +188,8 @@ impl Volume {
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Before others can have them.
-            let promise = self.reserve_freed(For::Data, clusters);
-            self.let_go_held(piece.block, piece.len);
+            let promise = self.space().reserve_freed(For::Data, clusters);
+            self.space().let_go_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
             cached.rewrites.lock().add(range, promise, clusters);
         }
@@ -199,7 +199,7 @@ impl Volume {
     pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let promise = self.reserve_freed(For::Data, clusters);
+            let promise = self.space().reserve_freed(For::Data, clusters);
             cached.rewrites.lock().add(range, promise, clusters);
         }
     }

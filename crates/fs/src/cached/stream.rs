@@ -251,7 +251,7 @@ impl<'a> Stream<'a> {
             if let Some(job) = self.take_in_place(turn, &found)? {
                 return Ok(Some(job));
             }
-            match self.volume.with_promised_space(|| self.place(found.run.clone()))? {
+            match self.volume.space().with_promised_space(|| self.place(found.run.clone()))? {
                 Step::Placed(placed) => turn.placed = Some((placed, found.is_asked)),
                 Step::Written(n) => {
                     turn.at = found.run.start + n;

@@ -54,7 +54,7 @@ impl Volume {
             return Ok(false);
         }
         // The tick may lie before the write that set the time; further back the clock was set.
-        let now = nanoseconds(self.environment.last_tick());
+        let now = nanoseconds(self.environment().last_tick());
         if now >= until || now + 4 * TICK_NS < until {
             return Ok(false);
         }
@@ -117,7 +117,7 @@ impl Volume {
             body.size_on_disk.get_or_insert(body.disk.size);
             body.resize(pos + n as u64);
         }
-        let now = self.environment.now();
+        let now = self.environment().now();
         body.content_changed(now);
         body.times_changed = true;
         Ok(n)
@@ -140,8 +140,9 @@ impl Volume {
         let size = self.block_size();
         loop {
             let blocks = block_of(size, pos)?..block_behind(size, end)?;
-            let done =
-                self.with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
+            let done = self
+                .space()
+                .with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
             match done {
                 Ok(()) => return Ok(end),
                 Err(Error::NoSpace | Error::QuotaExceeded) if blocks.len() > 1 => {

@@ -4,8 +4,8 @@
 //! until it lets go, so the inode is held to find and give blocks, and not while the data moves.
 
 use super::stream::{PART, Placed, Step, Stream};
-use crate::alloc::claims::For;
 use crate::cached::Cached;
+use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::data::DataPath;
 use crate::file::content::Content;
 use crate::file::fresh::Plan;
@@ -13,8 +13,8 @@ use crate::file::pieces::Piece;
 use crate::file::set_len::LARGE_FILE;
 use crate::file::write::UNDER_HANDLE;
 use crate::inode::{Body, Inode};
+use crate::space::claims::For;
 use crate::sums::NewSums;
-use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_journal::{Credits, Handle};
@@ -50,7 +50,7 @@ impl Owner for Volume {
         let Some(inode) = self.inodes.find(file.ino()) else { return Ok(0) };
         match inode.cached.get() {
             Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
-                self.noting(|| self.write_back(&inode, range, demand))
+                self.context().noting(|| self.write_back(&inode, range, demand))
             }
             _ => Ok(0),
         }
@@ -184,7 +184,7 @@ impl Volume {
             };
             return done.map(Step::Written);
         }
-        let handle = self.journal.start(self.first_fill_credits(&body, &runs))?;
+        let handle = self.journal().start(self.first_fill_credits(&body, &runs))?;
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
         let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
         if self.covers(inode.ino, &body) {
@@ -240,7 +240,7 @@ impl Volume {
     ) -> Result<()> {
         while !left.is_empty() {
             // Room for the map may wait for a commit, as that for data may.
-            self.with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
+            self.space().with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
         }
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Volume {
         let mut body = inode.write();
         let _spending = rest.cached.spend_share();
         let sums = self.covers(inode.ino, &body).then_some(sums);
-        let handle = self.journal.start(self.late_credits(&body))?;
+        let handle = self.journal().start(self.late_credits(&body))?;
         let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
         let (is_stuck, is_all) = (reached == 0, left.is_empty());
         let reached = size.min(u64::from(reached) << log2);
@@ -282,7 +282,7 @@ impl Volume {
     ) -> Result<u64> {
         let mut credits = self.first_fill_credits(body, plan.runs);
         credits.blocks += SUPERBLOCK_CREDITS;
-        let handle = self.journal.start(credits)?;
+        let handle = self.journal().start(credits)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
         let written = match self.reached(&pieces, run) {
             Some(run) => self.write_small_taken(cached, &pieces, run),
@@ -313,7 +313,7 @@ impl Volume {
         let fresh = || pieces.iter().filter(|piece| piece.fresh);
         // Until it is promised to them, nobody else is to have what is freed.
         let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
-        let _between = self.reserve_freed(For::Data, blocks);
+        let _between = self.space().reserve_freed(For::Data, blocks);
         self.hide(body, handle, ino, pieces);
         for piece in fresh() {
             // The error that led here is the one to tell.
@@ -344,7 +344,7 @@ impl Volume {
         run: Range<u64>,
     ) -> Result<u64> {
         let (fill, show) = (self.first_fill_credits(body, plan.runs), self.late_credits(body));
-        let handle = self.journal.start(fill.plus(show))?;
+        let handle = self.journal().start(fill.plus(show))?;
         let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
         let all = pieces.clone();
         let mut sums = NewSums::default();
@@ -426,7 +426,7 @@ impl Volume {
         let size = before.max(clean.max(reached).min(body.size));
         body.size_on_disk = (size < body.size).then_some(size);
         match size >= LARGE_FILE {
-            true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
+            true => self.context().add_ro_compat(handle, RoCompat::LARGE_FILE),
             false => Ok(()),
         }
     }
@@ -442,7 +442,7 @@ impl Volume {
             return Ok(());
         }
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
-        let handle = self.journal.start(credits)?;
+        let handle = self.journal().start(credits)?;
         let raised = self.raise_size(&mut body, &handle, 0, Some(&all_there(cached)));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;

@@ -243,7 +243,7 @@ fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
 #[cfg(test)]
 mod tests {
     use super::{Claimed, Usage, masks};
-    use crate::environment::Environment;
+    use crate::context::environment::Environment;
     use crate::mkfs::{MkfsOptions, format};
     use crate::volume::{Volume, VolumeOptions};
     use extant_base::GroupNr;
@@ -298,7 +298,8 @@ mod tests {
         let options = MkfsOptions::new().zeroed(true);
         format(device.clone(), &options, &Environment::default()).unwrap();
         let volume = Volume::open_parts(device, &VolumeOptions::default()).unwrap();
-        let (geometry, usage) = (volume.geometry, Usage::new(volume.geometry));
+        let geometry = *volume.geometry();
+        let usage = Usage::new(geometry);
         assert_eq!(usage.claim(geometry.block_range()), 0);
         assert!(usage.bytes() <= 8192 * 160, "{} bytes for 8192 groups", usage.bytes());
         let mut map = vec![0; 4096];

@@ -67,10 +67,10 @@ fn check_all(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> u64 
 
 fn check_file(view: &View<'_>, volume: &Volume) {
     let size = volume.block_size();
-    let blocks = data_sums::file_blocks(size, volume.geometry.blocks_count());
+    let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
     let words = data_sums::words_per_block(size);
     // As many as stand for about a group's worth of blocks.
-    let at_once = (u64::from(volume.geometry.blocks_per_group()) / words).max(1);
+    let at_once = (u64::from(volume.geometry().blocks_per_group()) / words).max(1);
     let items = usize::try_from(blocks.div_ceil(at_once)).unwrap_or(usize::MAX);
     let look = |bytes: &mut Vec<u8>, item: usize| {
         let first = item as u64 * at_once;
@@ -90,7 +90,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
 
 fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -> u64 {
     view.progress.begin(Pass::Data);
-    let groups = volume.geometry.groups_count();
+    let groups = volume.geometry().groups_count();
     let found = parallel::each(view.threads, groups as usize, Runs::default, |runs, group| {
         if let Err(error) = volume.walk_covered(GroupNr(group as u32), runs) {
             view.corrupt(&error, "");

@@ -8,8 +8,8 @@
 //!
 //! There is no way back.
 
+use crate::context::role::Role;
 use crate::inode::Body;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
@@ -22,7 +22,7 @@ use extant_ondisk::inode::InodeFlags;
 impl Volume {
     /// How new indexes of this volume hash names.
     pub(super) fn new_hash_version(&self) -> HashVersion {
-        match HashVersion::from_code(self.at_open.def_hash_version) {
+        match HashVersion::from_code(self.at_open().def_hash_version) {
             // SipHash needs the key of an encrypted directory.
             None | Some(HashVersion::SipHash) => HashVersion::HalfMd4,
             Some(version) => version,

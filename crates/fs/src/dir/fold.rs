@@ -36,7 +36,7 @@ impl<'a> Wanted<'a> {
         let by = if dir.is_encrypted() && !dots {
             By::NoKey(NoKey::of(dir))
         } else if dir.folds() && !dots {
-            let superblock = &dir.volume.at_open;
+            let superblock = dir.volume.at_open();
             let rules = CaseFold::new(superblock.encoding, superblock.encoding_flags)?;
             rules.check_new(name)?;
             By::Folded(rules.query(name))

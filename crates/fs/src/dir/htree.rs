@@ -10,7 +10,7 @@
 //! does: the leaves do not need it. Source: ext4 documentation, "Hash Tree Directories".
 
 use super::{Dir, Found, fold::Wanted, linear};
-use crate::verified::Role;
+use crate::context::role::Role;
 use extant_base::{Error, LogicalBlock, Result, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::features::Incompat;
@@ -66,7 +66,7 @@ impl Probe {
 impl Dir<'_> {
     /// How this directory's names are hashed under `version`.
     pub(crate) fn hasher(&self, version: HashVersion) -> NameHasher {
-        let superblock = &self.volume.at_open;
+        let superblock = self.volume.at_open();
         let unsigned = superblock.flags.contains(SuperFlags::UNSIGNED_HASH);
         NameHasher::new(version, unsigned, superblock.hash_seed)
     }
@@ -201,7 +201,7 @@ impl Dir<'_> {
         if !block.is_verified_as(role.kind()) {
             let seed = self.seed.unwrap_or(0);
             let check = |bytes: &[u8]| self.index_of(level, bytes, block)?.verify_checksum(seed);
-            self.volume.journal.cache().checked(block, check)?;
+            self.volume.journal().cache().checked(block, check)?;
             block.set_verified_as(role.kind());
         }
         Ok(())

@@ -17,7 +17,7 @@ use extant_ondisk::htree::BLOCKS_MAX;
 use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDirMut};
 use extant_ondisk::inode::InodeFlags;
 
-use crate::verified::Role;
+use crate::context::role::Role;
 
 /// The largest directory without `large_dir`, in bytes.
 const SIZE_MAX: u64 = (1 << 31) - 1;
@@ -35,7 +35,7 @@ impl Volume {
         body: &mut Body,
         parent: Ino,
     ) -> Result<()> {
-        self.note_untold(handle, Ineligible::Directory);
+        self.context().require_full_commit(handle, Ineligible::Directory);
         let flags = body.disk.flags;
         if !flags.contains(InodeFlags::ENCRYPT) && self.inline_begin(ino, body)? {
             let format = self.dir_format(body);
@@ -67,7 +67,7 @@ impl Volume {
         let size = self.block_size();
         let at = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         self.check_dir_blocks(u64::from(at) + 1)?;
-        self.note_untold(handle, Ineligible::DirectoryGrew);
+        self.context().require_full_commit(handle, Ineligible::DirectoryGrew);
         let mut nr = None;
         self.fill(ino, body, handle, at..at + 1, ExtentState::Written, &mut |run| {
             if let Target::Written(first) = run.target {
@@ -76,7 +76,7 @@ impl Volume {
             Ok(())
         })?;
         let nr = nr.ok_or_else(|| Site::of_ino(ino).corrupt(What::ExtentUnwritten))?;
-        let block = self.journal.cache().get_new(nr)?;
+        let block = self.journal().cache().get_new(nr)?;
         body.disk.size = u64::from(at + 1) << size.log2();
         Ok((LogicalBlock(at), block))
     }

@@ -13,8 +13,8 @@
 use super::fold::Wanted;
 use super::linear::Names;
 use super::{Dir, Form};
+use crate::context::role::Role;
 use crate::inode::Body;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
@@ -87,8 +87,8 @@ impl Volume {
         if self.dir(ino, body)?.form == Form::Indexed {
             match self.insert_indexed(handle, ino, body, &wanted, new) {
                 // Without checksums index blocks pass as empty leaves: the directory goes on linear.
-                Err(error) if is_bad_index(&error) && self.csum.seed().is_none() => {
-                    self.note_error(&error);
+                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
+                    self.context().note_error(&error);
                     body.disk.flags.remove(InodeFlags::INDEX);
                 }
                 done => return done,
@@ -119,7 +119,7 @@ impl Volume {
             }
             Form::Linear => dir.room_for(&wanted, name)?,
             Form::Indexed => match dir.indexed_room(&wanted, name) {
-                Err(error) if is_bad_index(&error) && self.csum.seed().is_none() => {
+                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
                     free(dir.find(name)?)?;
                     None
                 }

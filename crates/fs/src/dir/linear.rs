@@ -9,7 +9,7 @@
 //! are walked, since their checks are cheap and depend on the reader's place.
 
 use super::{Dir, Form, Found, fold::Wanted};
-use crate::verified::Role;
+use crate::context::role::Role;
 use extant_base::{LogicalBlock, Result, Site};
 use extant_journal::MetaBlock;
 use extant_ondisk::dirent::{DirBlock, DirFormat};
@@ -68,7 +68,7 @@ impl Dir<'_> {
             DirBlock::new(bytes, self.format, site).verify_checksum(seed)?;
             Ok((Role::DirLeaf(self.ino), Names::Leaf))
         };
-        let (role, names) = self.volume.journal.cache().checked(block, check)?;
+        let (role, names) = self.volume.journal().cache().checked(block, check)?;
         block.set_verified_as(role.kind());
         Ok(names)
     }

@@ -118,7 +118,7 @@ impl Volume {
         let inline = body.disk.has_inline_data();
         let blocks = if inline { 0 } else { body.disk.size >> self.block_size().log2() };
         // A directory has no holes, so it has no more blocks than the volume.
-        if blocks > self.geometry.blocks_count() || blocks > u64::from(u32::MAX - 1) {
+        if blocks > self.geometry().blocks_count() || blocks > u64::from(u32::MAX - 1) {
             return Err(Site::of_ino(ino).offset(4).corrupt(What::DirectorySize));
         }
         let form = match inline {
@@ -148,7 +148,7 @@ impl Volume {
             checksums: self.has_ro_compat(RoCompat::METADATA_CSUM),
             hash_words: encrypted && flags.contains(InodeFlags::CASEFOLD),
             opaque_names: encrypted,
-            inodes_count: self.geometry.inodes_count(),
+            inodes_count: self.geometry().inodes_count(),
         }
     }
 }
@@ -210,7 +210,7 @@ impl<'a> Dir<'a> {
             && let Target::Written(first) = run.target
             && run.len > 1
         {
-            let _ = self.volume.journal.cache().prefetch(first, run.len);
+            let _ = self.volume.journal().cache().prefetch(first, run.len);
         }
     }
 }

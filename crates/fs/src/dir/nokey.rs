@@ -36,7 +36,7 @@ impl NoKey {
     pub(crate) fn of(dir: &Dir<'_>) -> NoKey {
         let indexed = dir.form == super::Form::Indexed;
         let hashed = dir.volume.has_compat(Compat::DIR_INDEX) && (indexed || dir.blocks <= 1);
-        let default = HashVersion::from_code(dir.volume.at_open.def_hash_version);
+        let default = HashVersion::from_code(dir.volume.at_open().def_hash_version);
         let version = if indexed { root_version(dir).or(default) } else { default };
         NoKey { hasher: version.filter(|_| hashed).map(|version| dir.hasher(version)) }
     }

@@ -16,9 +16,9 @@
 
 use super::Dir;
 use super::insert::check_new_name;
+use crate::context::role::Role;
 use crate::inode::Body;
 use crate::map::Target;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
 use extant_journal::{Handle, Ineligible};
@@ -75,7 +75,7 @@ impl Volume {
         parent: Ino,
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
-        self.note_untold(handle, Ineligible::Directory);
+        self.context().require_full_commit(handle, Ineligible::Directory);
         body.moves.change();
         let dir = self.dir(ino, body)?;
         if dir.is_encrypted() {
@@ -266,7 +266,7 @@ impl Volume {
             };
             for n in 0..run.len {
                 let nr = BlockNr(first.0 + u64::from(n));
-                let block = self.journal.cache().get_new(nr)?;
+                let block = self.journal().cache().get_new(nr)?;
                 let site = Site::of_ino(ino).block(nr);
                 let role = {
                     let block = block.write(handle)?;
@@ -310,7 +310,7 @@ impl Dir<'_> {
 
     /// `Exists` if two names are the same when folded, `NameNotUtf8` where one is not allowed.
     fn check_folded(&self, entries: &[PackEntry<'_>], of: &mut [u32]) -> Result<()> {
-        let superblock = &self.volume.at_open;
+        let superblock = self.volume.at_open();
         let rules = CaseFold::new(superblock.encoding, superblock.encoding_flags)?;
         let mut folded = Vec::with_capacity(of.len());
         for n in of {

@@ -119,7 +119,7 @@ impl Volume {
         body: &mut Body,
         parent: Ino,
     ) -> Result<()> {
-        self.note_untold(handle, Ineligible::RenameDir);
+        self.context().require_full_commit(handle, Ineligible::RenameDir);
         let dir = self.dir(ino, body)?;
         if dir.form == Form::Inline {
             let format = dir.format;
@@ -170,7 +170,7 @@ impl Volume {
         let (format, seed) = (dir.format, dir.seed.unwrap_or(0));
         match found.place {
             Place::Block { nr, offset, .. } => {
-                let block = self.journal.cache().get(nr)?;
+                let block = self.journal().cache().get(nr)?;
                 let block = block.write(handle)?;
                 let mut bytes = block.bytes_mut();
                 let site = site(ino, nr);

@@ -12,8 +12,8 @@
 
 use super::Dir;
 use super::htree::{Probe, Step};
+use crate::context::role::Role;
 use crate::inode::Body;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result, What};
 use extant_journal::{Handle, MetaBlock};
@@ -171,7 +171,7 @@ impl Dir<'_> {
         if !self.folds() {
             return Ok(Cow::Borrowed(name));
         }
-        let superblock = &self.volume.at_open;
+        let superblock = self.volume.at_open();
         Ok(CaseFold::new(superblock.encoding, superblock.encoding_flags)?.hashed(name))
     }
 

@@ -80,7 +80,7 @@ impl Volume {
             if is_summed {
                 may_wait(options)?;
             }
-            let now = self.environment.now();
+            let now = self.environment().now();
             // What shows new blocks sets the times.
             if !touched && !is_summed && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
@@ -163,14 +163,16 @@ impl Volume {
                 self.write_back(inode, range, &u64::MAX)?;
                 continue;
             }
-            let (pieces, len) =
-                match self.with_space_retry(|| self.blocks_made(inode.ino, &mut body, pos, end)) {
-                    Ok(Blocks::There(pieces, len)) => (pieces, len),
-                    Ok(Blocks::Buffered(len)) => return Ok(Begun::Buffered(len)),
-                    // A buffered write knows what else to try.
-                    Ok(Blocks::Missing) | Err(Error::NoSpace) => return Ok(Begun::Buffered(len)),
-                    Err(error) => return Err(error),
-                };
+            let (pieces, len) = match self
+                .space()
+                .with_space_retry(|| self.blocks_made(inode.ino, &mut body, pos, end))
+            {
+                Ok(Blocks::There(pieces, len)) => (pieces, len),
+                Ok(Blocks::Buffered(len)) => return Ok(Begun::Buffered(len)),
+                // A buffered write knows what else to try.
+                Ok(Blocks::Missing) | Err(Error::NoSpace) => return Ok(Begun::Buffered(len)),
+                Err(error) => return Err(error),
+            };
             let end = pos + len as u64;
             let grows = end > body.size;
             if grows {

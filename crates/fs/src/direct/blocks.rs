@@ -95,7 +95,7 @@ impl Volume {
             runs.retain(|run| run.target == Target::Hole);
         }
         let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
-        let handle = self.journal.start(self.first_fill_credits(body, &runs))?;
+        let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
         let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
         body.store(self, ino, &handle)?;
         handle.stop()?;

@@ -9,9 +9,9 @@
 //! Runs where sleeping is allowed, with nothing held but `Write` of a file that grows.
 
 use super::step::{Step, put_zeros};
+use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::file::pieces::Piece;
 use crate::inode::Inode;
-use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
 use extant_blockdev::{CallerMemory, Faults, PooledBuf};
@@ -81,7 +81,7 @@ impl Volume {
         while !pieces.is_empty() {
             let mut body = inode.write();
             let credits = self.first_convert_credits(&body, true);
-            let handle = self.journal.start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
+            let handle = self.journal().start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
             let sums = step.sums.as_ref();
             let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, sums);
             if to > 0 {
@@ -91,7 +91,7 @@ impl Volume {
                 true => self.set_size_field(&mut body, &handle, reached),
                 false => Ok(()),
             };
-            let now = self.environment.now();
+            let now = self.environment().now();
             body.content_changed(now);
             // Under the inode's lock: nobody fills a folio with the zeros that were there.
             self.forget_cached(inode, step);

@@ -111,7 +111,9 @@ impl File {
         memory: &mut dyn CallerMemory<'m>,
         options: &DirectOptions,
     ) -> Result<usize> {
-        self.volume().noting(|| self.volume().read_direct(self.held(), offset, memory, options))
+        self.volume()
+            .context()
+            .noting(|| self.volume().read_direct(self.held(), offset, memory, options))
     }
 
     /// Writes bytes from `offset` on straight to the device; how many. The cache forgets what it had of them.
@@ -138,11 +140,13 @@ impl File {
         options: &DirectOptions,
     ) -> Result<usize> {
         let volume = self.volume();
-        let done = volume.noting(|| volume.write_direct(self.held(), offset, memory, options))?;
+        let done = volume
+            .context()
+            .noting(|| volume.write_direct(self.held(), offset, memory, options))?;
         if options.sync && done > 0 {
             self.sync_data()?;
         }
-        volume.noting(|| volume.sync_if_flagged(self.held()))?;
+        volume.context().noting(|| volume.sync_if_flagged(self.held()))?;
         Ok(done)
     }
 
@@ -155,7 +159,7 @@ impl File {
 impl Volume {
     /// See [`File::direct_unit`].
     pub(crate) fn direct_unit(&self) -> u64 {
-        (self.device.alignment() as u64).max(512)
+        (self.device().alignment() as u64).max(512)
     }
 
     /// Whether this file's bytes can go past the cache: its blocks hold them as they are.
@@ -166,7 +170,7 @@ impl Volume {
     /// What this file and its device ask of the memory they are written from: a device that writes it more than once,
     /// that it stays as it is; a file with sums, that they are taken of what is written.
     pub(crate) fn stability(&self, ino: Ino, body: &Body) -> Stability {
-        match self.device.needs_stable_buffers() {
+        match self.device().needs_stable_buffers() {
             _ if self.covers(ino, body) => Stability::Summed,
             true => Stability::Stable,
             false => Stability::Any,

@@ -108,7 +108,7 @@ impl Filesystem {
         way: QueueWay,
     ) -> DirectQueue<M> {
         let depth = depth.max(1);
-        let queue = Queue::new(Arc::clone(&self.volume().device), depth, way);
+        let queue = Queue::new(Arc::clone(self.volume().device()), depth, way);
         let device = Mutex::new(Device { queue, transfers: HashMap::new(), next: 0 });
         let done = Mutex::new(Done { list: VecDeque::new(), pending: 0 });
         let shared = Shared { fs: self.clone(), device, done, finished: Condvar::new() };
@@ -236,7 +236,7 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
         let (inode, len, helper) = (file.held(), memory.left(), Some(&self.helper));
         let begun = match access {
             Access::Read => {
-                volume.check_writable()?;
+                volume.context().check_writable()?;
                 match len {
                     0 => None,
                     _ => Some(volume.begin_direct_write(inode, offset, len, options, helper)?),
@@ -307,7 +307,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
     fn finish(&self, transfer: Transfer<M>) {
         let Transfer { tag, file, step, mut memory, access, taken, .. } = transfer;
         let (volume, sync) = (file.volume(), step.sync);
-        let result = volume.noting(|| match access {
+        let result = volume.context().noting(|| match access {
             Access::Read => {
                 let done = volume.finish_write(file.held(), step);
                 memory.revert(taken - done.as_ref().unwrap_or(&0));

@@ -145,7 +145,7 @@ impl Volume {
         mover: Mover,
     ) -> Taken<'m> {
         let before = memory.left();
-        let ahead = mover == Mover::Here && self.device.descriptor().is_some();
+        let ahead = mover == Mover::Here && self.device().descriptor().is_some();
         let piece = if ahead { PIECE } else { CHUNK_MAX };
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
@@ -190,7 +190,7 @@ impl Volume {
         // What is compared is worth a request of its own.
         let most = if step.expected.is_some() { piece } else { usize::MAX };
         let unit = self.direct_unit() as usize;
-        let must_fit = options.bounce == Bounce::Auto && self.device.alignment() > 1;
+        let must_fit = options.bounce == Bounce::Auto && self.device().alignment() > 1;
         let mut requests = Vec::with_capacity(step.runs.len());
         let mut lent = 0;
         for run in &step.runs {
@@ -265,7 +265,7 @@ impl Volume {
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
-        transfer_all(&*self.device, next, |done| step.borrow_mut().landed(done));
+        transfer_all(&*self.device(), next, |done| step.borrow_mut().landed(done));
         let step = step.into_inner();
         if step.error.is_some() {
             // What came behind the failure was not taken, or does not count.

@@ -26,7 +26,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         options: &DirectOptions,
     ) -> Result<usize> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let mut done = 0;
         let mut faults = 0;
         while memory.left() > 0 {
@@ -128,12 +128,12 @@ impl Volume {
         };
         match requests.next() {
             Some(mut request) if !many => {
-                let result = transfer(&*self.device, &mut request);
+                let result = transfer(&*self.device(), &mut request);
                 landed(Completion { request, result });
             }
             first => {
                 let mut all = first.into_iter().chain(requests);
-                transfer_all(&*self.device, || all.next(), landed);
+                transfer_all(&*self.device(), || all.next(), landed);
             }
         }
     }

@@ -22,18 +22,3 @@ mod snapshot;
 mod stored;
 
 pub(crate) use notes::Named;
-
-use crate::data::DataMode;
-use crate::volume::Volume;
-use extant_ondisk::features::{Compat, RoCompat};
-
-impl Volume {
-    /// Whether what happens on this volume can be told: usage in quota files, clusters that files share blocks
-    /// of and content in the log cannot.
-    pub(crate) fn can_fast_commit(&self) -> bool {
-        self.has_compat(Compat::FAST_COMMIT)
-            && !self.has_ro_compat(RoCompat::QUOTA)
-            && self.geometry.cluster_ratio() == 1
-            && self.data_mode != DataMode::Journal
-    }
-}

@@ -36,7 +36,7 @@ impl Volume {
         before: &[u8],
         after: &[u8],
     ) {
-        if !self.fast_commits {
+        if !self.context().fast_commits() {
             return;
         }
         // What is being released is told by its number, which is free afterwards.
@@ -72,7 +72,10 @@ impl Volume {
         body: &Body,
         blocks: Range<u32>,
     ) {
-        if self.fast_commits && body.file_kind() == FileKind::Regular && !blocks.is_empty() {
+        if self.context().fast_commits()
+            && body.file_kind() == FileKind::Regular
+            && !blocks.is_empty()
+        {
             let (first, last) = (blocks.start, blocks.end - 1);
             handle.note(Change::Range { ino, first, last });
         }
@@ -112,7 +115,7 @@ impl Volume {
     }
 
     fn note_name(&self, handle: &Handle<'_>, parent: &Body, kind: FileKind, change: Change<'_>) {
-        if !self.fast_commits {
+        if !self.context().fast_commits() {
             return;
         }
         let flags = parent.disk.flags;
@@ -128,27 +131,5 @@ impl Volume {
             FileKind::Directory => Change::Full(Ineligible::Directory),
             _ => Change::Full(Ineligible::Special),
         });
-    }
-
-    /// Something that no record tells is changed.
-    #[inline]
-    pub(crate) fn note_untold(&self, handle: &Handle<'_>, reason: Ineligible) {
-        if self.fast_commits {
-            handle.note(Change::Full(reason));
-        }
-    }
-
-    /// An inode number was taken.
-    pub(crate) fn note_made(&self, handle: &Handle<'_>, ino: Ino) {
-        if self.fast_commits {
-            handle.note(Change::Made(ino));
-        }
-    }
-
-    /// An inode number is free again.
-    pub(crate) fn note_gone(&self, handle: &Handle<'_>, ino: Ino) {
-        if self.fast_commits {
-            handle.note(Change::Gone(ino));
-        }
     }
 }

@@ -47,7 +47,7 @@ impl Volume {
     /// The inode as its slot has it now, past the table of inodes in use.
     fn stored_body(&self, ino: Ino) -> Result<Body> {
         let (block, place) = self.inode_slot(ino)?;
-        let disk = DiskInode::parse_unverified(&block.read()[place], ino, &self.inode_format)?;
+        let disk = DiskInode::parse_unverified(&block.read()[place], ino, self.inode_format())?;
         Ok(Body::fresh(self, disk))
     }
 }

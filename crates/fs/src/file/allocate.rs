@@ -12,10 +12,10 @@
 //! Works block by block on the map; the parts of blocks at the ends of a range are written with
 //! zeros. Source: fallocate(2).
 
+use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::file::write::check_writable_file;
 use crate::inode::{Body, Inode};
 use crate::map::{LOGICAL_END, Run, Target};
-use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, LogicalBlock, Result};
 use extant_journal::{Credits, Handle};
@@ -68,7 +68,7 @@ impl Volume {
         offset: u64,
         len: u64,
     ) -> Result<u64> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
         if len == 0 {
             return Err(Error::Invalid("a range of no bytes"));
@@ -94,7 +94,7 @@ impl Volume {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let moves = matches!(mode, FallocateMode::Collapse | FallocateMode::Insert);
         let touched = if moves { u64::MAX } else { offset.saturating_add(len) };
         let mut body = match mode.only_adds() {
@@ -113,7 +113,7 @@ impl Volume {
         }
         self.drop_capability(inode.ino, body)?;
         self.leave_inline(inode.ino, body)?;
-        self.with_space_retry(|| match mode {
+        self.space().with_space_retry(|| match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {
                 self.give(inode.ino, body, mode, offset..end)
             }
@@ -171,7 +171,7 @@ impl Volume {
                 let step = self.fill_credits(body, run.len);
                 let ready = &mut |_: &Handle<'_>, _: &mut Body| Ok(());
                 self.next_step(ino, body, handle, step, self.rest_credits(), ready)?;
-                let goal = self.group_start(ino);
+                let goal = self.space().group_start(ino);
                 let state = ExtentState::Unwritten;
                 at = self.fill_hole(goal, ino, body, handle, run, way, state)?.end().0;
             }
@@ -261,8 +261,8 @@ impl Volume {
     ) -> Result<()> {
         let credits =
             Credits { blocks: first.blocks + self.rest_credits().blocks, revokes: first.revokes };
-        let mut handle = self.journal.start(credits)?;
-        let now = self.environment.now();
+        let mut handle = self.journal().start(credits)?;
+        let now = self.environment().now();
         let done = change(body, &mut handle);
         body.content_changed(now);
         body.synced.map_changed = true;

@@ -92,7 +92,7 @@ impl Volume {
                 let mut hole = run;
                 while hole.len > 0 {
                     self.more_credits(handle, self.fill_credits(body, hole.len))?;
-                    let goal = self.group_start(ino);
+                    let goal = self.space().group_start(ino);
                     let got = self.fill_hole(goal, ino, body, handle, hole, None, state)?;
                     let block = got.target.block().expect("a filled hole has blocks");
                     self.push_fresh(pieces, got.logical.0, got.len, block, most);
@@ -164,7 +164,7 @@ impl Volume {
     pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
             if let Err(error) = self.hide_piece(body, handle, ino, piece) {
-                return self.journal.abort(&error);
+                return self.journal().abort(&error);
             }
         }
     }
@@ -177,7 +177,7 @@ impl Volume {
         piece: &Piece,
     ) -> Result<()> {
         if piece.moved {
-            self.let_go_held(piece.block, piece.len);
+            self.space().let_go_held(piece.block, piece.len);
             return Ok(());
         }
         self.more_credits(handle, self.unmap_credits(body))?;

@@ -36,7 +36,7 @@ impl Volume {
             self.leave_inline(ino, body)?;
             return Ok(None);
         }
-        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
         if !body.disk.has_inline_data() && !self.inline_begin(ino, body)? {
             handle.stop()?;
             return Ok(None);
@@ -51,7 +51,7 @@ impl Volume {
         content.copy_to(&mut bytes);
         self.inline_put(ino, body, pos as usize, &bytes)?;
         body.resize(body.size.max(end));
-        let now = self.environment.now();
+        let now = self.environment().now();
         body.content_changed(now);
         body.store(self, ino, &handle)?;
         handle.stop()?;
@@ -65,7 +65,7 @@ impl Volume {
         if !body.disk.has_inline_data() {
             return Ok(());
         }
-        let handle = self.journal.start(self.inline_credits())?;
+        let handle = self.journal().start(self.inline_credits())?;
         let done = self.inline_to_blocks(&handle, ino, body);
         if done.is_ok() {
             body.store(self, ino, &handle)?;

@@ -27,21 +27,21 @@ impl Volume {
         if !self.journals_data(body) || !self.has_map(body) {
             return Ok(());
         }
-        self.journal.sync()?;
+        self.journal().sync()?;
         let mut bytes = vec![0; PIECE as usize * self.block_size().bytes()];
         self.each_written(ino, body, |volume, body, run, block| {
             let bytes = &mut bytes[..run.len as usize * volume.block_size().bytes()];
             volume.read_data(ino, body, block, 0, bytes)?;
             volume.write_data(DataPath::Device, block, 0, &[IoSlice::new(bytes)])
         })?;
-        self.journal.flush()?;
+        self.journal().flush()?;
         self.each_written(ino, body, |volume, _, run, block| {
-            let handle = volume.journal.start(Credits { blocks: 0, revokes: run.len })?;
-            volume.note_untold(&handle, Ineligible::JournaledData);
+            let handle = volume.journal().start(Credits { blocks: 0, revokes: run.len })?;
+            volume.context().require_full_commit(&handle, Ineligible::JournaledData);
             (0..u64::from(run.len)).for_each(|n| handle.forget(BlockNr(block.0 + n)));
             handle.stop()
         })?;
-        self.journal.sync()
+        self.journal().sync()
     }
 
     /// Calls `piece` for all written blocks of a file, a few at a time.

@@ -163,6 +163,7 @@ impl File {
             return self.read_at(offset, buf);
         }
         self.volume()
+            .context()
             .noting(|| self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf))
     }
 
@@ -199,7 +200,7 @@ impl File {
         pieces: &[IoSlice<'_>],
         how: CacheUse,
     ) -> Result<usize> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let (place, content) = (Place::At(offset), Content::new(pieces));
             let done = self.volume().write_file(&self.inode, place, content, how)?;
             self.volume().sync_if_flagged(&self.inode)?;
@@ -234,7 +235,7 @@ impl File {
     ///
     /// Errors: as [`File::write_at`], but an append-only file takes them.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let pieces = [IoSlice::new(bytes)];
             let content = Content::new(&pieces);
             let done =
@@ -249,7 +250,7 @@ impl File {
     /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.volume().set_len(&self.inode, size)?;
             self.volume().sync_if_flagged(&self.inode)
         })
@@ -261,7 +262,7 @@ impl File {
     /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and what was given so far stays;
     /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.volume().fallocate(&self.inode, mode, offset, len)?;
             self.volume().sync_if_flagged(&self.inode)
         })
@@ -277,7 +278,7 @@ impl File {
 
     /// Changes what is known of the file besides its content, see [`SetAttributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().noting(|| self.volume().set_attributes(&self.inode, wish))
+        self.volume().context().noting(|| self.volume().set_attributes(&self.inode, wish))
     }
 
     /// Where data starts at or behind `offset`; `None` when only a hole follows.
@@ -291,7 +292,7 @@ impl File {
     }
 
     fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
         })
@@ -302,7 +303,7 @@ impl File {
     ///
     /// Errors: `Corrupt`, `Device`.
     pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let volume = self.volume();
             volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();
@@ -330,7 +331,7 @@ impl File {
     ///
     /// Errors: `Corrupt`, `Device`.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             // What is promised lies nowhere yet.
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();
@@ -350,7 +351,7 @@ impl File {
                 };
                 // A crafted map can name the same blocks over and over.
                 mapped += u64::from(run.len);
-                if mapped > volume.geometry.blocks_count() {
+                if mapped > volume.geometry().blocks_count() {
                     return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));
                 }
                 let (offset, len) = (u64::from(run.logical.0) << log2, u64::from(run.len) << log2);

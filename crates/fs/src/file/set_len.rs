@@ -10,11 +10,11 @@
 //! Rule F2: no size is shown before the bytes that it takes in are. Rule F4: recovery cuts a file on an orphan
 //! record at its size, so a truncation that was cut off goes on there.
 
+use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::file::write::check_writable_file;
 use crate::inode::{Body, Inode};
 use crate::map::LOGICAL_END;
 use crate::orphan::{ORPHAN_CREDITS, OrphanPlace};
-use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_journal::{Credits, Handle};
@@ -33,7 +33,7 @@ impl Volume {
         let reach = match body.disk.has_inline_data() {
             // It will have the map of a new file.
             true => u64::MAX,
-            false => body.disk.max_size(&self.inode_format),
+            false => body.disk.max_size(self.inode_format()),
         };
         let most = reach.min(u64::from(LOGICAL_END) << log2).min(i64::MAX as u64);
         if self.has_ro_compat(RoCompat::HUGE_FILE) {
@@ -51,7 +51,7 @@ impl Volume {
     ) -> Result<()> {
         body.resize(size);
         match size >= LARGE_FILE {
-            true => self.add_ro_compat(handle, RoCompat::LARGE_FILE),
+            true => self.context().add_ro_compat(handle, RoCompat::LARGE_FILE),
             false => Ok(()),
         }
     }
@@ -60,7 +60,7 @@ impl Volume {
     ///
     /// Errors: as `File::set_len`. Locks: takes `Inode`, then handles.
     pub(crate) fn set_len(&self, inode: &Inode, size: u64) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let mut body = self.quiesce(inode);
         self.check_resizable(&body, size)?;
         if size == 0 && body.size > 0 {
@@ -95,7 +95,7 @@ impl Volume {
                 self.leave_inline(ino, body)?;
             }
         }
-        let done = self.journal.start(self.resize_credits(body)).and_then(|mut handle| {
+        let done = self.journal().start(self.resize_credits(body)).and_then(|mut handle| {
             let done = self.resize_under(ino, body, &mut handle, size);
             body.store(self, ino, &handle)?;
             handle.stop()?;
@@ -136,7 +136,7 @@ impl Volume {
             self.forget_delayed(body, keep..LOGICAL_END);
         }
         self.set_size_field(body, handle, size)?;
-        let now = self.environment.now();
+        let now = self.environment().now();
         body.content_changed(now);
         // The same size takes away what was allocated beyond it.
         if size > old || body.disk.has_inline_data() || is_unmapped(body) {

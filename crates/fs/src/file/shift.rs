@@ -65,7 +65,7 @@ impl Volume {
 
     /// The blocks of a range that must be whole ones, whole clusters too.
     fn whole_blocks(&self, bytes: &Range<u64>) -> Result<Range<u32>> {
-        let unit = u64::from(self.geometry.cluster_ratio()) << self.block_size().log2();
+        let unit = u64::from(self.geometry().cluster_ratio()) << self.block_size().log2();
         if !bytes.start.is_multiple_of(unit) || !bytes.end.is_multiple_of(unit) {
             return Err(Error::Invalid("a range to collapse or insert has whole blocks"));
         }

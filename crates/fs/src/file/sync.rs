@@ -41,18 +41,21 @@ impl File {
     /// Errors: `Device`, `Aborted`: the bytes stay dirty. Locks: takes `WriteBack`, then as a write.
     pub fn write_back(&self, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
-        self.volume().noting(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
+        self.volume()
+            .context()
+            .noting(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
         Ok(())
     }
 
     fn sync(&self, which: impl Fn(&mut Synced) -> &mut Option<CommitPoint>) -> Result<()> {
         let volume = self.volume();
-        if !volume.mode.is_open_to_write() {
+        if !volume.context().is_open_to_write() {
             return Ok(());
         }
-        volume.announce()?;
+        volume.context().announce()?;
         if let Some(cached) = self.inode.cached.get() {
-            let done = volume.noting(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
+            let done =
+                volume.context().noting(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
             if let Err(error) = &done {
                 cached.pages.note_error(error);
             }
@@ -74,12 +77,12 @@ impl Volume {
     ) -> Result<()> {
         let mut synced = inode.read().synced;
         match *which(&mut synced) {
-            Some(step) if !self.journal.is_off() => {
-                self.noting_abort(self.journal.commit_with_data(step, Some(self)))
+            Some(step) if !self.journal().is_off() => {
+                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
             }
             _ => {
-                self.noting_abort(self.journal.sync())?;
-                let now = self.journal.durable_step();
+                self.context().noting_abort(self.journal().sync())?;
+                let now = self.journal().durable_step();
                 let mut body = inode.write();
                 which(&mut body.synced).get_or_insert(now);
                 Ok(())
@@ -102,8 +105,8 @@ impl Volume {
         let step = *self.closed_commit_point.lock();
         match step {
             Some(step) if !self.is_durable(step) => {
-                self.announce()?;
-                self.noting_abort(self.journal.commit_with_data(step, Some(self)))
+                self.context().announce()?;
+                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
             }
             _ => Ok(()),
         }
@@ -119,7 +122,7 @@ impl Volume {
     }
 
     fn is_durable(&self, step: CommitPoint) -> bool {
-        self.journal.is_off() || !is_later(step, self.journal.durable_step())
+        self.journal().is_off() || !is_later(step, self.journal().durable_step())
     }
 
     /// Makes what a call changed of `inode` durable, where the inode's flags ask for that. Not while the volume is one
@@ -127,10 +130,10 @@ impl Volume {
     ///
     /// Errors: as [`File::sync_all`]: the change is made, and is not durable. Locks: as a write; none may be held.
     pub(crate) fn sync_if_flagged(&self, inode: &Inode) -> Result<()> {
-        if !inode.syncs.load(Ordering::Relaxed) || self.journal.is_one_transaction() {
+        if !inode.syncs.load(Ordering::Relaxed) || self.journal().is_one_transaction() {
             return Ok(());
         }
-        self.announce()?;
+        self.context().announce()?;
         if let Some(cached) = inode.cached.get() {
             let written = self.write_back(inode, 0..u64::MAX, &u64::MAX);
             if let Err(error) = &written {
@@ -145,14 +148,14 @@ impl Volume {
     /// data of files where it is.
     pub(crate) fn sync_names_if_flagged(&self, dirs: &[&Inode]) -> Result<()> {
         if !dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed))
-            || self.journal.is_one_transaction()
+            || self.journal().is_one_transaction()
         {
             return Ok(());
         }
-        self.announce()?;
-        match self.fast_commits && self.journal.is_all_told() {
+        self.context().announce()?;
+        match self.context().fast_commits() && self.journal().is_all_told() {
             true => Ok(()),
-            false => self.noting_abort(self.journal.sync()),
+            false => self.context().noting_abort(self.journal().sync()),
         }
     }
 }

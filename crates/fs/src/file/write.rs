@@ -61,7 +61,7 @@ impl Volume {
         content: Content<'_>,
         how: Use,
     ) -> Result<usize> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         if content.len() == 0 {
             return Ok(0);
         }
@@ -106,7 +106,7 @@ impl Volume {
             drop(room);
             let n = match written {
                 Ok(n) => n,
-                Err(Error::NoSpace) if !has_flushed && self.has_promised() => {
+                Err(Error::NoSpace) if !has_flushed && self.space().has_promised() => {
                     // More is promised than will be needed: what is dirty takes its blocks, the rest is free.
                     has_flushed = true;
                     let _ = self.write_back_all();
@@ -136,7 +136,7 @@ impl Volume {
 
     /// Whether bytes may be written at `place`: from where on, and how many at most.
     pub(crate) fn check_write(&self, body: &Body, place: Place) -> Result<(u64, u64)> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         check_writable_file(body)?;
         if body.flags.contains(InodeFlags::APPEND) && place != Place::End {
             return Err(Error::NotPermitted);
@@ -164,14 +164,17 @@ impl Volume {
         let mut done = 0;
         while done < content.len() {
             let (pos, part) = (pos + done as u64, content.part(done, content.len()));
-            let inline = self.with_space_retry(|| self.write_inline(inode.ino, body, pos, part));
+            let inline =
+                self.space().with_space_retry(|| self.write_inline(inode.ino, body, pos, part));
             let written = match inline {
                 Ok(None) if self.goes_through_cache(body) => {
                     let n = self.write_folios(inode, body, pos, part, how)?;
                     self.be_quiet(inode, body);
                     return Ok(done + n);
                 }
-                Ok(None) => self.with_space_retry(|| self.write_step(inode.ino, body, pos, part)),
+                Ok(None) => {
+                    self.space().with_space_retry(|| self.write_step(inode.ino, body, pos, part))
+                }
                 Ok(Some(n)) => Ok(n),
                 Err(error) => Err(error),
             };
@@ -188,7 +191,7 @@ impl Volume {
     /// `false`, and nothing written, where that is not so simple.
     fn overwrite(&self, inode: &Inode, offset: u64, content: Content<'_>) -> Result<bool> {
         let Some(end) = offset.checked_add(content.len() as u64) else { return Ok(false) };
-        let now = self.environment.now();
+        let now = self.environment().now();
         {
             let body = inode.read();
             check_writable_file(&body)?;
@@ -258,7 +261,7 @@ impl Volume {
     /// Sets change and modification time.
     pub(crate) fn touch(&self, inode: &Inode, now: Timestamp) -> Result<()> {
         let mut body = inode.write();
-        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
         body.content_changed(now);
         body.store(self, inode.ino, &handle)?;
         handle.stop()
@@ -334,7 +337,7 @@ impl Volume {
             credits.blocks += blocks + 1; // and the block around the old end
             body.synced.map_changed = true;
         }
-        let handle = self.journal.start(credits)?;
+        let handle = self.journal().start(credits)?;
         let path = self.data_path(body, &handle);
         self.zero_gap(path, plan.ino, body, plan.pos)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
@@ -359,7 +362,7 @@ impl Volume {
         let mut error = None;
         let mut pieces = Vec::new();
         if is_fresh {
-            let handle = self.journal.start(self.first_fill_credits(body, plan.runs))?;
+            let handle = self.journal().start(self.first_fill_credits(body, plan.runs))?;
             (pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
             body.store(self, plan.ino, &handle)?;
             handle.stop()?;
@@ -373,7 +376,7 @@ impl Volume {
         let content = plan.content.part(0, n);
         self.write_pieces(DataPath::Device, &pieces, body.size, plan.pos, content, None)?;
 
-        let handle = self.journal.start(self.first_convert_credits(body, is_fresh))?;
+        let handle = self.journal().start(self.first_convert_credits(body, is_fresh))?;
         let (shown, error) = self.show(body, &handle, plan.ino, &mut pieces, None);
         let n = plan.reached(self, shown).map(|m| m.min(n));
         if let Some(n) = n {
@@ -405,7 +408,7 @@ impl Volume {
         if end > body.size {
             self.set_size_field(body, handle, end)?;
         }
-        let now = self.environment.now();
+        let now = self.environment().now();
         body.content_changed(now);
         Ok(())
     }

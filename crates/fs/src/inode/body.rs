@@ -1,12 +1,12 @@
 //! What an inode holds.
 
 use super::Slot;
-use crate::alloc::held_runs::HeldBehind;
 use crate::cached::Cached;
 use crate::dir::moves::Moves;
 use crate::file::synced::Synced;
 use crate::orphan::OrphanPlace;
 use crate::quota::Holding;
+use crate::space::held_runs::HeldBehind;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
 use extant_journal::Handle;
@@ -84,7 +84,7 @@ impl Body {
 
     /// The body of an inode that is being made: no attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
-        let raw = vec![0; volume.geometry.inode_size()].into_boxed_slice();
+        let raw = vec![0; volume.geometry().inode_size()].into_boxed_slice();
         Body {
             disk,
             raw,
@@ -137,18 +137,18 @@ impl Body {
 
     /// The bytes that may hold attributes, magic included; empty without room for any.
     pub(crate) fn xattr_tail(&self, volume: &Volume) -> &[u8] {
-        self.raw.get(self.disk.xattr_area(&volume.inode_format)).unwrap_or_default()
+        self.raw.get(self.disk.xattr_area(volume.inode_format())).unwrap_or_default()
     }
 
     /// The same bytes, for change.
     pub(crate) fn xattr_tail_mut(&mut self, volume: &Volume) -> &mut [u8] {
-        let area = self.disk.xattr_area(&volume.inode_format);
+        let area = self.disk.xattr_area(volume.inode_format());
         self.raw.get_mut(area).unwrap_or_default()
     }
 
     /// The seed of everything that belongs to this inode; `None` without `metadata_csum`.
     pub(crate) fn seed(&self, volume: &Volume, ino: Ino) -> Option<u32> {
-        volume.csum.inode_seed(ino, self.disk.generation)
+        volume.checksums().inode_seed(ino, self.disk.generation)
     }
 
     /// Writes the inode into its table block under `handle`, checksum included, and what changed in
@@ -176,7 +176,7 @@ impl Body {
         }
         let size = self.disk.size;
         self.disk.size = self.size_on_disk.unwrap_or(size);
-        let written = self.disk.write(&mut self.raw, ino, &volume.inode_format);
+        let written = self.disk.write(&mut self.raw, ino, volume.inode_format());
         self.disk.size = size;
         written?;
         self.times_changed = false;
@@ -184,7 +184,7 @@ impl Body {
             let mut bytes = block.bytes_mut();
             let slot = &mut bytes[slot.1.clone()];
             let held = match &volume.quota {
-                Some(_) => Holding::of_slot(slot, ino, &volume.inode_format),
+                Some(_) => Holding::of_slot(slot, ino, volume.inode_format()),
                 None => None,
             };
             self.synced.note(handle.step(), slot, &self.raw);

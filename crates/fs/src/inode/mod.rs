@@ -16,14 +16,14 @@
 mod body;
 mod table;
 
-use crate::alloc::held_runs::HeldBehind;
 use crate::cached::Cached;
+use crate::context::role::Role;
 use crate::dir::moves::Moves;
 use crate::direct::in_flight::Directs;
 use crate::file::synced::Synced;
 use crate::metadata::Metadata;
 use crate::orphan::OrphanPlace;
-use crate::verified::Role;
+use crate::space::held_runs::HeldBehind;
 use crate::volume::Volume;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
@@ -242,7 +242,9 @@ impl Volume {
     /// without links is no damage.
     pub(crate) fn stale(&self, error: Error) -> Error {
         match error {
-            Error::Corrupt { what: What::InodeUnlinked, .. } if self.mode.is_open_to_write() => {
+            Error::Corrupt { what: What::InodeUnlinked, .. }
+                if self.context().is_open_to_write() =>
+            {
                 Error::NotFound
             }
             error => error,
@@ -279,15 +281,15 @@ impl Volume {
     /// Whether a number is the engine's own: reserved ones but the root, quota and orphan files.
     pub(crate) fn is_hidden(&self, ino: Ino) -> bool {
         let number = ino.get();
-        if number < self.at_open.first_ino {
+        if number < self.at_open().first_ino {
             return ino != Ino::ROOT;
         }
         let quota = self.has_ro_compat(RoCompat::QUOTA)
-            && (number == self.at_open.prj_quota_inum
-                || number == self.at_open.usr_quota_inum
-                || number == self.at_open.grp_quota_inum);
+            && (number == self.at_open().prj_quota_inum
+                || number == self.at_open().usr_quota_inum
+                || number == self.at_open().grp_quota_inum);
         let orphans =
-            self.has_compat(Compat::ORPHAN_FILE) && number == self.at_open.orphan_file_inum;
+            self.has_compat(Compat::ORPHAN_FILE) && number == self.at_open().orphan_file_inum;
         quota || orphans
     }
 
@@ -295,25 +297,28 @@ impl Volume {
     ///
     /// Errors: `InodeNumber` out of range; what the descriptor's check gives; `Device`.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
-        let place = self.geometry.inode_place(ino);
+        let place = self.geometry().inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
-        let table = self.inode_table(place.group)?;
+        let table = self.space().inode_table(place.group)?;
         let block = self.inode_block(table, &place)?;
-        Ok((block, place.offset..place.offset + self.geometry.inode_size()))
+        Ok((block, place.offset..place.offset + self.geometry().inode_size()))
     }
 
     /// The block of a group's inode table, which begins at `table`, where an inode is.
     fn inode_block(&self, table: BlockNr, place: &InodePlace) -> Result<MetaBlock> {
-        let block = self.journal.cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
-        let (size, count) = (self.geometry.inode_size(), self.geometry.inodes_per_block());
-        let checksums = self.inode_format.checksums();
+        let block = self.journal().cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
+        let (size, count) = (self.geometry().inode_size(), self.geometry().inodes_per_block());
+        let checksums = self.inode_format().checksums();
         let used = OnceCell::new();
-        let slots = |desc: GroupDesc| desc.used_slots(&self.geometry, &self.csum);
-        let used = || *used.get_or_init(|| self.descriptor(place.group).map_or(u32::MAX, slots));
+        let slots = |desc: GroupDesc| desc.used_slots(self.geometry(), self.checksums());
+        let used =
+            || *used.get_or_init(|| self.space().descriptor(place.group).map_or(u32::MAX, slots));
         let worth = |bytes: &[u8], n: usize| {
             let slot = &bytes[n * size..][..size];
             let nr = place.table_block * count + n as u32;
-            let Some(ino) = self.geometry.ino_of_slot(place.group, nr) else { return Worth::Right };
+            let Some(ino) = self.geometry().ino_of_slot(place.group, nr) else {
+                return Worth::Right;
+            };
             match is_zero_slot(slot) {
                 // Never used, or lost: another copy says.
                 true if checksums.seed().is_some() && nr < used() => Worth::Empty,
@@ -321,34 +326,36 @@ impl Volume {
                 false => checksum_is_right(slot, ino, checksums).into(),
             }
         };
-        self.journal.cache().take_best(&block, Role::Inodes.kind(), count as usize, &worth);
+        self.journal().cache().take_best(&block, Role::Inodes.kind(), count as usize, &worth);
         Ok(block)
     }
 
     /// Reads and checks the inode in its table, past the table of inodes in use.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<Body> {
         let at = Site::of_ino(ino);
-        let place = self.geometry.inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
-        let desc = self.descriptor(place.group)?;
+        let place =
+            self.geometry().inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
+        let desc = self.space().descriptor(place.group)?;
         // Slots that were never used hold garbage; but a volume without a journal that was not
         // unmounted has descriptors older than its inodes, and so has every copy of them: a reader
         // believes the inodes.
         let is_open = !self.has_compat(Compat::HAS_JOURNAL)
-            && !self.at_open.state.contains(VolumeState::VALID);
-        let stale = self.read_only && (is_open || self.descriptors_from.is_some());
-        if !stale && place.slot >= desc.used_slots(&self.geometry, &self.csum) {
+            && !self.at_open().state.contains(VolumeState::VALID);
+        let stale =
+            self.context().is_opened_read_only() && (is_open || self.space().reads_backup());
+        if !stale && place.slot >= desc.used_slots(self.geometry(), self.checksums()) {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }
-        self.prefetch_inodes(place.group, place.slot, &desc);
+        self.space().prefetch_inodes(place.group, place.slot, &desc);
         let block = self.inode_block(desc.inode_table, &place)?;
         let raw: Box<[u8]> = {
             let bytes = block.read();
-            Box::from(&bytes[place.offset..place.offset + self.geometry.inode_size()])
+            Box::from(&bytes[place.offset..place.offset + self.geometry().inode_size()])
         };
-        let disk = DiskInode::check(&raw, ino, &self.inode_format)?;
+        let disk = DiskInode::check(&raw, ino, self.inode_format())?;
         if let Some(acl) = disk.file_acl
-            && ino.get() >= self.at_open.first_ino
-            && self.is_system(acl, 1)
+            && ino.get() >= self.at_open().first_ino
+            && self.space().is_system(acl, 1)
         {
             return Err(at.block(acl).corrupt(What::InodeFileAcl));
         }

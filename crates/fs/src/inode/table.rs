@@ -107,11 +107,11 @@ impl InodeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alloc::held_runs::HeldBehind;
     use crate::dir::moves::Moves;
     use crate::file::synced::Synced;
     use crate::inode::Counted;
     use crate::orphan::OrphanPlace;
+    use crate::space::held_runs::HeldBehind;
     use extant_ondisk::inode::Inode as DiskInode;
 
     fn body() -> Body {

@@ -49,10 +49,10 @@ pub(super) fn map(
             Slot::Hole { .. } => return Ok(hole(&path, level - 1, slot, at, limit, size)),
             Slot::Block { first, .. } => first,
         };
-        if volume.guards_system(ino) && volume.is_system(pointers, 1) {
+        if volume.context().guards_system(ino) && volume.space().is_system(pointers, 1) {
             return Err(site.block(pointers).corrupt(What::MapBlockRange));
         }
-        let block = volume.journal.cache().get(pointers)?;
+        let block = volume.journal().cache().get(pointers)?;
         let bytes = block.read();
         let last = level == depth;
         slot = look(volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
@@ -60,7 +60,9 @@ pub(super) fn map(
     match slot {
         Slot::Hole { .. } => Ok(hole(&path, depth, slot, at, limit, size)),
         Slot::Block { first, slots } => {
-            if volume.guards_system(ino) && volume.is_system(first, u64::from(slots)) {
+            if volume.context().guards_system(ino)
+                && volume.space().is_system(first, u64::from(slots))
+            {
                 return Err(site.block(first).corrupt(What::MapBlockRange));
             }
             Ok(Run { logical: at, len: slots, target: Target::Written(first) })
@@ -77,7 +79,7 @@ fn look(
     limit: u32,
     at: Site,
 ) -> Result<Slot> {
-    let valid = volume.geometry.block_range();
+    let valid = volume.geometry().block_range();
     let Some(first) = check_pointer(bytes, slot, &valid, at)? else {
         let zeros = (slot + 1..).take_while(|n| pointer(bytes, *n) == Some(0));
         return Ok(Slot::Hole { slots: 1 + zeros.take(limit as usize - 1).count() as u32 });

@@ -10,12 +10,12 @@
 //!                                                                 still use both
 //! ```
 
-use crate::alloc::blocks::{Request, Search};
-use crate::alloc::claims::Claim;
-use crate::alloc::preallocation::Growth;
 use crate::inode::Body;
 use crate::map::extent::path::Path;
 use crate::map::{Run, Target, block_map, extent};
+use crate::space::blocks::{Request, Search};
+use crate::space::claims::Claim;
+use crate::space::preallocation::Growth;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
@@ -26,7 +26,7 @@ use std::ops::Range;
 impl Volume {
     /// How this volume looks for blocks at present.
     pub(crate) fn search(&self) -> Search {
-        if self.bulk.is_on() { Search::Next } else { Search::Near }
+        if self.space().bulk().is_on() { Search::Next } else { Search::Near }
     }
 
     /// Records that `extent` holds those logical blocks of `ino`, which were a hole.
@@ -65,7 +65,7 @@ impl Volume {
         state: ExtentState,
         found: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
-        let goal = self.group_start(ino);
+        let goal = self.space().group_start(ino);
         self.fill_from(goal, ino, body, handle, range, state, found)
     }
 
@@ -135,7 +135,7 @@ impl Volume {
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.geometry().cluster_ratio();
         let logical = hole.logical;
         let skip = logical.0 % ratio;
         let limit = max_len(state);
@@ -145,7 +145,7 @@ impl Volume {
             // The file owns this cluster through a neighbour: no allocation.
             let physical = BlockNr(cluster.0 + u64::from(skip));
             // The volume may end inside its last cluster.
-            let most = self.geometry.blocks_count().saturating_sub(physical.0);
+            let most = self.geometry().blocks_count().saturating_sub(physical.0);
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let len = hole.len.min(ratio - skip).min(limit).min(most);
             if len == 0 {
@@ -165,12 +165,12 @@ impl Volume {
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
         let wish = Request { goal, want: want + skip, below, search: self.search(), claim, growth };
         if claim == Claim::Data {
-            self.quota_check(ino, body, self.sectors(want.into()))?;
+            self.quota_check(ino, body, self.context().sectors(want.into()))?;
         }
-        let got = self.allocate(handle, wish)?;
+        let got = self.space().allocate(handle, wish)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.
-            self.free(handle, got.start, got.len.into())?;
+            self.space().free(handle, got.start, got.len.into())?;
             return Err(Error::NoSpace);
         };
         let mut len = want.min(usable);
@@ -178,7 +178,7 @@ impl Volume {
             let tail = LogicalBlock((logical.0 + len) / ratio * ratio);
             if self.cluster_of(ino, body, tail)?.is_some() {
                 let spare = BlockNr(got.start.0 + u64::from(skip + (tail.0 - logical.0)));
-                self.free(handle, spare, u64::from(ratio))?;
+                self.space().free(handle, spare, u64::from(ratio))?;
                 len = tail.0 - logical.0;
             }
         }
@@ -192,11 +192,11 @@ impl Volume {
         };
         if let Err(error) = recorded {
             let clusters = (skip + len).div_ceil(ratio);
-            self.free(handle, got.start, u64::from(clusters * ratio))?;
+            self.space().free(handle, got.start, u64::from(clusters * ratio))?;
             return Err(error);
         }
         let clusters = (skip + len).div_ceil(ratio);
-        body.disk.sectors += self.sectors(u64::from(clusters) * u64::from(ratio));
+        body.disk.sectors += self.context().sectors(u64::from(clusters) * u64::from(ratio));
         Ok(Run { logical, len, target: Target::of(physical, state) })
     }
 
@@ -221,7 +221,7 @@ impl Volume {
         way: Option<&Path>,
     ) -> Result<BlockNr> {
         if self.search() == Search::Next {
-            return Ok(self.bulk.goal());
+            return Ok(self.space().bulk().goal());
         }
         if let Some(way) = way {
             return Ok(way.block_behind(self, ino, logical)?.unwrap_or(first_goal));
@@ -237,7 +237,7 @@ impl Volume {
     /// The first block of the cluster that the file owns for `logical`, if any block of that
     /// logical cluster is mapped.
     fn cluster_of(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<Option<BlockNr>> {
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.geometry().cluster_ratio();
         let start = logical.0 / ratio * ratio;
         for run in self.runs(ino, body, start..start.saturating_add(ratio)) {
             let run = run?;
@@ -260,7 +260,7 @@ impl Volume {
         handle: &Handle<'_>,
         range: Range<u32>,
     ) -> Result<()> {
-        self.discard_preallocation(ino);
+        self.space().discard_preallocation(ino);
         body.synced.map_changed = true;
         self.note_mapped(handle, ino, body, range.clone());
         if body.disk.has_extents() {
@@ -323,7 +323,7 @@ impl Volume {
         handle: &Handle<'_>,
         gone: Extent,
     ) -> Result<()> {
-        let ratio = u64::from(self.geometry.cluster_ratio());
+        let ratio = u64::from(self.geometry().cluster_ratio());
         let logical = u64::from(gone.logical.0);
         let (mut start, mut end) = (logical, logical + u64::from(gone.len));
         if gone.physical.0 % ratio != logical % ratio {
@@ -346,7 +346,7 @@ impl Volume {
         let physical = BlockNr(gone.physical.0 + start - logical);
         let len = end - start;
         self.free_of(ino, handle, physical, len)?;
-        body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(len));
+        body.disk.sectors = body.disk.sectors.saturating_sub(self.context().sectors(len));
         Ok(())
     }
 
@@ -358,7 +358,7 @@ impl Volume {
         start: BlockNr,
         len: u64,
     ) -> Result<()> {
-        self.free(handle, start, len).map_err(|error| match error {
+        self.space().free(handle, start, len).map_err(|error| match error {
             Error::Corrupt { what, at } if at.ino.is_none() => {
                 Error::Corrupt { what, at: Site { ino: Some(ino), ..at } }
             }

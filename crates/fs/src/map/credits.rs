@@ -30,16 +30,16 @@ impl Volume {
 
     /// Bitmaps and descriptors of `runs` runs, wherever they lie.
     fn group_credits(&self, runs: u32) -> u32 {
-        GROUP * runs.min(self.geometry.groups_count())
+        GROUP * runs.min(self.geometry().groups_count())
     }
 
     /// Groups that one extent can reach into.
     fn groups_of_extent(&self) -> u32 {
-        (MAX_LEN / self.blocks_per_group() + 2).min(self.geometry.groups_count())
+        (MAX_LEN / self.blocks_per_group() + 2).min(self.geometry().groups_count())
     }
 
     fn blocks_per_group(&self) -> u32 {
-        self.geometry.blocks_per_group().max(1)
+        self.geometry().blocks_per_group().max(1)
     }
 
     /// One more entry in an extent tree: every node of the path, and a new one beside each and
@@ -151,7 +151,7 @@ impl Volume {
 
     /// Moving inline content into blocks: an inode's worth of them, and the inode.
     pub(crate) fn inline_credits(&self) -> Credits {
-        let blocks = self.block_size().blocks_for(self.geometry.inode_size() as u64) as u32;
+        let blocks = self.block_size().blocks_for(self.geometry().inode_size() as u64) as u32;
         let nodes = 6 + self.group_credits(6) + self.sums_credits(1);
         Credits::blocks(self.store_credits() + blocks * nodes)
     }

@@ -37,9 +37,9 @@ impl Volume {
         if !self.has_map(body) {
             return Err(Error::NotSupported("a file without blocks has no map"));
         }
-        self.discard_preallocation(ino);
+        self.space().discard_preallocation(ino);
         match extents {
-            true => self.with_space_retry(|| self.to_extents(ino, body)),
+            true => self.space().with_space_retry(|| self.to_extents(ino, body)),
             false => self.to_pointers(ino, body),
         }
     }
@@ -47,8 +47,8 @@ impl Volume {
     fn to_extents(&self, ino: Ino, body: &mut Body) -> Result<()> {
         let (runs, pointers) = self.read_pointers(ino, body)?;
         let credits = self.migrate_credits(runs.len() as u32, pointers.len() as u32);
-        let handle = self.journal.start(credits)?;
-        self.note_untold(&handle, Ineligible::Migrate);
+        let handle = self.journal().start(credits)?;
+        self.context().require_full_commit(&handle, Ineligible::Migrate);
         let mut new = body.clone();
         self.init_map(&mut new.disk);
         let made =
@@ -57,12 +57,12 @@ impl Volume {
             // The nodes go; the data is the file's still.
             let keep = &mut |_: &mut Body, _: Extent| Ok(());
             let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
-            self.pass_over(undone)?;
+            self.context().pass_over(undone)?;
             handle.stop()?;
             return Err(error);
         }
         for block in pointers {
-            self.pass_over(self.free_metadata(ino, &mut new, &handle, block))?;
+            self.context().pass_over(self.free_metadata(ino, &mut new, &handle, block))?;
         }
         new.synced.map_changed = true;
         *body = new;
@@ -99,7 +99,7 @@ impl Volume {
         let refused =
             || Err(Error::NotSupported("pointers for more than one run of direct blocks"));
         let root = &body.disk.i_block;
-        if self.geometry.cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
+        if self.geometry().cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
             return refused();
         }
         // Checked as it is when the file is read.
@@ -122,11 +122,11 @@ impl Volume {
                 slot.copy_from_slice(&block.to_le_bytes());
             }
         }
-        if new.disk.size > new.disk.max_size(&self.inode_format) {
+        if new.disk.size > new.disk.max_size(self.inode_format()) {
             return refused();
         }
-        let handle = self.journal.start(Credits::blocks(self.store_credits()))?;
-        self.note_untold(&handle, Ineligible::Migrate);
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        self.context().require_full_commit(&handle, Ineligible::Migrate);
         new.synced.map_changed = true;
         *body = new;
         body.store(self, ino, &handle)?;

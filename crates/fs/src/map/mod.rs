@@ -11,6 +11,7 @@
 //! surely says. It may be shorter than the file's own run: ask again behind it.
 
 pub(crate) mod block_map;
+mod blocks;
 pub(crate) mod change;
 pub(crate) mod credits;
 pub(crate) mod extent;

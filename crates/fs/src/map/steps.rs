@@ -46,7 +46,7 @@ impl Volume {
         keep: Credits,
         ready: Ready<'_>,
     ) -> Result<()> {
-        self.discard_preallocation(ino);
+        self.space().discard_preallocation(ino);
         let mut end = Some(range.end).filter(|end| *end > range.start);
         while let Some(last) = end {
             let step = self.unmap_credits(body);

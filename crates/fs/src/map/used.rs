@@ -41,10 +41,10 @@ impl Volume {
         body: &Body,
         found: &mut dyn FnMut(Used) -> Result<()>,
     ) -> Result<()> {
-        let left = self.geometry.blocks_count();
+        let left = self.geometry().blocks_count();
         let mut walk = Walk { volume: self, ino, body, left, found };
         if body.has_extents() {
-            let rules = NodeRules::root(&self.geometry);
+            let rules = NodeRules::root(self.geometry());
             let root = ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
             return walk.node(&root, &rules);
         }
@@ -62,7 +62,7 @@ impl Volume {
     ///
     /// Errors: as [`Volume::each_block`].
     pub(crate) fn count_sectors(&self, ino: Ino, body: &Body) -> Result<u64> {
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.geometry().cluster_ratio();
         let mut clusters = u64::from(body.disk.file_acl.is_some());
         if self.has_map(body) {
             // One past the last cluster of the file that was counted.
@@ -79,7 +79,7 @@ impl Volume {
                 Ok(())
             })?;
         }
-        Ok(self.sectors(clusters * u64::from(ratio)))
+        Ok(self.context().sectors(clusters * u64::from(ratio)))
     }
 }
 
@@ -124,9 +124,9 @@ impl Walk<'_> {
     /// What a pointer leads to; its first block in the file is `first`.
     fn slot(&mut self, bytes: &[u8], slot: u32, levels: u32, first: u64, at: Site) -> Result<()> {
         let volume = self.volume;
-        let block = check_pointer(bytes, slot, &volume.geometry.block_range(), at)?;
+        let block = check_pointer(bytes, slot, &volume.geometry().block_range(), at)?;
         let (Some(block), Ok(logical)) = (block, u32::try_from(first)) else { return Ok(()) };
-        if volume.guards_system(self.ino) && volume.is_system(block, 1) {
+        if volume.context().guards_system(self.ino) && volume.space().is_system(block, 1) {
             return Err(at.block(block).corrupt(What::MapBlockRange));
         }
         if levels == 0 {
@@ -134,7 +134,7 @@ impl Walk<'_> {
             return self.found(Used::Data { logical, start: block, len: 1 });
         }
         self.found(Used::Node(block))?;
-        let pointers = volume.journal.cache().get(block)?.read().to_vec();
+        let pointers = volume.journal().cache().get(block)?.read().to_vec();
         for n in 0..pointers_per_block(volume.block_size()) {
             let first = first + u64::from(n) * self.reach(levels - 1);
             self.slot(&pointers, n, levels - 1, first, at.block(block))?;

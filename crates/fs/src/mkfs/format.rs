@@ -1,6 +1,6 @@
 //! Laying down a volume.
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
 use crate::mkfs::options::MkfsOptions;
 use crate::mkfs::place::{Places, place, static_runs};
 use crate::mkfs::plan::Plan;
@@ -12,14 +12,13 @@ use extant_crc32c::crc32c;
 use extant_journal::CacheOptions;
 use extant_ondisk::bitmap;
 use extant_ondisk::checksum::Checksums;
-use extant_ondisk::features::{Features, Incompat, RoCompat};
+use extant_ondisk::features::{Features, Incompat};
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, VolumeState};
 use extant_ondisk::time::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Memory for metadata blocks while a volume is made and loaded.
 const CACHE_BYTES: usize = 16 << 20;
@@ -136,7 +135,7 @@ pub(crate) fn format_open(
         ..VolumeOptions::default()
     };
     let volume = Volume::with_superblock(device, plan.superblock.clone(), &volume_options)?;
-    volume.recount_free()?;
+    volume.space().recount_free()?;
     reserved::make(&volume, &plan, options)?;
     Ok(Formatted {
         volume,
@@ -148,20 +147,18 @@ pub(crate) fn format_open(
 impl Formatted {
     /// What was made.
     pub(crate) fn made(&self) -> Made {
-        let geometry = &self.volume.geometry;
-        let free = self.volume.free_clusters.load(Ordering::Relaxed).max(0);
-        let mut features = self.volume.at_open.features;
-        let late = self.volume.late_ro_compat.load(Ordering::Relaxed);
-        features.ro_compat |= RoCompat::from_bits_retain(late);
+        let geometry = self.volume.geometry();
+        let mut features = self.volume.at_open().features;
+        features.ro_compat |= self.volume.context().late_ro_compat();
         Made {
             blocks: geometry.blocks_count(),
             block_bytes: geometry.block_size().bytes(),
             inodes: geometry.inodes_count(),
-            free_blocks: (free as u64) << geometry.log_cluster_ratio(),
-            free_inodes: self.volume.free_inodes.load(Ordering::Relaxed).max(0) as u32,
+            free_blocks: self.volume.space().free_clusters() << geometry.log_cluster_ratio(),
+            free_inodes: self.volume.space().free_inodes(),
             groups: geometry.groups_count(),
             journal_blocks: self.journal_blocks,
-            uuid: self.volume.at_open.uuid,
+            uuid: self.volume.at_open().uuid,
             features,
         }
     }
@@ -171,10 +168,10 @@ impl Formatted {
     pub(crate) fn finish(self) -> Result<()> {
         let volume = self.volume;
         volume.settle_superblock()?;
-        volume.journal.sync()?;
-        let sb = volume.superblock.read().clone();
+        volume.journal().sync()?;
+        let sb = volume.context().superblock().read().clone();
         write_backups(&volume, &sb)?;
-        volume.device.flush()
+        volume.device().flush()
     }
 }
 
@@ -329,7 +326,7 @@ const BACKUP_RUN: u64 = 256;
 
 /// Copies the superblock and the descriptor blocks to every group that keeps a copy.
 fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
-    let (geometry, device) = (&volume.geometry, &volume.device);
+    let (geometry, device) = (volume.geometry(), volume.device());
     let bs = geometry.block_size();
     for group in geometry.super_groups().filter(|group| group.0 != 0) {
         let mut copy = sb.clone();
@@ -352,7 +349,7 @@ fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
             && places(k).eq(first.iter().map(|nr| nr + run))
         {
             if let Some(primary) = geometry.desc_block(k) {
-                bytes.extend_from_slice(&volume.journal.cache().get(primary)?.read());
+                bytes.extend_from_slice(&volume.journal().cache().get(primary)?.read());
             }
             (k, run) = (k + 1, run + 1);
         }

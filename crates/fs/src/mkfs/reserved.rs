@@ -8,15 +8,15 @@
 //!    5  sums of data (data_csum)
 //! ```
 
-use crate::alloc::blocks::{Request, Search};
-use crate::alloc::claims::Claim;
-use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::map::Run;
 use crate::mkfs::options::MkfsOptions;
 use crate::mkfs::plan::Plan;
 use crate::quota::Usage;
+use crate::space::blocks::{Request, Search};
+use crate::space::claims::Claim;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, Result, Site, Tid};
 use extant_journal::{Credits, Handle};
@@ -31,7 +31,6 @@ use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::orphan_file;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::Superblock;
-use std::sync::atomic::Ordering;
 
 /// Credits for one of these inodes: bitmaps, descriptors, table, directory and map blocks.
 const CREDITS: Credits = Credits::blocks(64);
@@ -43,7 +42,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     if options.lost_and_found {
         lost_and_found(volume, options)?;
     }
-    if volume.has_compat(Compat::RESIZE_INODE) && volume.at_open.reserved_gdt_blocks > 0 {
+    if volume.has_compat(Compat::RESIZE_INODE) && volume.at_open().reserved_gdt_blocks > 0 {
         resize_inode(volume)?;
     } else if volume.has_compat(Compat::RESIZE_INODE) {
         empty_resize_inode(volume)?;
@@ -65,7 +64,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
         }
         data_sums(volume, &mut |at, bytes| match options.zeroed {
             true => Ok(()),
-            false => volume.device.zero(at, bytes),
+            false => volume.device().zero(at, bytes),
         })?;
     }
     if volume.has_incompat(Incompat::MMP) {
@@ -77,10 +76,10 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
 
 /// Marks the numbers below the first free one used and gives their slots valid sums.
 fn number_reserved(volume: &Volume) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
-    for number in 1..volume.at_open.first_ino {
+    let handle = volume.journal().start(CREDITS)?;
+    for number in 1..volume.at_open().first_ino {
         let Some(ino) = Ino::new(number) else { continue };
-        volume.mark_inode(&handle, ino, ino == Ino::ROOT)?;
+        volume.space().mark_inode(&handle, ino, ino == Ino::ROOT)?;
         Body::fresh(volume, DiskInode::default()).store(volume, ino, &handle)?;
     }
     handle.stop()
@@ -90,7 +89,7 @@ fn number_reserved(volume: &Volume) -> Result<()> {
 fn fresh(volume: &Volume, mode: u16, links: u16) -> Result<Body> {
     let new = NewInode {
         generation: Some(0),
-        ..NewInode::at(InodeGoal::InOrder, mode, volume.environment.now())
+        ..NewInode::at(InodeGoal::InOrder, mode, volume.environment().now())
     };
     let mut body = volume.new_body(&new)?;
     body.disk.links = links;
@@ -98,7 +97,7 @@ fn fresh(volume: &Volume, mode: u16, links: u16) -> Result<Body> {
 }
 
 fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     let links = if options.lost_and_found { 3 } else { 2 };
     let mut body = fresh(volume, 0o040_000 | options.root_mode, links)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
@@ -131,8 +130,8 @@ fn directory(
 
 /// 16 KiB of empty blocks, at least two and at most twelve, so that a checker finds room.
 fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
-    let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, true)?;
+    let handle = volume.journal().start(CREDITS)?;
+    let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, true)?;
     let mut body = fresh(volume, 0o040_700, 2)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
@@ -149,24 +148,24 @@ fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
 /// Inode 7: a double-indirect block whose slots are the reserved descriptor blocks of the first
 /// group, each of which lists its copies in the groups that keep backups.
 fn resize_inode(volume: &Volume) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
-    let geometry = &volume.geometry;
+    let handle = volume.journal().start(CREDITS)?;
+    let geometry = volume.geometry();
     let per_block = pointers_per_block(volume.block_size());
     let mut body = resize_body(volume)?;
     let wish = Request {
-        goal: volume.group_start(Ino::RESIZE),
+        goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
         search: Search::Near,
         claim: Claim::Promised,
         growth: None,
     };
-    let double = volume.allocate(&handle, wish)?.start;
+    let double = volume.space().allocate(&handle, wish)?.start;
     // The reserve stands behind the descriptor blocks.
     let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
     let base = table + u64::from(geometry.desc_blocks());
-    let reserved = u64::from(volume.at_open.reserved_gdt_blocks);
-    let block = volume.journal.cache().get_new(double)?;
+    let reserved = u64::from(volume.at_open().reserved_gdt_blocks);
+    let block = volume.journal().cache().get_new(double)?;
     {
         let block = block.write(&handle)?;
         let mut bytes = block.bytes_mut();
@@ -176,7 +175,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         }
     }
     for n in 0..reserved {
-        let list = volume.journal.cache().get_new(BlockNr(base + n))?;
+        let list = volume.journal().cache().get_new(BlockNr(base + n))?;
         let list = list.write(&handle)?;
         let mut bytes = list.bytes_mut();
         for (slot, copy) in geometry.reserved_copies(BlockNr(base + n)).enumerate() {
@@ -185,27 +184,27 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     }
     // Each of these blocks counts as a cluster, shared or not.
     let blocks = 1 + reserved * geometry.super_groups().count() as u64;
-    body.disk.sectors = volume.sectors(blocks * u64::from(geometry.cluster_ratio()));
+    body.disk.sectors = volume.context().sectors(blocks * u64::from(geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, Ino::RESIZE, &handle)?;
     handle.stop()
 }
 
 fn empty_resize_inode(volume: &Volume) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     let mut body = resize_body(volume)?;
     let wish = Request {
-        goal: volume.group_start(Ino::RESIZE),
+        goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
         search: Search::Near,
         claim: Claim::Promised,
         growth: None,
     };
-    let double = volume.allocate(&handle, wish)?.start;
-    let block = volume.journal.cache().get_new(double)?;
+    let double = volume.space().allocate(&handle, wish)?.start;
+    let block = volume.journal().cache().get_new(double)?;
     drop(block.write(&handle)?.bytes_mut());
-    body.disk.sectors = volume.sectors(u64::from(volume.geometry.cluster_ratio()));
+    body.disk.sectors = volume.context().sectors(u64::from(volume.geometry().cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, Ino::RESIZE, &handle)?;
     handle.stop()
@@ -218,7 +217,7 @@ fn resize_body(volume: &Volume) -> Result<Body> {
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
     if body.disk.size > i32::MAX as u64 {
-        volume.late_ro_compat.fetch_or(RoCompat::LARGE_FILE.bits(), Ordering::Relaxed);
+        volume.context().add_ro_compat_at_settle(RoCompat::LARGE_FILE);
     }
     Ok(body)
 }
@@ -234,11 +233,11 @@ pub(crate) fn journal(
     fast_commit_blocks: u32,
     zeroed: bool,
 ) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     let bs = volume.block_size();
     let mut body = fresh(volume, 0o100_600, 1)?;
-    let middle = volume.geometry.groups_count() / 2;
-    let goal = volume.geometry.first_block(GroupNr(middle)).unwrap_or_default();
+    let middle = volume.geometry().groups_count() / 2;
+    let goal = volume.geometry().first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
     let blocks = 0..journal_blocks;
     let found = &mut |run: Run| {
@@ -246,7 +245,7 @@ pub(crate) fn journal(
         first.get_or_insert(physical);
         if !zeroed {
             let bytes = u64::from(run.len) << bs.log2();
-            volume.device.zero(bs.start_of(physical), bytes)?;
+            volume.device().zero(bs.start_of(physical), bytes)?;
         }
         Ok(())
     };
@@ -271,7 +270,7 @@ pub(crate) fn journal(
         start: None,
         errno: 0,
         features: JournalFeatures::NONE,
-        uuid: volume.at_open.uuid,
+        uuid: volume.at_open().uuid,
         fast_commit_blocks,
         head: 0,
         is_v1: false,
@@ -280,9 +279,9 @@ pub(crate) fn journal(
     let mut block = vec![0u8; bs.bytes()];
     log.write(&mut block);
     let first = first.ok_or(Error::NoSpace)?;
-    volume.device.write_at(bs.start_of(first), &block)?;
+    volume.device().write_at(bs.start_of(first), &block)?;
 
-    let mut sb = volume.superblock.write();
+    let mut sb = volume.context().superblock().write();
     sb.journal_inum = Ino::JOURNAL.get();
     sb.jnl_backup_type = 1;
     copy_map(&mut sb, &body);
@@ -302,7 +301,7 @@ pub(crate) fn copy_map(sb: &mut Superblock, body: &Body) {
 fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut usage = Usage::default();
     usage.charge(volume, Ino::ROOT, &volume.read_inode(Ino::ROOT)?)?;
-    if let Some(ino) = Ino::new(volume.at_open.first_ino).filter(|_| options.lost_and_found) {
+    if let Some(ino) = Ino::new(volume.at_open().first_ino).filter(|_| options.lost_and_found) {
         usage.charge(volume, ino, &volume.read_inode(ino)?)?;
     }
     quota_files(volume, &usage, volume.has_ro_compat(RoCompat::PROJECT))
@@ -314,11 +313,13 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
         if kind == QuotaKind::Project && !projects {
             continue;
         }
-        let handle = volume.journal.start(CREDITS)?;
+        let handle = volume.journal().start(CREDITS)?;
         let ino = match kind {
             QuotaKind::User => Ino::USER_QUOTA,
             QuotaKind::Group => Ino::GROUP_QUOTA,
-            QuotaKind::Project => volume.allocate_inode(&handle, InodeGoal::InOrder, false)?,
+            QuotaKind::Project => {
+                volume.space().allocate_inode(&handle, InodeGoal::InOrder, false)?
+            }
         };
         let mut body = fresh(volume, 0o100_600, 1)?;
         body.disk.flags |= InodeFlags::IMMUTABLE;
@@ -327,7 +328,7 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
         body.disk.size = content.len() as u64;
         body.store(volume, ino, &handle)?;
         handle.stop()?;
-        let mut sb = volume.superblock.write();
+        let mut sb = volume.context().superblock().write();
         match kind {
             QuotaKind::User => sb.usr_quota_inum = ino.get(),
             QuotaKind::Group => sb.grp_quota_inum = ino.get(),
@@ -344,12 +345,12 @@ pub(crate) fn data_sums(
     zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
 ) -> Result<()> {
     let bs = volume.block_size();
-    let blocks = file_blocks(bs, volume.geometry.blocks_count());
+    let blocks = file_blocks(bs, volume.geometry().blocks_count());
     let blocks = u32::try_from(blocks)
         .map_err(|_| Error::Invalid("data_csum needs larger blocks on a volume of this size"))?;
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     let mut body = fresh(volume, 0o100_600, 1)?;
-    let goal = volume.group_start(Ino::DATA_SUMS);
+    let goal = volume.space().group_start(Ino::DATA_SUMS);
     let state = ExtentState::Written;
     volume.fill_from(goal, Ino::DATA_SUMS, &mut body, &handle, 0..blocks, state, &mut |run| {
         match run.target.block() {
@@ -364,16 +365,16 @@ pub(crate) fn data_sums(
 
 /// Makes the orphan file, empty.
 pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
-    let handle = volume.journal.start(Credits::blocks(64 + blocks))?;
+    let handle = volume.journal().start(Credits::blocks(64 + blocks))?;
     let bs = volume.block_size();
-    let ino = volume.allocate_inode(&handle, InodeGoal::InOrder, false)?;
+    let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, false)?;
     let mut body = fresh(volume, 0o100_600, 1)?;
     let seed = body.seed(volume, ino);
     volume.fill(ino, &mut body, &handle, 0..blocks, ExtentState::Written, &mut |run| {
         let Some(first) = run.target.block() else { return Ok(()) };
         for n in 0..u64::from(run.len) {
             let nr = BlockNr(first.0 + n);
-            let block = volume.journal.cache().get_new(nr)?;
+            let block = volume.journal().cache().get_new(nr)?;
             let block = block.write(&handle)?;
             orphan_file::init(&mut block.bytes_mut(), nr, seed);
         }
@@ -382,13 +383,13 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
     body.disk.size = u64::from(blocks) << bs.log2();
     body.store(volume, ino, &handle)?;
     handle.stop()?;
-    volume.superblock.write().orphan_file_inum = ino.get();
+    volume.context().superblock().write().orphan_file_inum = ino.get();
     Ok(())
 }
 
 fn mmp_block(volume: &Volume) -> Result<()> {
-    let handle = volume.journal.start(CREDITS)?;
-    let goal = volume.group_start(Ino::ROOT);
+    let handle = volume.journal().start(CREDITS)?;
+    let goal = volume.space().group_start(Ino::ROOT);
     let wish = Request {
         goal,
         want: 1,
@@ -397,7 +398,7 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         claim: Claim::Promised,
         growth: None,
     };
-    let nr = volume.allocate(&handle, wish)?.start;
+    let nr = volume.space().allocate(&handle, wish)?.start;
     handle.stop()?;
     let mut block = vec![0u8; volume.block_size().bytes()];
     let mmp = Mmp {
@@ -405,21 +406,21 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         time: 0,
         nodename: [0; 64],
         bdevname: [0; 32],
-        check_interval: volume.at_open.mmp_update_interval,
+        check_interval: volume.at_open().mmp_update_interval,
     };
-    mmp.write(&mut block, &volume.csum);
+    mmp.write(&mut block, volume.checksums());
     let at: ByteOffset = volume.block_size().start_of(nr);
-    volume.device.write_at(at, &block)?;
-    volume.superblock.write().mmp_block = nr;
+    volume.device().write_at(at, &block)?;
+    volume.context().superblock().write().mmp_block = nr;
     Ok(())
 }
 
 /// All metadata, the journal and what lies before the first data block, in clusters, as the superblock remembers it.
 fn overhead(volume: &Volume, plan: &Plan) {
-    let geometry = &volume.geometry;
-    let fixed = volume.at_open.free_blocks >> geometry.log_cluster_ratio();
+    let geometry = volume.geometry();
+    let fixed = volume.at_open().free_blocks >> geometry.log_cluster_ratio();
     let journal = u64::from(plan.journal_blocks).div_ceil(u64::from(geometry.cluster_ratio()));
     let clusters = geometry.clusters_count().saturating_sub(fixed) + journal;
     let clusters = clusters + geometry.first_data_block().0;
-    volume.superblock.write().overhead_clusters = u32::try_from(clusters).unwrap_or(0);
+    volume.context().superblock().write().overhead_clusters = u32::try_from(clusters).unwrap_or(0);
 }

@@ -26,14 +26,14 @@ impl Filesystem {
     ///
     /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
         })
     }
 
     /// As [`Filesystem::node`]; a symlink at the path's end stands for itself.
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
         })
     }
@@ -43,7 +43,7 @@ impl Filesystem {
     /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
     /// name.
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
-        self.volume().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
+        self.volume().context().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
     }
 
     /// Holds the inode with a number that came from outside the volume, as a network file server's handles do.
@@ -117,7 +117,7 @@ impl Filesystem {
     }
 
     fn make(&self, path: &Path, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let at = self.volume().resolve_parent(bytes(path))?;
             if at.slash && !matches!(content, Content::Directory) {
                 self.volume().lookup(&at.dir, at.name)?;
@@ -131,7 +131,7 @@ impl Filesystem {
     ///
     /// Errors: as [`Node::link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
             let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
             if at.slash {
@@ -146,7 +146,7 @@ impl Filesystem {
     ///
     /// Errors: as [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
             if at.slash {
                 return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
@@ -162,7 +162,7 @@ impl Filesystem {
     ///
     /// Errors: as [`Node::rmdir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
             if at.is_root {
                 return Err(Error::Busy);
@@ -187,7 +187,7 @@ impl Filesystem {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
             let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
             if old.slash || new.slash {

@@ -118,7 +118,7 @@ impl Volume {
         content: Content<'_>,
         new: &NewFile,
     ) -> Result<Held<'_>> {
-        let made = self.with_space_retry(|| self.create_once(dir, name, content, new))?;
+        let made = self.space().with_space_retry(|| self.create_once(dir, name, content, new))?;
         self.sync_names_if_flagged(&[dir])?;
         Ok(made)
     }
@@ -134,17 +134,17 @@ impl Volume {
         check_name(name)?;
         let mut body = dir.write();
         let spot = self.spot_for(dir, &body, name)?;
-        self.check_writable()?;
+        self.context().check_writable()?;
         body.check_takes_names()?;
         let directory = content.kind() == FileKind::Directory;
         if directory {
             self.check_subdirectory(&body)?;
         }
-        let now = new.time.unwrap_or_else(|| self.environment.now());
+        let now = new.time.unwrap_or_else(|| self.environment().now());
         let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle =
-            self.journal.start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
+            self.journal().start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(ino, made));
         let mut made = inode.body.write_unshared();
@@ -174,15 +174,16 @@ impl Volume {
     ///
     /// Errors: as [`Volume::create`], but for those of the name.
     pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewFile) -> Result<Held<'_>> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let content = Content::Empty(FileKind::Regular);
-        let now = new.time.unwrap_or_else(|| self.environment.now());
+        let now = new.time.unwrap_or_else(|| self.environment().now());
         let body = dir.write();
         body.check_directory()?;
         body.check_takes_names()?;
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
-        let handle = self.journal.start(self.create_credits(&body, content, &plan.lists, None))?;
+        let handle =
+            self.journal().start(self.create_credits(&body, content, &plan.lists, None))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(ino, made));
         inode.unlinked.store(true, Ordering::Release);
@@ -246,13 +247,13 @@ impl Volume {
 
     /// Takes back an inode that never came to have a name.
     pub(super) fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
-        self.note_untold(handle, Ineligible::LastLink);
+        self.context().require_full_commit(handle, Ineligible::LastLink);
         let undone = self
             .orphan_remove(handle, ino, body)
             .and_then(|()| self.release_inode(handle, ino, body));
         if let Err(error) = undone {
             // The caller is told of what came first.
-            self.note_error(&error);
+            self.context().note_error(&error);
         }
     }
 

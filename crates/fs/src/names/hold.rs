@@ -102,7 +102,7 @@ impl InodeHold {
             inode.closed_dirty.fetch_add(1, Ordering::AcqRel);
         }
         // Who still grows the file through another opening only loses room that was kept.
-        self.fs.volume().discard_preallocation(inode.ino);
+        self.fs.volume().space().discard_preallocation(inode.ino);
     }
 }
 

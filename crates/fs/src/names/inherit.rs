@@ -8,9 +8,9 @@
 //! ```
 
 use super::create::NewFile;
-use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use crate::xattr::change::NewAttribute;
 use extant_base::{Error, Ino, Result};

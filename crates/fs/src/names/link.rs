@@ -18,7 +18,7 @@ impl Volume {
     /// `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed
     /// then. Locks: takes `Inode` of both, then a handle.
     pub(crate) fn link(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
-        self.with_space_retry(|| self.link_once(dir, name, target))?;
+        self.space().with_space_retry(|| self.link_once(dir, name, target))?;
         self.sync_names_if_flagged(&[dir])
     }
 
@@ -29,7 +29,7 @@ impl Volume {
         }
         let (mut body, mut target_body) = lock_two(dir, target);
         let spot = self.spot_for(dir, &body, name)?;
-        self.check_writable()?;
+        self.context().check_writable()?;
         body.check_takes_names()?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if target_body.disk.flags.intersects(fixed)
@@ -49,10 +49,10 @@ impl Volume {
         {
             return Err(Error::CrossProject);
         }
-        let now = self.environment.now();
+        let now = self.environment().now();
         let credits =
             self.insert_credits(&body, &spot) + super::credits::LINK + self.quota_credits(1);
-        let handle = self.journal.start(Credits::blocks(credits))?;
+        let handle = self.journal().start(Credits::blocks(credits))?;
         let slot = self.inode_slot(target.ino)?;
         let kind = entry_kind(target_body.file_kind());
         self.dir_insert_at(&handle, dir.ino, &mut body, spot, name, target.ino, kind)?;
@@ -73,7 +73,7 @@ impl Volume {
     /// Why a directory cannot get a name in itself.
     fn link_to_itself(&self, dir: &Inode, name: &[u8]) -> Error {
         let body = dir.read();
-        match self.spot_for(dir, &body, name).and_then(|_| self.check_writable()) {
+        match self.spot_for(dir, &body, name).and_then(|_| self.context().check_writable()) {
             Ok(()) => Error::NotPermitted,
             Err(error) => error,
         }

@@ -107,11 +107,11 @@ impl Volume {
         if dots(new_name) {
             return Err(if flags.no_replace { Error::Exists } else { Error::Busy });
         }
-        self.check_writable()?;
+        self.context().check_writable()?;
         check_name(old_name)?;
         let old = Name { dir: old_dir, name: old_name };
         let new = Name { dir: new_dir, name: new_name };
-        self.with_space_retry(|| self.rename_once(old, new, flags))?;
+        self.space().with_space_retry(|| self.rename_once(old, new, flags))?;
         self.sync_names_if_flagged(&[old_dir, new_dir])
     }
 
@@ -246,7 +246,7 @@ impl Volume {
         locked.check_replace(self)?;
         let Locked { old, new, mut old_body, mut new_body, source, mut source_body, .. } = locked;
         let (source_found, mut victim) = (locked.source_found, locked.victim);
-        let now = self.environment.now();
+        let now = self.environment().now();
         let directory = source_body.file_kind() == FileKind::Directory;
         let kind = entry_kind(source_body.file_kind());
         let moved = new_body.is_some();
@@ -278,7 +278,7 @@ impl Volume {
             victim.as_ref().map(|victim| &*victim.body),
             plan.as_ref().map_or(&[], |plan| &plan.lists),
         );
-        let handle = self.journal.start(credits)?;
+        let handle = self.journal().start(credits)?;
         let whiteout =
             plan.map(|plan| self.new_whiteout(&handle, old.dir.ino, &plan)).transpose()?;
         let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
@@ -332,7 +332,7 @@ impl Volume {
         let named = Named { parent: old.dir.ino, name: old.name, ino: source.ino };
         self.note_unnamed(&handle, &old_body, source_body.file_kind(), named);
         if directory {
-            self.note_untold(&handle, Ineligible::RenameDir);
+            self.context().require_full_commit(&handle, Ineligible::RenameDir);
         }
         source_body.disk.ctime = now;
         source_body.store_in(self, source.ino, &handle, &slots.0)?;
@@ -402,10 +402,10 @@ impl Volume {
                 _ => {}
             }
         }
-        let now = self.environment.now();
+        let now = self.environment().now();
         let slots = (self.inode_slot(source.ino)?, self.inode_slot(victim.inode.ino)?);
-        let handle = self.journal.start(super::credits::EXCHANGE)?;
-        self.note_untold(&handle, Ineligible::CrossRename);
+        let handle = self.journal().start(super::credits::EXCHANGE)?;
+        self.context().require_full_commit(&handle, Ineligible::CrossRename);
         let kind = entry_kind(victim.body.file_kind());
         let found = locked.source_found;
         self.dir_set_found(&handle, old.dir.ino, &mut old_body, found, victim.inode.ino, kind)?;

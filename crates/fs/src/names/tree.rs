@@ -62,7 +62,7 @@ impl Filesystem {
     /// [`Filesystem::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<()> {
         let path = path.as_ref().as_os_str().as_bytes();
-        self.volume().noting(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
+        self.volume().context().noting(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
     }
 
     /// Removes a directory, and everything below it. A symlink is not followed.
@@ -71,7 +71,7 @@ impl Filesystem {
     /// `NotADirectory`; `Corrupt` where a directory holds itself or one above it, so that a damaged volume cannot lead
     /// in circles; what removing a single name gives. What was removed before the error stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let volume = self.volume();
             let path = path.as_ref().as_os_str().as_bytes();
             let at = volume.resolve_parent(path)?;

@@ -24,7 +24,7 @@ impl Volume {
     /// `NotPermitted` where a flag forbids it; `Corrupt`, `Device`. Nothing has changed then.
     /// Locks: takes `Inode` of directory and file, then a handle.
     pub(crate) fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         check_name(name)?;
         if matches!(name, b"." | b"..") {
             return Err(Error::IsADirectory);
@@ -44,7 +44,7 @@ impl Volume {
     /// Errors: as [`Volume::unlink`], but `NotADirectory` for other files; `NotEmpty`, for ".." as
     /// well; `Invalid` for ".".
     pub(crate) fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         check_name(name)?;
         match name {
             b"." => return Err(Error::Invalid("\".\" cannot be removed")),
@@ -69,9 +69,9 @@ impl Volume {
 
     fn remove_entry(&self, entry: Entry<'_>, name: &[u8]) -> Result<()> {
         let Entry { dir, mut dir_body, found, target, mut target_body } = entry;
-        let now = self.environment.now();
+        let now = self.environment().now();
         let slots = (self.inode_slot(dir.ino)?, self.inode_slot(target.ino)?);
-        let handle = self.journal.start(self.unlink_credits(&target_body))?;
+        let handle = self.journal().start(self.unlink_credits(&target_body))?;
         self.dir_remove_found(&handle, dir.ino, &mut dir_body, found)?;
         let named = Named { parent: dir.ino, name, ino: target.ino };
         self.note_unnamed(&handle, &dir_body, target_body.file_kind(), named);
@@ -112,7 +112,7 @@ impl Volume {
             match self.release_inode(handle, target.ino, body) {
                 Ok(()) => return Ok(()),
                 // What is left of it is an orphan.
-                Err(error) => self.note_error(&error),
+                Err(error) => self.context().note_error(&error),
             }
         }
         target.unlinked.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
 //! The device that a volume lies on: its file, the part of it, the other members, the journal's.
 
 use super::options::{JournalDevice, OpenOptions};
-use crate::errors::ErrorHook;
-use crate::mmp::Hold;
+use crate::context::damage::ErrorHook;
+use crate::context::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
 use extant_journal::Watched;

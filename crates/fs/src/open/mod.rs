@@ -11,16 +11,17 @@ mod devices;
 mod options;
 mod recover;
 
+use crate::context::environment::Environment;
+use crate::context::mmp::Hold;
+use crate::context::superblock::read_superblock;
 use crate::data::DataMode;
-use crate::environment::Environment;
 use crate::filesystem::Filesystem;
 use crate::journal_map::JournalPlace;
-use crate::mmp::Hold;
 use crate::quota::QuotaPolicy;
 use crate::recovery;
 use crate::scrub::bring_in_line;
 use crate::sync_way::ByteLogMode;
-use crate::volume::{Volume, VolumeOptions, read_superblock};
+use crate::volume::{Volume, VolumeOptions};
 use devices::name_of;
 use extant_base::{BlockSize, Error, Feature, GroupNr, Result};
 use extant_blockdev::{BlockDevice, Overlay, ReadOnly};
@@ -135,14 +136,18 @@ impl OpenOptions {
             }
             None => Volume::open_parts(device, &options)?,
         };
-        if self.write && self.byte_log == ByteLogMode::Force && volume.journal.byte_log().is_none()
+        if self.write
+            && self.byte_log == ByteLogMode::Force
+            && volume.journal().byte_log().is_none()
         {
             return Err(Error::NotSupported(
                 "the byte log needs a journal on the volume, the feature fast_commit, and a device that \
                  can be mapped (dax=)",
             ));
         }
-        volume.hold = hold;
+        if let Some(hold) = hold {
+            volume.context().set_hold(hold);
+        }
         volume.page_cache = self.new_page_cache(volume.block_size());
         volume.drop_behind = self.page_cache.drop_behind;
         if self.write {

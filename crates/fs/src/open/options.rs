@@ -1,8 +1,8 @@
 //! What is asked of an opening.
 
+use crate::context::damage::{DamagePolicy, ErrorHook};
+use crate::context::environment::Environment;
 use crate::data::DataMode;
-use crate::environment::Environment;
-use crate::errors::{DamagePolicy, ErrorHook};
 use crate::sync_way::ByteLogMode;
 use extant_base::Error;
 use extant_blockdev::{BlockDevice, DaxMode};

@@ -3,11 +3,11 @@
 use super::RESYNC_AT_ONCE;
 use super::devices::name_of;
 use super::options::OpenOptions;
+use crate::context::mmp::Hold;
+use crate::context::superblock::read_superblock;
 use crate::exclusive::Devices;
-use crate::mmp::Hold;
 use crate::recovery::{self, RecoveryReport, Wish};
 use crate::scrub::bring_in_line;
-use crate::volume::read_superblock;
 use extant_base::{Error, Result, What};
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use extant_ondisk::superblock::Superblock;
@@ -101,7 +101,7 @@ impl OpenOptions {
     pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
         let to_write = OpenOptions { write: true, ..self.clone() };
         let (device, _) = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
-        crate::mmp::clear(&device, &self.environment)
+        crate::context::mmp::clear(&device, &self.environment)
     }
 
     /// Recovers `device`, which is an overlay unless the volume is opened to write.

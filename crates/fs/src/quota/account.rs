@@ -202,7 +202,7 @@ impl Volume {
             Counted::New | Counted::Never => 0,
             _ => {
                 let (block, place) = self.inode_slot(ino)?;
-                let held = Holding::of_slot(&block.read()[place], ino, &self.inode_format);
+                let held = Holding::of_slot(&block.read()[place], ino, self.inode_format());
                 held.map_or(0, |held| held.sectors)
             }
         };

@@ -40,7 +40,7 @@ impl QuotaFile<'_> {
             return Ok(None);
         };
         // The engine's own inodes may name what lies at fixed places; this one may not.
-        if self.volume.is_system(found.nr(), 1) {
+        if self.volume.space().is_system(found.nr(), 1) {
             return Err(Site::of_ino(self.ino).block(found.nr()).corrupt(What::QuotaFile));
         }
         Ok(Some((found, at)))
@@ -68,7 +68,7 @@ impl QuotaFile<'_> {
             Ok(())
         })?;
         let new = new.ok_or_else(|| self.wrong())?;
-        Ok((volume.journal.cache().get_new(new)?, at))
+        Ok((volume.journal().cache().get_new(new)?, at))
     }
 }
 

@@ -105,7 +105,7 @@ impl Ledger {
         if self.off.load(Ordering::Relaxed) || self.place(id).is_some() {
             return Ok(());
         }
-        let handle = volume.journal.start(Credits::blocks(INSERT_CREDITS))?;
+        let handle = volume.journal().start(Credits::blocks(INSERT_CREDITS))?;
         let there = self.with_place(volume, Some(&handle), id, |_, _| Ok(()));
         handle.stop()?;
         match there {
@@ -120,7 +120,7 @@ impl Ledger {
         if self.off.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let now = volume.environment.now().sec;
+        let now = volume.environment().now().sec;
         let verdict = self.with_place(volume, None, id, |_, place| {
             Ok(limits::allows(&self.entry(volume, place, id)?, wanted, now))
         });
@@ -140,7 +140,7 @@ impl Ledger {
         let mut ids: Vec<u32> = ids.into_iter().collect();
         ids.sort_unstable();
         for id in ids {
-            let handle = volume.journal.start(Credits::blocks(REMOVE_CREDITS))?;
+            let handle = volume.journal().start(Credits::blocks(REMOVE_CREDITS))?;
             let removed = self.remove_idle(volume, &handle, id);
             handle.stop()?;
             self.fence(volume, removed)?;
@@ -175,7 +175,7 @@ impl Ledger {
             done => return done,
         };
         self.off.store(true, Ordering::Relaxed);
-        volume.note_error(&error);
+        volume.context().note_error(&error);
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl Ledger {
         id: u32,
         delta: Delta,
     ) -> Result<()> {
-        let block = volume.journal.cache().get(place.block)?;
+        let block = volume.journal().cache().get(place.block)?;
         let block = block.write(handle)?;
         let (entry, exact) = {
             let mut bytes = block.bytes_mut();
@@ -269,13 +269,13 @@ impl Ledger {
             let mut entry = entry.ok_or_else(|| self.wrong())?;
             let exact = delta.apply(&mut entry);
             if self.policy == QuotaPolicy::Enforce {
-                limits::settle_grace(&mut entry, &tree.info, volume.environment.now().sec);
+                limits::settle_grace(&mut entry, &tree.info, volume.environment().now().sec);
             }
             *raw = entry.to_bytes();
             (entry, exact)
         };
         if !exact {
-            volume.note_error(&Site::of_ino(self.ino).corrupt(What::QuotaUsage));
+            volume.context().note_error(&Site::of_ino(self.ino).corrupt(What::QuotaUsage));
         }
         if entry.is_idle() && id != 0 {
             let mut idle = self.idle.lock();
@@ -287,7 +287,7 @@ impl Ledger {
     }
 
     fn entry(&self, volume: &Volume, place: Place, id: u32) -> Result<QuotaEntry> {
-        let block = volume.journal.cache().get(place.block)?;
+        let block = volume.journal().cache().get(place.block)?;
         let bytes = block.read();
         let raw = bytes.get(place.at..).and_then(|rest| rest.first_chunk());
         let entry = raw.and_then(QuotaEntry::from_bytes).filter(|entry| entry.id == id);

@@ -81,12 +81,12 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, `Corrupt`, `Device`.
     pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {
-        let superblock = self.superblock.read().clone();
+        let superblock = self.context().superblock().read().clone();
         for (kind, ino) in quota_inodes(&superblock) {
             let content = usage.file(kind);
             let blocks = self.block_size().blocks_for(content.len() as u64);
             let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
-            let handle = self.journal.start(Credits::blocks(64 + blocks))?;
+            let handle = self.journal().start(Credits::blocks(64 + blocks))?;
             let mut body = self.read_inode(ino)?;
             self.rewrite(&handle, ino, &mut body, &content, blocks)?;
             body.disk.size = body.disk.size.max(content.len() as u64);
@@ -111,7 +111,7 @@ impl Volume {
             for n in 0..run.len {
                 let bytes = content.chunks(bs).nth((run.logical.0 + n) as usize);
                 let bytes = bytes.unwrap_or_default();
-                let block = self.journal.cache().get_new(BlockNr(first.0 + u64::from(n)))?;
+                let block = self.journal().cache().get_new(BlockNr(first.0 + u64::from(n)))?;
                 block.write(handle)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
             }
             Ok(())
@@ -133,7 +133,7 @@ impl Volume {
                 Ok(all.filter(|a| matches!(a.value, Stored::InInode { .. })).count() as u64)
             }
             Err(error @ Error::Corrupt { .. }) => {
-                self.note_error(&error);
+                self.context().note_error(&error);
                 Ok(0)
             }
             Err(error) => Err(error),

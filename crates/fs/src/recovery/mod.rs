@@ -22,9 +22,10 @@ mod saved_errors;
 mod stage;
 mod torn;
 
+use crate::context::superblock::patch_superblock;
+use crate::context::superblock::read_superblock;
 use crate::journal_map::JournalPlace;
-use crate::superblock::patch_superblock;
-use crate::volume::{Volume, VolumeOptions, read_superblock};
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{HomeLimits, Log};

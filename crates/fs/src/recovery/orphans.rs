@@ -31,15 +31,15 @@ const PIECE_RUNS: usize = 64;
 /// Errors: `Device`; `Corrupt` only where nothing could be saved. What is wrong with single entries
 /// goes into the report.
 pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
-    if stage.volume.at_open.has_errors() {
+    if stage.volume.at_open().has_errors() {
         // The records may be part of the damage: a checker finds the inodes.
-        stage.volume.superblock.write().last_orphan = 0;
+        stage.volume.context().superblock().write().last_orphan = 0;
         return Ok(());
     }
     let list = process_list(stage, report);
     passed_over(stage, report, list)?;
-    if stage.volume.superblock.read().last_orphan != 0 {
-        stage.volume.superblock.write().last_orphan = 0;
+    if stage.volume.context().superblock().read().last_orphan != 0 {
+        stage.volume.context().superblock().write().last_orphan = 0;
     }
     if stage.volume.has_compat(Compat::ORPHAN_FILE) {
         let file = process_file(stage, report);
@@ -52,7 +52,7 @@ pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<
 fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
     match done {
         Err(error @ Error::Corrupt { .. }) => {
-            stage.volume.note_error(&error);
+            stage.volume.context().note_error(&error);
             report.problems.push(error);
             Ok(())
         }
@@ -63,13 +63,15 @@ fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> 
 fn process_list(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
     let mut seen = HashSet::new();
     loop {
-        let next = stage.volume.superblock.read().last_orphan;
+        let next = stage.volume.context().superblock().read().last_orphan;
         let Some(ino) = Ino::new(next) else { return Ok(()) };
         if !seen.insert(ino) {
             return Err(Site::of_ino(ino).corrupt(What::OrphanList));
         }
         let after = stage.volume.orphan(ino)?.dtime;
-        finish_off(stage, report, ino, |volume| volume.superblock.write().last_orphan = after)?;
+        finish_off(stage, report, ino, |volume| {
+            volume.context().superblock().write().last_orphan = after
+        })?;
         stage.settle_if_large()?;
     }
 }
@@ -90,7 +92,7 @@ fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         cleared?;
         stage.settle_if_large()?;
     }
-    stage.volume.superblock.write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+    stage.volume.context().superblock().write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
     Ok(())
 }
 
@@ -99,7 +101,7 @@ type FileEntry = (BlockNr, usize, Ino);
 
 /// All entries of the orphan file, every block checked, and the seed of its blocks.
 fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
-    let number = volume.at_open.orphan_file_inum;
+    let number = volume.at_open().orphan_file_inum;
     let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
     let inode = volume.inode_internal(file)?;
     let body = inode.read().clone();
@@ -114,7 +116,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
         let block = volume.content_block(file, &body, LogicalBlock(logical))?;
         let block = block.ok_or(at.corrupt(What::OrphanFile))?;
         let bytes = block.read();
-        let inodes = volume.geometry.inodes_count();
+        let inodes = volume.geometry().inodes_count();
         let slots = orphan_file::check(&bytes, block.nr(), seed, inodes)?;
         entries.extend(slots.map(|(slot, ino)| (block.nr(), slot, ino)));
     }
@@ -123,8 +125,8 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
 
 /// Frees slot `slot` in block `nr` of the orphan file.
 fn clear_slot(volume: &Volume, nr: BlockNr, slot: usize, seed: Option<u32>) -> Result<()> {
-    let block = volume.journal.cache().get(nr)?;
-    let handle = volume.journal.start(Credits::blocks(1))?;
+    let block = volume.journal().cache().get(nr)?;
+    let handle = volume.journal().start(Credits::blocks(1))?;
     orphan_file::set_slot(&mut block.write(&handle)?.bytes_mut(), slot, None, nr, seed);
     handle.stop()
 }
@@ -142,11 +144,11 @@ impl OrphanRecords {
     pub(super) fn read(volume: &Volume, report: &mut RecoveryReport) -> Result<OrphanRecords> {
         let mut records =
             OrphanRecords { list: Vec::new(), file: Vec::new(), seed: None, gone: HashSet::new() };
-        if volume.at_open.has_errors() {
+        if volume.at_open().has_errors() {
             return Ok(records);
         }
         let mut seen = HashSet::new();
-        let mut next = Ino::new(volume.at_open.last_orphan);
+        let mut next = Ino::new(volume.at_open().last_orphan);
         while let Some(ino) = next {
             let body = match seen.insert(ino) {
                 true => volume.orphan(ino),
@@ -155,7 +157,7 @@ impl OrphanRecords {
             match body {
                 Ok(body) => next = Ino::new(body.dtime),
                 Err(error @ Error::Corrupt { .. }) => {
-                    volume.note_error(&error);
+                    volume.context().note_error(&error);
                     report.problems.push(error);
                     break;
                 }
@@ -193,13 +195,13 @@ impl OrphanRecords {
             let mut body = inode.write();
             if body.dtime != next {
                 body.disk.dtime = next;
-                let handle = volume.journal.start(Credits::blocks(1))?;
+                let handle = volume.journal().start(Credits::blocks(1))?;
                 body.store(volume, *ino, &handle)?;
                 handle.stop()?;
             }
             next = ino.get();
         }
-        volume.superblock.write().last_orphan = next;
+        volume.context().superblock().write().last_orphan = next;
         for (nr, slot, _) in self.file.iter().filter(|entry| self.gone.contains(&entry.2)) {
             clear_slot(volume, *nr, *slot, self.seed)?;
         }
@@ -228,7 +230,7 @@ fn finish_off(
     let inode = volume.inode_as(ino, Ask::Orphan)?;
     {
         let mut body = inode.write();
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         if freed {
             volume.release_inode(&handle, ino, &mut body)?;
         } else {
@@ -271,7 +273,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
         let inode = volume.inode_as(ino, Ask::Orphan)?;
         {
             let mut body = inode.write();
-            let handle = volume.journal.start(Credits::blocks(64))?;
+            let handle = volume.journal().start(Credits::blocks(64))?;
             match body.file_kind() {
                 FileKind::Regular => volume.unmap(ino, &mut body, &handle, start..LOGICAL_END)?,
                 _ => volume.unmap_content(&handle, ino, &mut body, start)?,
@@ -299,9 +301,9 @@ impl Volume {
 
     /// Whether the inode bitmap marks `ino` as used.
     pub(super) fn is_inode_marked(&self, ino: Ino) -> Result<bool> {
-        let place = self.geometry.inode_place(ino);
+        let place = self.geometry().inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
-        let bitmap = self.inode_bitmap(place.group)?;
+        let bitmap = self.space().inode_bitmap(place.group)?;
         let slot = place.slot;
         Ok(bitmap.with(|bytes| extant_ondisk::bitmap::count_set(bytes, slot..slot + 1) == 1))
     }

@@ -20,7 +20,7 @@ use extant_ondisk::quota::{QuotaEntry, QuotaKind};
 ///
 /// Errors: `NoSpace` when a file must grow and cannot; `Device`.
 pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()> {
-    let files = quota_inodes(&volume.at_open);
+    let files = quota_inodes(volume.at_open());
     if files.is_empty() {
         return Ok(());
     }
@@ -28,7 +28,7 @@ pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()
     for (kind, ino) in files {
         match update(volume, ino, kind, &usage) {
             Err(error @ Error::Corrupt { .. }) => {
-                volume.note_error(&error);
+                volume.context().note_error(&error);
                 report.problems.push(error);
             }
             done => done?,
@@ -40,18 +40,18 @@ pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()
 /// What is in use by user, group and project.
 pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
     let mut usage = Usage::default();
-    for nr in volume.geometry.groups() {
-        let used: Vec<u32> = match volume.inode_bitmap(nr) {
+    for nr in volume.geometry().groups() {
+        let used: Vec<u32> = match volume.space().inode_bitmap(nr) {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
-                (0..volume.geometry.inodes_per_group()).filter(is_used).collect()
+                (0..volume.geometry().inodes_per_group()).filter(is_used).collect()
             }),
             // Damage that a checker sees to.
             Err(Error::Corrupt { .. }) => continue,
             Err(error) => return Err(error),
         };
-        for ino in used.into_iter().filter_map(|slot| volume.geometry.ino_of_slot(nr, slot)) {
+        for ino in used.into_iter().filter_map(|slot| volume.geometry().ino_of_slot(nr, slot)) {
             if volume.is_hidden(ino) {
                 continue;
             }
@@ -71,7 +71,7 @@ fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<(
     let mut sums = usage.sums(kind).clone();
     let inode = volume.inode_internal(ino)?;
     let mut body = inode.write();
-    let handle = volume.journal.start(Credits::blocks(64))?;
+    let handle = volume.journal().start(Credits::blocks(64))?;
     let mut file = QuotaFile { volume, ino, body: &mut body, handle: Some(&handle) };
     let mut info = file.info(kind)?;
     let mut changed = Vec::new();

@@ -12,9 +12,9 @@
 //!
 //! The log's superblock goes home with all of that in it: no cut leaves one without.
 
+use crate::context::superblock::patch_superblock;
+use crate::context::superblock::raw_superblock;
 use crate::recovery::mark_errors;
-use crate::superblock::patch_superblock;
-use crate::volume::raw_superblock;
 use extant_base::Result;
 use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, VolumeState};

@@ -38,13 +38,13 @@ impl Stage {
             free_later: log.as_ref().is_some_and(|(_, recovery)| recovery.fast_commit.is_some()),
             ..options.clone()
         };
-        let block_size = crate::volume::read_superblock(&**home, None)?.block_size;
+        let block_size = crate::context::superblock::read_superblock(&**home, None)?.block_size;
         let staged = Staged::new(Arc::clone(home), log, block_size);
         let mut volume = Volume::open_parts(staged.device(), &options)?;
         if let Some(log) = staged.log() {
             volume.guard_log(log.map());
         }
-        volume.recount_free()?;
+        volume.space().recount_free()?;
         Ok(Stage { staged, volume, options })
     }
 
@@ -61,7 +61,7 @@ impl Stage {
 
     /// Settles when so much was changed that more might not fit the log. The volume is whole.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
-        self.volume.journal.sync()?;
+        self.volume.journal().sync()?;
         if self.staged.is_large() {
             self.settle()?;
         }
@@ -71,10 +71,10 @@ impl Stage {
     /// Brings home what was changed, as one step. The volume is whole.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.volume.settle_superblock()?;
-        self.volume.journal.sync()?;
-        let now = self.volume.environment.now();
+        self.volume.journal().sync()?;
+        let now = self.volume.environment().now();
         let now = (u64::try_from(now.sec).unwrap_or(0), now.nsec);
-        self.staged.settle(self.volume.geometry.blocks_count(), now)
+        self.staged.settle(self.volume.geometry().blocks_count(), now)
     }
 
     /// Settles what is left, empties the log, and marks the volume as recovered.
@@ -83,9 +83,9 @@ impl Stage {
         self.settle()?;
         self.staged.empty_log()?;
         // The last step is one superblock: what it says holds from now on.
-        self.volume.superblock.write().features.incompat.remove(Incompat::LIVE);
+        self.volume.context().superblock().write().features.incompat.remove(Incompat::LIVE);
         self.volume.settle_superblock()?;
-        self.volume.journal.sync()?;
+        self.volume.journal().sync()?;
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let at = ByteOffset(SUPERBLOCK_OFFSET);
         self.staged.device().read_at(at, &mut bytes)?;

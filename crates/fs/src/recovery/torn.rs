@@ -10,9 +10,10 @@
 //! flag turned back, the sum is right again, and that superblock is the one before or after the write. In
 //! between the log holds it whole, and its replay writes it again. Anything else is damage.
 
+use crate::context::superblock::{raw_superblock, read_superblock};
 use crate::recovery::saved_errors::SavedErrors;
 use crate::recovery::{Wish, limits, log_of};
-use crate::volume::{Volume, VolumeOptions, raw_superblock, read_superblock};
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{ByteOffset, Result, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, VolumeState};

@@ -25,21 +25,22 @@ pub(super) struct FreeMap {
 impl FreeMap {
     /// Reads the bitmaps of all groups that begin before block `end`.
     pub(super) fn read(volume: &Volume, end: u64) -> Result<FreeMap> {
-        let geometry = volume.geometry;
+        let geometry = volume.geometry();
         let (mut groups, mut free) = (Vec::new(), Vec::new());
         for nr in geometry.groups() {
             let Some(blocks) = geometry.blocks_of_group(nr).filter(|blocks| blocks.start < end)
             else {
                 break;
             };
-            let mut bytes: Box<[u8]> = volume.block_bitmap(nr)?.with(|bytes| Box::from(bytes));
+            let mut bytes: Box<[u8]> =
+                volume.space().block_bitmap(nr)?.with(|bytes| Box::from(bytes));
             let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
             let stay = (end.min(blocks.end) - blocks.start) >> geometry.log_cluster_ratio();
             bitmap::set_range(&mut bytes, (stay as u32).min(clusters)..clusters);
             free.push(bitmap::count_zeros(&bytes, 0..clusters));
             groups.push(bytes);
         }
-        Ok(FreeMap { geometry, end, groups, free, cursor: 0, given: Vec::new() })
+        Ok(FreeMap { geometry: *geometry, end, groups, free, cursor: 0, given: Vec::new() })
     }
 
     /// Takes up to `want` clusters side by side: (first block, clusters).

@@ -25,7 +25,7 @@ const SECTOR: u64 = 512;
 impl Shrink<'_> {
     /// Moves the journal if any of it has to go.
     pub(super) fn move_journal(&mut self) -> Result<()> {
-        let Some(ino) = Ino::new(self.volume.at_open.journal_inum) else { return Ok(()) };
+        let Some(ino) = Ino::new(self.volume.at_open().journal_inum) else { return Ok(()) };
         if self.exclusive.staged.log().is_none() {
             return Ok(());
         }
@@ -53,9 +53,9 @@ impl Shrink<'_> {
             .map_err(|_| Error::FileTooLarge)?;
         let extents = self.place_log(blocks)?;
         let nodes = self.write_tree(ino, &mut body, &joined(extents.clone()))?;
-        let ratio = u64::from(self.volume.geometry.cluster_ratio());
+        let ratio = u64::from(self.volume.geometry().cluster_ratio());
         let clusters = u64::from(blocks).div_ceil(ratio) + nodes.len() as u64;
-        body.disk.sectors = self.volume.sectors(clusters * ratio);
+        body.disk.sectors = self.volume.context().sectors(clusters * ratio);
         for extent in &extents {
             self.mark_used(extent.physical, u64::from(extent.len))?;
         }
@@ -74,7 +74,7 @@ impl Shrink<'_> {
     /// Takes and zeroes free blocks for a log of so many, and writes an empty log's superblock.
     fn place_log(&mut self, blocks: u32) -> Result<Vec<Extent>> {
         let bs = self.volume.block_size();
-        let ratio = self.volume.geometry.cluster_ratio();
+        let ratio = self.volume.geometry().cluster_ratio();
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = 0;
         while at < blocks {
@@ -116,7 +116,7 @@ impl Shrink<'_> {
     }
 
     fn copy_map_to_superblock(&self, body: &Body) {
-        let mut sb = self.volume.superblock.write();
+        let mut sb = self.volume.context().superblock().write();
         if sb.jnl_backup_type != 1 {
             return;
         }
@@ -130,9 +130,9 @@ impl Shrink<'_> {
         let staged_log = volume.log_runs(ino, body)?;
         let home = self.exclusive.staged.home().clone();
         let log = Log::open(home.clone(), staged_log)?;
-        let recovery = log.recover(&*home, crate::exclusive::limits(&volume.at_open))?;
-        let place = volume.geometry.inode_place(ino).ok_or(Error::NotFound)?;
-        let table = volume.descriptor(place.group)?.inode_table;
+        let recovery = log.recover(&*home, crate::exclusive::limits(volume.at_open()))?;
+        let place = volume.geometry().inode_place(ino).ok_or(Error::NotFound)?;
+        let table = volume.space().descriptor(place.group)?.inode_table;
         let block = BlockNr(table.0 + u64::from(place.table_block));
         let at = volume.block_size().start_of(block).0 + place.offset as u64;
         let at = ByteOffset(at / SECTOR * SECTOR);
@@ -144,7 +144,7 @@ impl Shrink<'_> {
             home.write_fua(at, &sector)
         };
         let now = self.exclusive.now();
-        let count = volume.geometry.blocks_count();
+        let count = volume.geometry().blocks_count();
         self.exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
         self.free.settled();
         Ok(())

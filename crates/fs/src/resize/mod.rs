@@ -32,7 +32,7 @@ mod shrink;
 pub(crate) mod switch;
 mod tree;
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
 use crate::exclusive::{Devices, Exclusive};
 use crate::filesystem::Filesystem;
 use crate::open::OpenOptions;
@@ -133,7 +133,7 @@ fn resize_file(
         Ok(done) => done.to_blocks * done.block_bytes as u64,
         // What was made longer in vain; a volume that has its new size already needs it, and one
         // that needs recovery may get it.
-        Err(_) => match crate::volume::read_superblock(&*devices.volume, None) {
+        Err(_) => match crate::context::superblock::read_superblock(&*devices.volume, None) {
             Ok(sb) if !sb.needs_recovery() && sb.blocks_count << sb.block_size.log2() <= before => {
                 before
             }

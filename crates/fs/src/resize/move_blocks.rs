@@ -25,7 +25,7 @@ type Moved = (u64, u64, u64);
 impl Shrink<'_> {
     /// Moves all blocks of an inode that have to go.
     pub(super) fn move_blocks_of(&mut self, ino: Ino) -> Result<()> {
-        if ino == Ino::JOURNAL && self.volume.at_open.journal_inum == ino.get() {
+        if ino == Ino::JOURNAL && self.volume.at_open().journal_inum == ino.get() {
             return Ok(());
         }
         let Some(mut body) = self.body(ino)? else { return Ok(()) };
@@ -59,8 +59,8 @@ impl Shrink<'_> {
             self.move_extent(extent, &mut places, &mut moved)?;
         }
         let new_nodes = self.write_tree(ino, body, &joined(moved))?;
-        let ratio = u64::from(self.volume.geometry.cluster_ratio());
-        let change = |n: usize| self.volume.sectors(n as u64 * ratio);
+        let ratio = u64::from(self.volume.geometry().cluster_ratio());
+        let change = |n: usize| self.volume.context().sectors(n as u64 * ratio);
         if new_nodes.len() != nodes.len() {
             body.disk.sectors += change(new_nodes.len());
             body.disk.sectors = body.disk.sectors.saturating_sub(change(nodes.len()));
@@ -68,10 +68,10 @@ impl Shrink<'_> {
         }
         for (old, new, clusters) in places.moved {
             self.done.moved_blocks += clusters * ratio;
-            let first = self.volume.geometry.first_data_block().0;
+            let first = self.volume.geometry().first_data_block().0;
             let block = |cluster: u64| BlockNr(first + cluster * ratio);
             self.mark_used(block(new), clusters * ratio)?;
-            let end = self.volume.geometry.blocks_count();
+            let end = self.volume.geometry().blocks_count();
             self.mark_free(block(old), (clusters * ratio).min(end - block(old).0))?;
         }
         for node in new_nodes {
@@ -122,8 +122,8 @@ impl Shrink<'_> {
         places: &mut Places,
         out: &mut Vec<Extent>,
     ) -> Result<()> {
-        let ratio = u64::from(self.volume.geometry.cluster_ratio());
-        let origin = self.volume.geometry.first_data_block().0;
+        let ratio = u64::from(self.volume.geometry().cluster_ratio());
+        let origin = self.volume.geometry().first_data_block().0;
         let mut left = extent;
         while left.len > 0 {
             let start = left.physical.0;
@@ -167,7 +167,7 @@ impl Shrink<'_> {
             places.is_spent = true;
             return Ok(None);
         }
-        let geometry = self.volume.geometry;
+        let geometry = self.volume.geometry();
         let (ratio, origin) = (u64::from(geometry.cluster_ratio()), geometry.first_data_block().0);
         // Within a group, so that a place stands for one bitmap on either side.
         let per_group = u64::from(geometry.clusters_per_group());
@@ -187,13 +187,13 @@ impl Shrink<'_> {
     /// Takes this inode's reference to its attribute block to a copy that stays.
     fn move_attributes(&mut self, ino: Ino, old: BlockNr) -> Result<BlockNr> {
         let at = Site::of_ino(ino).block(old);
-        let cache = self.volume.journal.cache();
+        let cache = self.volume.journal().cache();
         let content = cache.get(old)?.read().to_vec();
         let count = BlockHeader::read(&content, at)?.refcount;
         if count == 0 {
             return Err(at.corrupt(What::XattrHeader));
         }
-        let seed = self.volume.csum.seed();
+        let seed = self.volume.checksums().seed();
         let seal = |bytes: &mut [u8], refs: u32, nr: BlockNr| {
             BlockHeader::set_refcount(bytes, refs);
             if let Some(seed) = seed {
@@ -206,7 +206,7 @@ impl Shrink<'_> {
             None => self.free.take(1)?.0,
         };
         {
-            let handle = self.volume.journal.start(CREDITS)?;
+            let handle = self.volume.journal().start(CREDITS)?;
             let block = match known {
                 Some(new) => cache.get(new)?,
                 None => cache.get_new(new)?,
@@ -242,7 +242,7 @@ impl Shrink<'_> {
     /// Whether this is the orphan file.
     pub(super) fn is_orphan_file(&self, ino: Ino) -> bool {
         self.volume.has_compat(Compat::ORPHAN_FILE)
-            && ino.get() == self.volume.at_open.orphan_file_inum
+            && ino.get() == self.volume.at_open().orphan_file_inum
     }
 
     /// Seals all of the orphan file anew.
@@ -266,10 +266,10 @@ impl Shrink<'_> {
         count: u32,
         seed: Option<u32>,
     ) -> Result<()> {
-        let handle = self.volume.journal.start(CREDITS)?;
+        let handle = self.volume.journal().start(CREDITS)?;
         for n in 0..u64::from(count) {
             let nr = BlockNr(first.0 + n);
-            let block = self.volume.journal.cache().get_new(nr)?;
+            let block = self.volume.journal().cache().get_new(nr)?;
             let block = block.write(&handle)?;
             orphan_file::init(&mut block.bytes_mut(), nr, seed);
         }

@@ -52,10 +52,13 @@ impl Shrink<'_> {
     fn free_number(&self, group: &mut u32) -> Result<Ino> {
         while *group < self.new.groups_count() {
             let nr = GroupNr(*group);
-            let inodes = self.volume.geometry.inodes_per_group();
-            let slot =
-                self.volume.inode_bitmap(nr)?.with(|bytes| bitmap::next_zero(bytes, 0..inodes));
-            if let Some(ino) = slot.and_then(|slot| self.volume.geometry.ino_of_slot(nr, slot)) {
+            let inodes = self.volume.geometry().inodes_per_group();
+            let slot = self
+                .volume
+                .space()
+                .inode_bitmap(nr)?
+                .with(|bytes| bitmap::next_zero(bytes, 0..inodes));
+            if let Some(ino) = slot.and_then(|slot| self.volume.geometry().ino_of_slot(nr, slot)) {
                 return Ok(ino);
             }
             *group += 1;
@@ -74,9 +77,9 @@ impl Shrink<'_> {
         let is_dir = body.disk.is_dir();
         body.disk.generation = self.generation_for(old, new, body.disk.generation);
         {
-            let handle = self.volume.journal.start(CREDITS)?;
-            self.volume.mark_inode(&handle, new, is_dir)?;
-            self.volume.free_inode(&handle, old, is_dir)?;
+            let handle = self.volume.journal().start(CREDITS)?;
+            self.volume.space().mark_inode(&handle, new, is_dir)?;
+            self.volume.space().free_inode(&handle, old, is_dir)?;
             handle.stop()?;
         }
         self.store(new, &mut body)?;
@@ -85,7 +88,7 @@ impl Shrink<'_> {
         for reference in references.get(&old).into_iter().flatten() {
             self.turn(*reference, new, renamed)?;
         }
-        let sb = &mut *self.volume.superblock.write();
+        let sb = &mut *self.volume.context().superblock().write();
         for number in [
             &mut sb.usr_quota_inum,
             &mut sb.grp_quota_inum,
@@ -102,7 +105,7 @@ impl Shrink<'_> {
 
     /// The generation with which `new` has the seed that `old` had.
     fn generation_for(&self, old: Ino, new: Ino, generation: u32) -> u32 {
-        let Some(seed) = self.volume.csum.seed() else { return generation };
+        let Some(seed) = self.volume.checksums().seed() else { return generation };
         let with = |ino: Ino| crc32c(seed, &ino.get().to_le_bytes());
         with(old) ^ with(new) ^ generation
     }
@@ -110,7 +113,7 @@ impl Shrink<'_> {
     /// Makes one place name `new`.
     fn turn(&self, reference: Reference, new: Ino, renamed: &HashMap<Ino, Ino>) -> Result<()> {
         let now = |ino: Ino| renamed.get(&ino).copied().unwrap_or(ino);
-        let cache = self.volume.journal.cache();
+        let cache = self.volume.journal().cache();
         let word = new.get().to_le_bytes();
         match reference {
             Reference::Slot { holder, offset } => {
@@ -127,19 +130,19 @@ impl Shrink<'_> {
                 self.store(holder, &mut body)?;
             }
             Reference::AttributeBlock { block, offset } => {
-                let handle = self.volume.journal.start(CREDITS)?;
+                let handle = self.volume.journal().start(CREDITS)?;
                 let held = cache.get(block)?;
                 let held = held.write(&handle)?;
                 let mut bytes = held.bytes_mut();
                 bytes[offset..offset + 4].copy_from_slice(&word);
-                if let Some(seed) = self.volume.csum.seed() {
+                if let Some(seed) = self.volume.checksums().seed() {
                     BlockHeader::set_checksum(&mut bytes, seed, block);
                 }
             }
             Reference::DirBlock { dir, block, offset } => {
                 let dir = now(dir);
                 let body = self.reread(dir)?;
-                let handle = self.volume.journal.start(CREDITS)?;
+                let handle = self.volume.journal().start(CREDITS)?;
                 let held = cache.get(block)?;
                 let held = held.write(&handle)?;
                 // Looked up before: with a block's bytes in hand no other block can be had.

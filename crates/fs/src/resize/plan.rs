@@ -131,7 +131,7 @@ pub(super) fn minimum_of(device: &Arc<dyn BlockDevice>) -> Result<u64> {
 /// The least number of blocks that hold what the volume holds.
 pub(super) fn minimum(volume: &Volume) -> Result<u64> {
     let needs = Needs::of(volume)?;
-    let old = &volume.at_open;
+    let old = volume.at_open();
     let (mut low, mut high) = (0, old.blocks_count);
     // Sizes that fit below this one may exist; none of them fits by accident of its last group.
     while low < high {
@@ -157,17 +157,17 @@ struct Needs {
 
 impl Needs {
     fn of(volume: &Volume) -> Result<Needs> {
-        let geometry = &volume.geometry;
+        let geometry = volume.geometry();
         let descs = geometry
             .groups()
-            .map(|nr| volume.descriptor(nr))
+            .map(|nr| volume.space().descriptor(nr))
             .collect::<Result<Vec<GroupDesc>>>()?;
         let free: u64 = descs.iter().map(|desc| u64::from(desc.free_clusters)).sum();
         let free_inodes: u64 = descs.iter().map(|desc| u64::from(desc.free_inodes)).sum();
         let fixed = super::switch::fixed_clusters(geometry, &descs, geometry.clusters_count());
         let fixed: u64 = fixed.iter().map(|run| run.end - run.start).sum();
         let mut journal = Vec::new();
-        if let Some(ino) = Ino::new(volume.at_open.journal_inum) {
+        if let Some(ino) = Ino::new(volume.at_open().journal_inum) {
             let body = volume.read_inode(ino)?;
             volume.each_block(ino, &body, &mut |used| {
                 journal.push(match used {

@@ -15,7 +15,7 @@ impl Shrink<'_> {
     /// Moves what goes of an inode with a block map.
     pub(super) fn move_pointers(&mut self, ino: Ino, body: &mut Body) -> Result<()> {
         for slot in 0..ROOT_SLOTS as u32 {
-            let range = self.volume.geometry.block_range();
+            let range = self.volume.geometry().block_range();
             let at = Site::of_ino(ino);
             let Some(block) = check_pointer(&body.disk.i_block, slot, &range, at)? else {
                 continue;
@@ -40,9 +40,9 @@ impl Shrink<'_> {
 
     /// Moves what goes below a block of pointers with `levels` more of them below it.
     fn move_pointers_in(&mut self, ino: Ino, holder: BlockNr, levels: u32) -> Result<()> {
-        let range = self.volume.geometry.block_range();
+        let range = self.volume.geometry().block_range();
         let at = Site::of_ino(ino).block(holder);
-        let bytes = self.volume.journal.cache().get(holder)?.read().to_vec();
+        let bytes = self.volume.journal().cache().get(holder)?.read().to_vec();
         for slot in 0..pointers_per_block(self.volume.block_size()) {
             let Some(block) = check_pointer(&bytes, slot, &range, at)? else { continue };
             let stays = match self.goes(block) {
@@ -50,8 +50,8 @@ impl Shrink<'_> {
                 false => block,
             };
             if stays != block {
-                let handle = self.volume.journal.start(CREDITS)?;
-                let holder = self.volume.journal.cache().get(holder)?;
+                let handle = self.volume.journal().start(CREDITS)?;
+                let holder = self.volume.journal().cache().get(holder)?;
                 put(&mut holder.write(&handle)?.bytes_mut(), slot, stays);
                 handle.stop()?;
                 self.settle_if_large()?;
@@ -66,7 +66,7 @@ impl Shrink<'_> {
     /// Copies one block, of data or of pointers, to a free one, which is used from now on; the old one is free.
     fn move_block(&mut self, ino: Ino, block: BlockNr, is_data: bool) -> Result<BlockNr> {
         // What was changed in memory is on the staged device before it is copied there.
-        self.volume.journal.sync()?;
+        self.volume.journal().sync()?;
         let (to, _) = self.free.take(1)?;
         if to.0 >> 32 != 0 {
             return Err(Error::NoSpace);

@@ -43,7 +43,7 @@ impl Shrink<'_> {
     pub(super) fn references(&self) -> Result<References> {
         let mut found = References::new();
         let mut attribute_blocks = Vec::new();
-        for nr in self.volume.geometry.groups() {
+        for nr in self.volume.geometry().groups() {
             for ino in self.inodes_of(nr)? {
                 let Some(body) = self.body(ino)? else { continue };
                 self.references_of(ino, &body, &mut found)?;
@@ -55,7 +55,7 @@ impl Shrink<'_> {
         attribute_blocks.sort_unstable();
         attribute_blocks.dedup();
         for block in attribute_blocks {
-            let bytes = self.volume.journal.cache().get(block)?.read().to_vec();
+            let bytes = self.volume.journal().cache().get(block)?.read().to_vec();
             for (offset, ino) in values_in(&bytes, BLOCK_HEADER_LEN..bytes.len()) {
                 self.note(&mut found, ino, Reference::AttributeBlock { block, offset });
             }
@@ -76,7 +76,7 @@ impl Shrink<'_> {
 
     fn references_of(&self, ino: Ino, body: &Body, found: &mut References) -> Result<()> {
         let slot = self.slot_bytes(ino)?;
-        let tail = body.disk.xattr_area(&self.volume.inode_format);
+        let tail = body.disk.xattr_area(self.volume.inode_format());
         let magic = slot.get(tail.clone()).and_then(|tail| tail.first_chunk::<4>());
         let has_attributes = magic.is_some_and(|magic| u32::from_le_bytes(*magic) == MAGIC);
         let entries = tail.start + INODE_HEADER_LEN..tail.end;
@@ -108,7 +108,7 @@ impl Shrink<'_> {
             let Some(first) = run.target.block() else { continue };
             for n in 0..u64::from(run.len) {
                 let block = BlockNr(first.0 + n);
-                let bytes = self.volume.journal.cache().get(block)?.read().to_vec();
+                let bytes = self.volume.journal().cache().get(block)?.read().to_vec();
                 let at = Site::of_ino(ino).block(block);
                 for (offset, number) in names_in(&bytes, 0..bytes.len(), at)? {
                     self.note(found, number, Reference::DirBlock { dir: ino, block, offset });
@@ -127,7 +127,7 @@ impl Shrink<'_> {
     /// Inodes in use whose numbers go, lowest first.
     pub(super) fn numbers_that_go(&self) -> Result<Vec<Ino>> {
         let mut inodes = Vec::new();
-        for nr in (self.new.groups_count()..self.volume.geometry.groups_count()).map(GroupNr) {
+        for nr in (self.new.groups_count()..self.volume.geometry().groups_count()).map(GroupNr) {
             inodes.extend(self.inodes_of(nr)?);
         }
         Ok(inodes)

@@ -66,7 +66,7 @@ pub(super) fn run(
     shrink.empty(progress)?;
     let moved = shrink.move_tables()?;
     let Shrink { exclusive, volume, .. } = shrink;
-    let now = volume.superblock.read().clone();
+    let now = volume.context().superblock().read().clone();
     drop(volume);
     let sb = Superblock {
         journal_inum: now.journal_inum,
@@ -84,10 +84,10 @@ pub(super) fn run(
 impl Shrink<'_> {
     /// Moves everything that inodes hold, and the inodes, out of what goes.
     fn empty(&mut self, progress: Progress<'_>) -> Result<()> {
-        let all = u64::from(self.volume.geometry.groups_count()) + 1;
+        let all = u64::from(self.volume.geometry().groups_count()) + 1;
         progress(0, all);
         self.move_journal()?;
-        for nr in self.volume.geometry.groups() {
+        for nr in self.volume.geometry().groups() {
             for ino in self.inodes_of(nr)? {
                 self.move_blocks_of(ino)?;
             }
@@ -102,14 +102,15 @@ impl Shrink<'_> {
 
     /// The inodes of a group that are in use.
     pub(super) fn inodes_of(&self, nr: GroupNr) -> Result<Vec<Ino>> {
-        let geometry = &self.volume.geometry;
-        let desc = self.volume.descriptor(nr)?;
-        let used = desc.used_slots(geometry, &self.volume.csum);
+        let geometry = self.volume.geometry();
+        let desc = self.volume.space().descriptor(nr)?;
+        let used = desc.used_slots(geometry, self.volume.checksums());
         if desc.free_inodes == geometry.inodes_per_group() {
             return Ok(Vec::new());
         }
         let slots: Vec<u32> = self
             .volume
+            .space()
             .inode_bitmap(nr)?
             .with(|bytes| bitmap::set_runs(bytes, 0..used).flatten().collect());
         Ok(slots.into_iter().filter_map(|slot| geometry.ino_of_slot(nr, slot)).collect())
@@ -117,7 +118,7 @@ impl Shrink<'_> {
 
     /// An inode in use; `None` for a reserved number that stands for nothing.
     pub(super) fn body(&self, ino: Ino) -> Result<Option<Body>> {
-        let reserved = ino.get() < self.volume.at_open.first_ino;
+        let reserved = ino.get() < self.volume.at_open().first_ino;
         match self.volume.read_inode(ino) {
             Ok(body) => Ok(Some(body)),
             Err(Error::Corrupt { what: What::InodeMode, .. }) if reserved => Ok(None),
@@ -132,19 +133,19 @@ impl Shrink<'_> {
 
     /// Marks `blocks` blocks from `first` on used.
     pub(super) fn mark_used(&self, first: BlockNr, blocks: u64) -> Result<()> {
-        let handle = self.volume.journal.start(CREDITS)?;
-        self.volume.mark_blocks(&handle, first, blocks, true)?;
+        let handle = self.volume.journal().start(CREDITS)?;
+        self.volume.space().mark_blocks(&handle, first, blocks, true)?;
         handle.stop()
     }
 
     /// Marks `blocks` blocks from `first` on free; those that stay can be used once this is
     /// settled.
     pub(super) fn mark_free(&mut self, first: BlockNr, blocks: u64) -> Result<()> {
-        let handle = self.volume.journal.start(CREDITS)?;
+        let handle = self.volume.journal().start(CREDITS)?;
         for n in 0..blocks {
             handle.forget(BlockNr(first.0 + n));
         }
-        self.volume.mark_blocks(&handle, first, blocks, false)?;
+        self.volume.space().mark_blocks(&handle, first, blocks, false)?;
         handle.stop()?;
         self.free.give(first, blocks);
         Ok(())
@@ -153,8 +154,8 @@ impl Shrink<'_> {
     /// Stores an inode that was changed, past the quota files: those are settled with the step.
     pub(super) fn store(&self, ino: Ino, body: &mut Body) -> Result<()> {
         let volume = &self.volume;
-        body.disk.write(&mut body.raw, ino, &volume.inode_format)?;
-        let handle = volume.journal.start(CREDITS)?;
+        body.disk.write(&mut body.raw, ino, volume.inode_format())?;
+        let handle = volume.journal().start(CREDITS)?;
         let (block, place) = volume.inode_slot(ino)?;
         block.write(&handle)?.bytes_mut()[place].copy_from_slice(&body.raw);
         handle.stop()?;
@@ -183,7 +184,7 @@ impl Shrink<'_> {
     pub(super) fn settle(&mut self) -> Result<()> {
         self.prepare()?;
         let now = self.exclusive.now();
-        self.exclusive.staged.settle_whole(self.volume.geometry.blocks_count(), now)?;
+        self.exclusive.staged.settle_whole(self.volume.geometry().blocks_count(), now)?;
         self.free.settled();
         Ok(())
     }
@@ -191,16 +192,16 @@ impl Shrink<'_> {
     /// Brings all that the step changed to the staged device.
     pub(super) fn prepare(&mut self) -> Result<()> {
         if std::mem::take(&mut self.usage_changed) && self.volume.has_ro_compat(RoCompat::QUOTA) {
-            self.volume.journal.sync()?;
+            self.volume.journal().sync()?;
             recovery::recount_quota(&self.volume, &mut RecoveryReport::default())?;
         }
         self.volume.settle_superblock()?;
-        self.volume.journal.sync()
+        self.volume.journal().sync()
     }
 
     /// Settles when the step has become large.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
-        self.volume.journal.sync()?;
+        self.volume.journal().sync()?;
         match self.exclusive.staged.is_large() {
             true => self.settle(),
             false => Ok(()),
@@ -210,11 +211,11 @@ impl Shrink<'_> {
     /// Copies bitmaps and inode tables of groups that stay out of what goes; the descriptors that
     /// name the new places.
     fn move_tables(&mut self) -> Result<Vec<GroupDesc>> {
-        let geometry = self.volume.geometry;
+        let geometry = self.volume.geometry();
         let ratio = u64::from(geometry.cluster_ratio());
         let mut moved = Vec::new();
         for nr in self.new.groups() {
-            let mut desc = self.volume.descriptor(nr)?;
+            let mut desc = self.volume.space().descriptor(nr)?;
             let itable = u64::from(geometry.itable_blocks());
             for (place, len) in [
                 (&mut desc.block_bitmap, 1),
@@ -229,7 +230,7 @@ impl Shrink<'_> {
                     *place = to;
                 }
             }
-            desc.check_fields(nr, &self.new, &self.volume.csum).or_else(|error| {
+            desc.check_fields(nr, &self.new, self.volume.checksums()).or_else(|error| {
                 // The last group's counters are those of its old size still.
                 match nr.0 + 1 == self.new.groups_count() {
                     true => Ok(()),
@@ -244,9 +245,11 @@ impl Shrink<'_> {
 
     /// Whether nothing but metadata at fixed places is left in what goes.
     fn check_empty(&self) -> Result<()> {
-        let geometry = &self.volume.geometry;
-        let descs =
-            geometry.groups().map(|nr| self.volume.descriptor(nr)).collect::<Result<Vec<_>>>()?;
+        let geometry = self.volume.geometry();
+        let descs = geometry
+            .groups()
+            .map(|nr| self.volume.space().descriptor(nr))
+            .collect::<Result<Vec<_>>>()?;
         let fixed = switch::fixed_clusters(geometry, &descs, geometry.clusters_count());
         let per_group = u64::from(geometry.clusters_per_group());
         let first = (self.end - geometry.first_data_block().0) >> geometry.log_cluster_ratio();
@@ -258,6 +261,7 @@ impl Shrink<'_> {
             let from = first.max(base) - base;
             let used: Vec<_> = self
                 .volume
+                .space()
                 .block_bitmap(nr)?
                 .with(|bytes| bitmap::set_runs(bytes, from as u32..clusters).collect());
             for run in used {

@@ -12,9 +12,9 @@
 
 use super::new_groups;
 use super::{backups, resize_inode};
+use crate::context::superblock::raw_superblock;
 use crate::exclusive::Exclusive;
 use crate::mkfs::place::{Places, static_runs};
-use crate::volume::raw_superblock;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;

@@ -23,7 +23,7 @@ impl Idle {
     pub(super) fn of(device: Arc<dyn BlockDevice>) -> Option<Idle> {
         let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
         let mut log = Vec::new();
-        if !volume.at_open.needs_recovery() && volume.at_open.journal_inum != 0 {
+        if !volume.at_open().needs_recovery() && volume.at_open().journal_inum != 0 {
             let place = volume.journal_place(None).ok()??;
             for run in place.map.runs() {
                 let first = volume.block_size().block_at(run.at).0;
@@ -32,12 +32,12 @@ impl Idle {
             }
         }
         let mut unread = Vec::new();
-        for nr in volume.geometry.groups() {
-            let desc = volume.descriptor(nr).ok()?;
-            if desc.block_uninit(&volume.csum) {
+        for nr in volume.geometry().groups() {
+            let desc = volume.space().descriptor(nr).ok()?;
+            if desc.block_uninit(volume.checksums()) {
                 unread.push(desc.block_bitmap.0);
             }
-            if desc.inode_uninit(&volume.csum) {
+            if desc.inode_uninit(volume.checksums()) {
                 unread.push(desc.inode_bitmap.0);
             }
         }
@@ -61,14 +61,14 @@ impl Idle {
     }
 
     fn is_free_slot(&self, ino: Ino) -> Option<bool> {
-        let place = self.volume.geometry.inode_place(ino)?;
-        let map = self.volume.inode_bitmap(place.group).ok()?;
+        let place = self.volume.geometry().inode_place(ino)?;
+        let map = self.volume.space().inode_bitmap(place.group).ok()?;
         Some(map.with(|bytes| !bitmap::test(bytes, place.slot)))
     }
 
     fn is_free_block(&self, block: BlockNr) -> Option<bool> {
-        let (group, bit) = self.volume.geometry.bit_of_block(block)?;
-        let map = self.volume.block_bitmap(group).ok()?;
+        let (group, bit) = self.volume.geometry().bit_of_block(block)?;
+        let map = self.volume.space().block_bitmap(group).ok()?;
         Some(map.with(|bytes| !bitmap::test(bytes, bit)))
     }
 }

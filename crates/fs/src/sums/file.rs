@@ -1,7 +1,7 @@
 //! The checksum file: where its blocks are, and its words.
 
+use crate::context::role::Role;
 use crate::map::Target;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
@@ -25,7 +25,7 @@ impl SumsFile {
         let wrong = || at.corrupt(What::DataSumsFile);
         let body = volume.read_inode(ino)?;
         let size = volume.block_size();
-        let wanted = data_sums::file_blocks(size, volume.geometry.blocks_count());
+        let wanted = data_sums::file_blocks(size, volume.geometry().blocks_count());
         let is_whole = body.disk.size == wanted << size.log2();
         if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || !is_whole {
             return Err(wrong());
@@ -37,7 +37,7 @@ impl SumsFile {
             let run = run?;
             let Target::Written(block) = run.target else { return Err(wrong()) };
             let blocks = block.0..block.0 + u64::from(run.len);
-            if volume.is_system(block, run.len.into()) || taken.overlaps(&blocks) {
+            if volume.space().is_system(block, run.len.into()) || taken.overlaps(&blocks) {
                 return Err(at.block(block).corrupt(What::DataSumsFile));
             }
             taken.insert(blocks);
@@ -79,18 +79,18 @@ impl Volume {
     /// Errors: `DataSumsFile`, `DataSumsChecksum`, `Device`. Locks: takes `Leaf`.
     pub(crate) fn sums_block(&self, index: u64) -> Result<MetaBlock> {
         let (nr, _) = self.place_of_sums(index)?;
-        let block = self.journal.cache().get(nr)?;
+        let block = self.journal().cache().get(nr)?;
         let role = Role::DataSums(index).kind();
         if !block.is_verified_as(role) {
             let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
-            let check = |bytes: &[u8]| data_sums::check(bytes, index, self.csum_seed, at);
+            let check = |bytes: &[u8]| data_sums::check(bytes, index, self.checksum_seed(), at);
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
             // No sum was stored yet, or they are lost: another copy says.
             if is_empty(&block.read()) {
                 let has_sums = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
-                self.journal.cache().reread(&block, &has_sums);
+                self.journal().cache().reread(&block, &has_sums);
             }
-            self.journal.cache().checked(&block, check)?;
+            self.journal().cache().checked(&block, check)?;
             block.set_verified_as(role);
         }
         Ok(block)
@@ -113,7 +113,7 @@ impl Volume {
         if last > start {
             let (nr, together) = self.place_of_sums(start)?;
             let count = together.min(last - start + 1);
-            self.journal.cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
+            self.journal().cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
         }
         while sums.len() < len as usize {
             let at = BlockNr(first.0 + sums.len() as u64);
@@ -136,7 +136,7 @@ impl Volume {
     ) -> Result<()> {
         let size = self.block_size();
         let words = data_sums::words_per_block(size) as usize;
-        self.note_untold(handle, Ineligible::DataSums);
+        self.context().require_full_commit(handle, Ineligible::DataSums);
         let mut done = 0;
         while done < sums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
@@ -146,7 +146,7 @@ impl Volume {
             data_sums::store(
                 &mut block.bytes_mut(),
                 index,
-                self.csum_seed,
+                self.checksum_seed(),
                 slot,
                 &sums[done..done + n],
             );

@@ -13,7 +13,7 @@ impl Volume {
     pub(crate) fn read_summed(&self, ino: Ino, first: BlockNr, buf: &mut [u8]) -> Result<()> {
         let size = self.block_size();
         let sums = self.load_sums(first, (buf.len() >> size.log2()) as u32)?;
-        self.device.read_at(size.start_of(first), buf)?;
+        self.device().read_at(size.start_of(first), buf)?;
         self.verify(ino, first, &sums, buf)
     }
 
@@ -33,7 +33,7 @@ impl Volume {
             if data_sums::sum_of(bytes) != *sum {
                 let nr = BlockNr(first.0 + n);
                 let is_good = |bytes: &[u8]| data_sums::sum_of(bytes) == *sum;
-                if !self.device.read_verified(size.start_of(nr), bytes, &is_good)? {
+                if !self.device().read_verified(size.start_of(nr), bytes, &is_good)? {
                     return Err(Site::of_ino(ino).block(nr).corrupt(What::DataChecksum));
                 }
             }

@@ -28,16 +28,16 @@ impl Volume {
     ///
     /// Errors: `Device`; those of `passed`.
     pub(crate) fn walk_covered(&self, nr: GroupNr, passed: &mut dyn Passed) -> Result<()> {
-        let used: Vec<u32> = match self.inode_bitmap(nr) {
+        let used: Vec<u32> = match self.space().inode_bitmap(nr) {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
-                (0..self.geometry.inodes_per_group()).filter(is_used).collect()
+                (0..self.geometry().inodes_per_group()).filter(is_used).collect()
             }),
             Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
             Err(error) => return Err(error),
         };
-        for ino in used.into_iter().filter_map(|slot| self.geometry.ino_of_slot(nr, slot)) {
+        for ino in used.into_iter().filter_map(|slot| self.geometry().ino_of_slot(nr, slot)) {
             if self.is_hidden(ino) {
                 continue;
             }

@@ -70,7 +70,7 @@ impl Volume {
         piece: &mut Piece,
         part: Piece,
     ) -> Result<()> {
-        self.use_held(handle, part.block, part.len)?;
+        self.space().use_held(handle, part.block, part.len)?;
         let new = Extent {
             logical: LogicalBlock(part.logical),
             len: part.len,
@@ -81,9 +81,9 @@ impl Volume {
         if let Err(error) = done {
             // The bits are set, so the blocks are not held any more: they go the usual way, and the rest with them.
             let rest = piece.len - part.len;
-            self.let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
+            self.space().let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
             piece.block = BlockNr(0);
-            self.free(handle, part.block, part.len.into())?;
+            self.space().free(handle, part.block, part.len.into())?;
             return Err(error);
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Volume {
         let runs = self.runs(ino, body, blocks).collect::<Result<Vec<_>>>()?;
         let plan = Plan { ino, pos: whole.start, content, runs: &runs };
 
-        let handle = self.journal.start(self.first_fill_credits(body, &runs))?;
+        let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
         let (mut pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
         body.store(self, ino, &handle)?;
         handle.stop()?;
@@ -153,7 +153,7 @@ impl Volume {
         let mut shown = 0;
         while !pieces.is_empty() {
             let credits = self.first_convert_credits(body, true);
-            let handle = self.journal.start(credits)?;
+            let handle = self.journal().start(credits)?;
             let (reached, error) = self.show(body, &handle, ino, pieces, Some(sums));
             if reached > 0 {
                 shown = u64::from(reached) << self.block_size().log2();
@@ -190,7 +190,7 @@ impl Volume {
             let run = run?;
             written += if let Target::Written(_) = run.target { u64::from(run.len) } else { 0 };
         }
-        let mut promise = self.reserve_clusters(written)?;
+        let mut promise = self.space().reserve_clusters(written)?;
         let mut at = range.start;
         while at < range.end {
             let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
@@ -201,18 +201,18 @@ impl Volume {
             let step = self.sums_step_credits(body).plus(self.hold_credits());
             self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
             // A fast commit would tell of other blocks in the place of those that the file has.
-            self.note_untold(handle, Ineligible::DataSums);
+            self.context().require_full_commit(handle, Ineligible::DataSums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
             let got = self.hold_run_of(body, handle, old, most, true)?;
             promise.give_back(got.len.into());
-            if let Err(error) = self.use_held(handle, got.start, got.len) {
-                self.let_go_held(got.start, got.len);
+            if let Err(error) = self.space().use_held(handle, got.start, got.len) {
+                self.space().let_go_held(got.start, got.len);
                 return Err(error);
             }
             let (logical, state) = (LogicalBlock(at), ExtentState::Unwritten);
             let new = Extent { logical, len: got.len, physical: got.start, state };
             if let Err(error) = self.swap_blocks(ino, body, handle, new) {
-                self.free(handle, got.start, got.len.into())?;
+                self.space().free(handle, got.start, got.len.into())?;
                 return Err(error);
             }
             at += got.len;
@@ -223,7 +223,7 @@ impl Volume {
     /// Gives back what is held for pieces that were not shown.
     pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.moved) {
-            self.let_go_held(piece.block, piece.len);
+            self.space().let_go_held(piece.block, piece.len);
         }
     }
 
@@ -264,7 +264,7 @@ impl Volume {
             }
             None => {
                 let credits = credits.plus(Credits::blocks(self.store_credits()));
-                Some(self.journal.start(credits)?)
+                Some(self.journal().start(credits)?)
             }
         };
         let under = handle.or(own.as_ref()).expect("one of both is there");
@@ -274,11 +274,11 @@ impl Volume {
             let mut sums = NewSums::default();
             sums.push(run.start, data_sums::sum_of(&bytes));
             let done = self
-                .device
+                .device()
                 .write_at(self.start_of(run.start), &bytes)
                 .and_then(|()| self.show_summed(body, under, ino, &mut piece, &sums));
             if piece.len > 0 {
-                self.let_go_held(piece.block, piece.len);
+                self.space().let_go_held(piece.block, piece.len);
             }
             done
         });

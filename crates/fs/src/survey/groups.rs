@@ -33,7 +33,7 @@ pub(super) fn survey(
     options: &Options,
     progress: &dyn Progress,
 ) -> GroupsFound {
-    let count = volume.geometry.groups_count();
+    let count = volume.geometry().groups_count();
     let done = AtomicU64::new(0);
     let states = parallel::each(
         options.threads,
@@ -71,10 +71,10 @@ fn some(
 ) {
     let mut descriptors: Vec<(GroupNr, GroupDesc)> = Vec::with_capacity(groups.len());
     for nr in groups.map(GroupNr) {
-        if let Some(base) = volume.geometry.base_blocks(nr) {
+        if let Some(base) = volume.geometry().base_blocks(nr) {
             cells.add(Content::Metadata, base);
         }
-        match volume.noting(|| descriptor(volume, nr)) {
+        match volume.context().noting(|| descriptor(volume, nr)) {
             Ok(desc) => descriptors.push((nr, desc)),
             Err(error) => {
                 found.problems.add(options.problems, || None, error);
@@ -84,13 +84,13 @@ fn some(
     }
     prefetch(volume, &descriptors);
     for (nr, desc) in &descriptors {
-        let tables = u64::from(volume.geometry.itable_blocks());
+        let tables = u64::from(volume.geometry().itable_blocks());
         for (first, len) in
             [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, tables)]
         {
             cells.add(Content::Metadata, first.0..first.0.saturating_add(len));
         }
-        if let Err(error) = volume.noting(|| one(volume, cells, *nr, desc, found)) {
+        if let Err(error) = volume.context().noting(|| one(volume, cells, *nr, desc, found)) {
             found.problems.add(options.problems, || None, error);
             damaged(volume, cells, *nr, found);
         }
@@ -99,24 +99,24 @@ fn some(
 
 fn damaged(volume: &Volume, cells: &Cells, nr: GroupNr, found: &mut GroupsFound) {
     found.groups.damaged += 1;
-    found.unknown_blocks += u64::from(volume.geometry.blocks_in_group(nr).unwrap_or(0));
+    found.unknown_blocks += u64::from(volume.geometry().blocks_in_group(nr).unwrap_or(0));
     cells.add_unknown(nr);
 }
 
 fn descriptor(volume: &Volume, nr: GroupNr) -> Result<GroupDesc> {
-    let (block, place) = volume.descriptor_block(nr)?;
+    let (block, place) = volume.space().descriptor_block(nr)?;
     let bytes = block.read();
-    GroupDesc::check(&bytes[place], nr, &volume.geometry, &volume.csum)
+    GroupDesc::check(&bytes[place], nr, volume.geometry(), volume.checksums())
 }
 
 /// Brings bitmaps that lie side by side into the cache with one read.
 fn prefetch(volume: &Volume, descriptors: &[(GroupNr, GroupDesc)]) {
-    let stored = descriptors.iter().filter(|(_, desc)| !desc.block_uninit(&volume.csum));
+    let stored = descriptors.iter().filter(|(_, desc)| !desc.block_uninit(volume.checksums()));
     let mut run: Option<(u64, u32)> = None;
     let read = |run: Option<(u64, u32)>| {
         if let Some((first, count)) = run.filter(|(_, count)| *count > 1) {
             // A hint: an error comes again with the bitmap itself.
-            let _ = volume.journal.cache().prefetch(BlockNr(first), count);
+            let _ = volume.journal().cache().prefetch(BlockNr(first), count);
         }
     };
     for (_, desc) in stored {
@@ -140,11 +140,11 @@ fn one(
     desc: &GroupDesc,
     found: &mut GroupsFound,
 ) -> Result<()> {
-    let map = volume.block_bitmap_of(nr, desc)?;
-    let uninit = desc.block_uninit(&volume.csum);
-    let clusters = volume.geometry.clusters_in_group(nr).unwrap_or(0);
-    let Some(blocks) = volume.geometry.blocks_of_group(nr) else { return Ok(()) };
-    let ratio = volume.geometry.log_cluster_ratio();
+    let map = volume.space().block_bitmap_of(nr, desc)?;
+    let uninit = desc.block_uninit(volume.checksums());
+    let clusters = volume.geometry().clusters_in_group(nr).unwrap_or(0);
+    let Some(blocks) = volume.geometry().blocks_of_group(nr) else { return Ok(()) };
+    let ratio = volume.geometry().log_cluster_ratio();
     let mut free = 0;
     map.with(|bytes| {
         for run in bitmap::zero_runs(bytes, 0..clusters) {

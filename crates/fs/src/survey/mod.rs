@@ -221,7 +221,7 @@ impl Filesystem {
             threads: options.threads.clamp(1, 64),
             ..*options
         };
-        let cells = Cells::new(&self.volume().geometry, options.cells);
+        let cells = Cells::new(self.volume().geometry(), options.cells);
         let groups = groups::survey(self.volume(), &cells, &options, progress);
         let own = names::own_files(self, &cells, &options);
         let names = names::survey(self, &cells, &options, progress)?;

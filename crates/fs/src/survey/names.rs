@@ -150,7 +150,7 @@ pub(super) fn survey(
         options,
         progress,
         queue: Queue::new(Task::List(Arc::clone(&root)), options.threads),
-        met: Met::new(volume.geometry.inodes_count())?,
+        met: Met::new(volume.geometry().inodes_count())?,
         inodes_met: AtomicU64::new(0),
         inodes_used: u64::from(sb.inodes_count.saturating_sub(sb.free_inodes)),
         budget: &AtomicU64::new(budget(volume)),
@@ -178,7 +178,7 @@ pub(super) fn survey(
 
 /// Twice what the volume has: shared blocks are damage, but they are shown.
 fn budget(volume: &Volume) -> u64 {
-    volume.geometry.blocks_count().saturating_mul(2)
+    volume.geometry().blocks_count().saturating_mul(2)
 }
 
 /// Counts the blocks of the journal and of the files that the volume keeps for itself.
@@ -197,7 +197,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             true => Content::Journal,
             false => Content::Metadata,
         };
-        let mapped = volume.noting(|| {
+        let mapped = volume.context().noting(|| {
             let body = volume.peek_inode(ino, Ask::Internal)?;
             match volume.has_map(&body) {
                 true => {
@@ -382,7 +382,7 @@ impl Walk<'_> {
     /// A second name of a directory is damage.
     fn look_again(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
-        let looked = volume.noting(|| match volume.peek_listed(ino)?.file_kind() {
+        let looked = volume.context().noting(|| match volume.peek_listed(ino)?.file_kind() {
             FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
             _ => Ok(()),
         });
@@ -408,7 +408,7 @@ impl Walk<'_> {
         let body: &Body = match &held {
             Some(body) => body,
             None => {
-                peeked = volume.noting(|| volume.peek_listed(ino))?;
+                peeked = volume.context().noting(|| volume.peek_listed(ino))?;
                 &peeked
             }
         };
@@ -443,7 +443,7 @@ impl Walk<'_> {
         if name.is_some() {
             dir.below.fetch_add(1, Relaxed);
         }
-        if let Err(error) = volume.noting(|| map) {
+        if let Err(error) = volume.context().noting(|| map) {
             found.problems.add(self.options.problems, || Some(dir.path(name)), error);
         }
         let enter = kind == FileKind::Directory && self.budget.load(Relaxed) > 0;

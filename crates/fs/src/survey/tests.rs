@@ -87,7 +87,7 @@ fn many_groups_share_cells() {
 fn damage_is_listed_and_the_rest_counted() {
     let device = device();
     let sound = open(&device);
-    let desc = sound.volume().descriptor(extant_base::GroupNr(0)).unwrap();
+    let desc = sound.volume().space().descriptor(extant_base::GroupNr(0)).unwrap();
     let at = ByteOffset(desc.block_bitmap.0 * BLOCK);
     drop(sound);
     device.write_at(at, &[0x5A; 64]).unwrap();

@@ -7,14 +7,14 @@
 //! ```
 
 use super::{Bench, Random, features};
-use crate::alloc::blocks::{BlockRun, Request, Search};
-use crate::alloc::claims::Claim;
-use crate::alloc::preallocation::Growth;
-use crate::environment::Environment;
+use crate::context::environment::Environment;
 use crate::filesystem::Filesystem;
 use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
 use crate::open::OpenOptions;
+use crate::space::blocks::{BlockRun, Request, Search};
+use crate::space::claims::Claim;
+use crate::space::preallocation::Growth;
 use crate::volume::Volume;
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Ino, Result, Tid};
 use extant_blockdev::FileDevice;
@@ -41,7 +41,7 @@ struct Model(Vec<AtomicU64>);
 
 impl Model {
     fn of(volume: &Volume) -> Model {
-        Model((0..volume.geometry.blocks_count()).map(|_| AtomicU64::new(0)).collect())
+        Model((0..volume.geometry().blocks_count()).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn swap(&self, run: BlockRun, value: u64, look: impl Fn(u64, u64)) {
@@ -55,7 +55,7 @@ impl Model {
             assert_ne!(before, 1, "block {block} twice");
             let freed = (before != 0).then_some(Tid(before as u32));
             assert!(
-                freed.is_none_or(|tid| volume.journal.is_durable(tid)),
+                freed.is_none_or(|tid| volume.journal().is_durable(tid)),
                 "block {block} is handed out before the transaction that freed it is durable"
             );
         });
@@ -71,11 +71,11 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
     let mut random = Random::new(seed);
     let mut held: Vec<BlockRun> = Vec::new();
     for step in 0..steps {
-        let handle = volume.journal.start(Credits::blocks(16))?;
+        let handle = volume.journal().start(Credits::blocks(16))?;
         if random.below(5) < 3 {
-            let goal = random.next() % volume.geometry.blocks_count();
+            let goal = random.next() % volume.geometry().blocks_count();
             let want = 1 + random.below([1, 8, 300][step % 3]) as u32;
-            match volume.allocate(&handle, wish(goal, want)) {
+            match volume.space().allocate(&handle, wish(goal, want)) {
                 Ok(run) => {
                     model.take(volume, run);
                     held.push(run);
@@ -86,14 +86,14 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
         } else if !held.is_empty() {
             let run = held.swap_remove(random.below(held.len()));
             model.give(&handle, run);
-            volume.free(&handle, run.start, run.len.into())?;
+            volume.space().free(&handle, run.start, run.len.into())?;
         }
         handle.stop()?;
     }
     for run in held {
-        let handle = volume.journal.start(Credits::blocks(16))?;
+        let handle = volume.journal().start(Credits::blocks(16))?;
         model.give(&handle, run);
-        volume.free(&handle, run.start, run.len.into())?;
+        volume.space().free(&handle, run.start, run.len.into())?;
         handle.stop()?;
     }
     Ok(())
@@ -114,9 +114,9 @@ fn no_cluster_is_handed_out_twice_and_all_come_back() {
     {
         let bench = Bench::made(mib, options);
         let volume = &bench.volume;
-        let free = volume.free_clusters.load(Ordering::Relaxed);
+        let free = volume.space().free_clusters();
         churn(volume, &Model::of(volume), seed as u64, 600).unwrap();
-        assert_eq!(volume.free_clusters.load(Ordering::Relaxed), free);
+        assert_eq!(volume.space().free_clusters(), free);
         bench.judge();
     }
 }
@@ -124,7 +124,7 @@ fn no_cluster_is_handed_out_twice_and_all_come_back() {
 #[test]
 fn searching_the_bitmap_hands_out_the_same_way() {
     let mut bench = Bench::made(12, small_groups(1024, ""));
-    bench.volume.short_cuts = false;
+    bench.volume.space_mut().set_short_cuts(false);
     churn(&bench.volume, &Model::of(&bench.volume), 5, 500).unwrap();
     bench.judge();
 }
@@ -150,7 +150,7 @@ fn every_cluster_can_be_had_before_space_runs_out() {
     let mut runs = Vec::new();
     let mut blocks = 0;
     loop {
-        match bench.with(|volume, handle| volume.allocate(handle, wish(5000, 700))) {
+        match bench.with(|volume, handle| volume.space().allocate(handle, wish(5000, 700))) {
             Ok(run) => {
                 blocks += i64::from(run.len);
                 runs.push(run);
@@ -161,12 +161,14 @@ fn every_cluster_can_be_had_before_space_runs_out() {
             }
         }
     }
-    assert_eq!(volume.free_clusters.load(Ordering::Relaxed), 0);
+    assert_eq!(volume.space().free_clusters(), 0);
     let asked = runs.first().unwrap();
     assert_eq!((asked.start, asked.len), (BlockNr(5000), 700), "the goal is free and is hit");
     assert!(runs.len() < blocks as usize / 300, "runs stay long to the end: {}", runs.len());
     for run in runs {
-        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+        bench
+            .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
+            .unwrap();
     }
     bench.judge();
 }
@@ -174,33 +176,39 @@ fn every_cluster_can_be_had_before_space_runs_out() {
 #[test]
 fn a_full_volume_is_not_walked() {
     let mut bench = Bench::made(400, small_groups(1024, ""));
-    let free_in = |volume: &Volume, nr| volume.descriptor(GroupNr(nr)).unwrap().free_clusters;
-    let groups = bench.volume.geometry.groups_count();
+    let free_in =
+        |volume: &Volume, nr| volume.space().descriptor(GroupNr(nr)).unwrap().free_clusters;
+    let groups = bench.volume.geometry().groups_count();
     assert!(groups >= 50);
     let spare = groups - 3;
     let mut runs = Vec::new();
     for nr in (0..groups).filter(|nr| *nr != spare) {
-        let goal = bench.volume.geometry.first_block(GroupNr(nr)).unwrap().0;
+        let goal = bench.volume.geometry().first_block(GroupNr(nr)).unwrap().0;
         while free_in(&bench.volume, nr) > 0 {
-            let run = bench.with(|volume, handle| volume.allocate(handle, wish(goal, 1))).unwrap();
-            assert_eq!(bench.volume.geometry.group_of_block(run.start), Some(GroupNr(nr)));
+            let run = bench
+                .with(|volume, handle| volume.space().allocate(handle, wish(goal, 1)))
+                .unwrap();
+            assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(nr)));
             let rest = free_in(&bench.volume, nr);
             runs.push(run);
             if rest > 0 {
-                let run = bench
-                    .with(|volume, handle| volume.allocate(handle, wish(run.start.0 + 1, rest)));
+                let run = bench.with(|volume, handle| {
+                    volume.space().allocate(handle, wish(run.start.0 + 1, rest))
+                });
                 runs.push(run.unwrap());
             }
         }
     }
     bench.reopen();
-    let read_before = bench.volume.journal.cache().stats().blocks_read;
-    let run = bench.with(|volume, handle| volume.allocate(handle, wish(0, 4))).unwrap();
-    assert_eq!(bench.volume.geometry.group_of_block(run.start), Some(GroupNr(spare)));
-    let read = bench.volume.journal.cache().stats().blocks_read - read_before;
+    let read_before = bench.volume.journal().cache().stats().blocks_read;
+    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 4))).unwrap();
+    assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(spare)));
+    let read = bench.volume.journal().cache().stats().blocks_read - read_before;
     assert!(read <= 2, "one bitmap is read, of {groups}: {read} blocks");
     for run in runs.into_iter().chain([run]) {
-        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+        bench
+            .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
+            .unwrap();
     }
     bench.judge();
 }
@@ -209,12 +217,12 @@ fn a_full_volume_is_not_walked() {
 fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
     let mut bench = Bench::made(24, small_groups(1024, ""));
     let nr = GroupNr(1);
-    let goal = bench.volume.geometry.first_block(nr).unwrap().0 + 4000;
-    let damaged = bench.volume.descriptor(nr).unwrap().block_bitmap;
+    let goal = bench.volume.geometry().first_block(nr).unwrap().0 + 4000;
+    let damaged = bench.volume.space().descriptor(nr).unwrap().block_bitmap;
     let flip = |bench: &Bench| {
         bench
             .with(|volume, handle| {
-                let block = volume.journal.cache().get(damaged)?;
+                let block = volume.journal().cache().get(damaged)?;
                 block.write(handle)?.bytes_mut()[1000] ^= 1;
                 Ok(())
             })
@@ -222,18 +230,21 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
     };
     flip(&bench);
     bench.reopen();
-    let free = bench.volume.free_clusters.load(Ordering::Relaxed);
-    let lost = i64::from(bench.volume.descriptor(nr).unwrap().free_clusters);
+    let free = bench.volume.space().free_clusters();
+    let lost = u64::from(bench.volume.space().descriptor(nr).unwrap().free_clusters);
     for _ in 0..3 {
-        let run = bench.with(|volume, handle| volume.allocate(handle, wish(goal, 5))).unwrap();
-        assert_ne!(bench.volume.geometry.group_of_block(run.start), Some(nr));
-        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+        let run =
+            bench.with(|volume, handle| volume.space().allocate(handle, wish(goal, 5))).unwrap();
+        assert_ne!(bench.volume.geometry().group_of_block(run.start), Some(nr));
+        bench
+            .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
+            .unwrap();
     }
-    let now = bench.volume.free_clusters.load(Ordering::Relaxed);
-    assert_eq!((now, bench.volume.errors_seen()), (free - lost, 1));
-    bench.with(|volume, handle| volume.free(handle, BlockNr(goal), 1)).unwrap();
+    let now = bench.volume.space().free_clusters();
+    assert_eq!((now, bench.volume.context().errors_seen()), (free - lost, 1));
+    bench.with(|volume, handle| volume.space().free(handle, BlockNr(goal), 1)).unwrap();
     flip(&bench);
-    bench.volume.forget_errors();
+    bench.volume.context().forget_errors();
     bench.reopen();
     bench.judge();
 }
@@ -241,15 +252,15 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
 #[test]
 fn freeing_what_is_free_changes_no_counter() {
     let bench = Bench::made(12, small_groups(1024, ""));
-    let run = bench.with(|volume, handle| volume.allocate(handle, wish(6000, 8))).unwrap();
-    let nr = bench.volume.geometry.group_of_block(run.start).unwrap();
-    let before = bench.volume.descriptor(nr).unwrap().free_clusters;
-    bench.with(|volume, handle| volume.free(handle, run.start, 9)).unwrap();
-    assert_eq!(bench.volume.errors_seen(), 1);
-    let system = bench.volume.descriptor(nr).unwrap().block_bitmap;
-    let metadata = bench.with(|volume, handle| volume.free(handle, system, 1));
+    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(6000, 8))).unwrap();
+    let nr = bench.volume.geometry().group_of_block(run.start).unwrap();
+    let before = bench.volume.space().descriptor(nr).unwrap().free_clusters;
+    bench.with(|volume, handle| volume.space().free(handle, run.start, 9)).unwrap();
+    assert_eq!(bench.volume.context().errors_seen(), 1);
+    let system = bench.volume.space().descriptor(nr).unwrap().block_bitmap;
+    let metadata = bench.with(|volume, handle| volume.space().free(handle, system, 1));
     assert!(matches!(metadata, Err(Error::Corrupt { .. })), "{metadata:?}");
-    assert_eq!(bench.volume.descriptor(nr).unwrap().free_clusters, before);
+    assert_eq!(bench.volume.space().descriptor(nr).unwrap().free_clusters, before);
 }
 
 /// Appends one block to each of some files in turns; how many extents each has in the end.
@@ -290,13 +301,13 @@ fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
 #[test]
 fn files_that_grow_in_turns_stay_in_few_pieces() {
     let bench = Bench::made(64, small_groups(4096, ""));
-    let free = bench.volume.free_clusters.load(Ordering::Relaxed);
+    let free = bench.volume.space().free_clusters();
     let extents = grow_in_turns(&bench, 1024, 1);
     assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
-    assert_eq!(bench.volume.free_clusters.load(Ordering::Relaxed), free);
+    assert_eq!(bench.volume.space().free_clusters(), free);
     // Nothing stays held for what is gone.
-    for (nr, n) in bench.volume.geometry.groups().zip(0..) {
-        let state = bench.volume.group(nr).state.lock();
+    for (nr, n) in bench.volume.geometry().groups().zip(0..) {
+        let state = bench.volume.space().group(nr).state.lock();
         let streams = state.held.spans().count();
         assert!(streams <= 1, "group {n} still holds {streams} runs");
     }
@@ -319,20 +330,21 @@ fn what_is_held_is_let_go_before_space_runs_out() {
     let mut body = volume.read_inode(ino).unwrap();
     let state = ExtentState::Written;
     let fill = |volume: &Volume, body: &mut Body, blocks: Range<u32>| {
-        let handle = volume.journal.start(Credits::blocks(64)).unwrap();
+        let handle = volume.journal().start(Credits::blocks(64)).unwrap();
         let done = volume.fill(ino, body, &handle, blocks, state, &mut |_| Ok(()));
         body.store(volume, ino, &handle).unwrap();
         handle.stop().unwrap();
         done
     };
     fill(volume, &mut body, 0..40).unwrap();
-    let held: u32 = volume.group(GroupNr(0)).state.lock().held.spans().map(|span| span.len).sum();
+    let held: u32 =
+        volume.space().group(GroupNr(0)).state.lock().held.spans().map(|span| span.len).sum();
     assert!(held > 0);
     let mut at = 100;
     while fill(volume, &mut body, at..at + 37).is_ok() {
         at += 100;
     }
-    assert_eq!(volume.free_clusters.load(Ordering::Relaxed), 0);
+    assert_eq!(volume.space().free_clusters(), 0);
     bench.with(|volume, handle| volume.release_inode(handle, ino, &mut body)).unwrap();
     bench.judge();
 }
@@ -341,20 +353,22 @@ fn what_is_held_is_let_go_before_space_runs_out() {
 fn a_reservation_keeps_others_off() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
-    let free = volume.free_clusters.load(Ordering::Relaxed) as u64;
-    let mut first = volume.reserve_clusters(free - 10).unwrap();
-    assert!(volume.reserve_clusters(11).is_err());
+    let free = volume.space().free_clusters();
+    let mut first = volume.space().reserve_clusters(free - 10).unwrap();
+    assert!(volume.space().reserve_clusters(11).is_err());
     let data = |want| Request { claim: Claim::Data, ..wish(0, want) };
-    let run = bench.with(|volume, handle| volume.allocate(handle, data(100))).unwrap();
+    let run = bench.with(|volume, handle| volume.space().allocate(handle, data(100))).unwrap();
     assert_eq!(run.len, 10, "what is left for others");
-    let none = bench.with(|volume, handle| volume.allocate(handle, data(1)));
+    let none = bench.with(|volume, handle| volume.space().allocate(handle, data(1)));
     assert!(matches!(none, Err(Error::NoSpace)));
-    let own = bench.with(|volume, handle| volume.allocate(handle, wish(0, 100))).unwrap();
+    let own = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 100))).unwrap();
     first.give_back(own.len.into());
     drop(first);
-    let more = bench.with(|volume, handle| volume.allocate(handle, data(5))).unwrap();
+    let more = bench.with(|volume, handle| volume.space().allocate(handle, data(5))).unwrap();
     for run in [run, own, more] {
-        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+        bench
+            .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
+            .unwrap();
     }
     bench.judge();
 }
@@ -368,7 +382,7 @@ fn logged(mib: u64, options: MkfsOptions) -> (Arc<FileDevice>, Filesystem, tempf
     let mut open = OpenOptions::new();
     open.write(true).commit_interval(Duration::from_secs(3600));
     let fs = open.open_device(device.clone()).unwrap();
-    assert!(!fs.volume().journal.is_off());
+    assert!(!fs.volume().journal().is_off());
     (device, fs, dir)
 }
 
@@ -383,21 +397,21 @@ fn freed_clusters_wait_for_their_commit() {
     let (_device, fs, dir) = logged(24, small_groups(1024, ""));
     let volume = fs.volume();
     let allocate = |goal, want| {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.allocate(&handle, wish(goal, want))
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().allocate(&handle, wish(goal, want))
     };
     let free = |run: BlockRun| {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.free(&handle, run.start, run.len.into()).unwrap();
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().free(&handle, run.start, run.len.into()).unwrap();
         handle.tid()
     };
     let run = allocate(12_000, 8).unwrap();
     assert_eq!((run.start, run.len), (BlockNr(12_000), 8));
-    volume.journal.sync().unwrap();
+    volume.journal().sync().unwrap();
     let tid = free(run);
     let other = allocate(12_000, 8).unwrap();
     assert!(other.start.0 >= run.start.0 + 8 || other.start.0 + 8 <= run.start.0, "{other:?}");
-    volume.journal.commit(tid).unwrap();
+    volume.journal().commit(tid).unwrap();
     let again = allocate(12_000, 8).unwrap();
     assert_eq!(again.start, run.start);
     free(other);
@@ -410,22 +424,22 @@ fn space_that_waits_for_a_commit_is_had_by_trying_once_more() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     let allocate = |want| {
-        let handle = volume.journal.start(Credits::blocks(16))?;
-        volume.allocate(&handle, wish(0, want))
+        let handle = volume.journal().start(Credits::blocks(16))?;
+        volume.space().allocate(&handle, wish(0, want))
     };
     let mut runs: Vec<BlockRun> = std::iter::from_fn(|| allocate(3000).ok()).collect();
-    assert_eq!(volume.free_clusters.load(Ordering::Relaxed), 0);
+    assert_eq!(volume.space().free_clusters(), 0);
     let last = runs.pop().unwrap();
     {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.free(&handle, last.start, last.len.into()).unwrap();
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().free(&handle, last.start, last.len.into()).unwrap();
     }
     assert!(matches!(allocate(1), Err(Error::NoSpace)), "free, but not yet");
-    runs.push(volume.with_space_retry(|| allocate(last.len)).unwrap());
+    runs.push(volume.space().with_space_retry(|| allocate(last.len)).unwrap());
     assert_eq!(runs.last().unwrap().start, last.start);
     for run in runs {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.free(&handle, run.start, run.len.into()).unwrap();
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().free(&handle, run.start, run.len.into()).unwrap();
     }
     judge_closed(fs, &dir);
 }
@@ -439,7 +453,7 @@ fn threads_allocate_while_others_commit() {
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                volume.journal.sync().unwrap();
+                volume.journal().sync().unwrap();
             }
         });
         let workers: Vec<_> = (0..4)
@@ -460,8 +474,8 @@ fn threads_allocate_while_others_commit() {
 /// Takes what anybody may have of the volume but for about `left` clusters; all durable.
 fn take_all_but(volume: &Volume, left: u64) {
     let take = |want: u32| {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.allocate(&handle, Request { claim: Claim::Data, ..wish(0, want) })
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().allocate(&handle, Request { claim: Claim::Data, ..wish(0, want) })
     };
     let mut last = None;
     while let Ok(run) = take(1000) {
@@ -471,12 +485,12 @@ fn take_all_but(volume: &Volume, left: u64) {
     while freed < left {
         let run = last.take().or_else(|| take(1).ok()).expect("a run was taken");
         let len = u64::from(run.len).min(left - freed);
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.free(&handle, run.start, len).unwrap();
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().free(&handle, run.start, len).unwrap();
         freed += len;
     }
-    volume.journal.sync().unwrap();
-    volume.absorb_durable(usize::MAX);
+    volume.journal().sync().unwrap();
+    volume.space().absorb_durable(usize::MAX);
 }
 
 #[test]
@@ -484,24 +498,24 @@ fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     take_all_but(volume, 40);
-    let some = volume.reserve_clusters(30).unwrap();
+    let some = volume.space().reserve_clusters(30).unwrap();
     let run = {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.allocate(&handle, wish(0, 30)).unwrap()
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().allocate(&handle, wish(0, 30)).unwrap()
     };
     drop(some);
     {
-        let handle = volume.journal.start(Credits::blocks(16)).unwrap();
-        volume.free(&handle, run.start, run.len.into()).unwrap();
+        let handle = volume.journal().start(Credits::blocks(16)).unwrap();
+        volume.space().free(&handle, run.start, run.len.into()).unwrap();
     }
-    assert!(volume.reserve_clusters(20).is_err(), "10 are at hand, the others wait");
-    assert!(volume.reserve_clusters(10).is_ok());
-    let promise = volume.with_space_retry(|| volume.reserve_clusters(20)).unwrap();
+    assert!(volume.space().reserve_clusters(20).is_err(), "10 are at hand, the others wait");
+    assert!(volume.space().reserve_clusters(10).is_ok());
+    let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
     // It is found without another commit.
     let mut got = 0;
-    let handle = volume.journal.start(Credits::blocks(64)).unwrap();
+    let handle = volume.journal().start(Credits::blocks(64)).unwrap();
     while got < 20 {
-        got += volume.allocate(&handle, wish(0, 20 - got)).unwrap().len;
+        got += volume.space().allocate(&handle, wish(0, 20 - got)).unwrap().len;
     }
     handle.stop().unwrap();
     drop(promise);
@@ -513,13 +527,13 @@ fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
 fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
-    let free = volume.free_clusters.load(Ordering::Relaxed) as u64;
-    let promise = volume.reserve_clusters(free - volume.pool() - 5).unwrap();
+    let free = volume.space().free_clusters();
+    let promise = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
     let of = |claim, want| Request { claim, ..wish(0, want) };
-    let allocate = |request| bench.with(|volume, handle| volume.allocate(handle, request));
-    let map = volume.reserve_with_map(0, 3).unwrap();
+    let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
+    let map = volume.space().reserve_with_map(0, 3).unwrap();
     let mut runs = Vec::new();
-    let left = volume.free_clusters.load(Ordering::Relaxed) as u64 - promise.clusters() - 3;
+    let left = volume.space().free_clusters() - promise.clusters() - 3;
     let mut got = 0;
     while let Ok(run) = allocate(of(Claim::Metadata, 4)) {
         got += u64::from(run.len);
@@ -533,7 +547,9 @@ fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
     runs.push(allocate(of(Claim::Promised, 1)).unwrap());
     drop(promise);
     for run in runs {
-        bench.with(|volume, handle| volume.free(handle, run.start, run.len.into())).unwrap();
+        bench
+            .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
+            .unwrap();
     }
     bench.judge();
 }
@@ -543,24 +559,24 @@ fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
     let (mut random, mut kept) = (Random::new(seed), 0);
     for _ in 0..steps {
         let want = 1 + random.below(12) as u64;
-        let promise = volume.with_space_retry(|| volume.reserve_clusters(want));
+        let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(want));
         let mut promise = match promise {
             Err(Error::NoSpace) => continue,
             promise => promise?,
         };
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         let mut runs = Vec::new();
         while promise.clusters() > 0 {
-            let goal = random.next() % volume.geometry.blocks_count();
-            let run = volume.allocate(&handle, wish(goal, promise.clusters() as u32))?;
+            let goal = random.next() % volume.geometry().blocks_count();
+            let run = volume.space().allocate(&handle, wish(goal, promise.clusters() as u32))?;
             promise.give_back(run.len.into());
             runs.push(run);
         }
         handle.stop()?;
         kept += 1;
-        let handle = volume.journal.start(Credits::blocks(64))?;
+        let handle = volume.journal().start(Credits::blocks(64))?;
         for run in runs {
-            volume.free(&handle, run.start, run.len.into())?;
+            volume.space().free(&handle, run.start, run.len.into())?;
         }
         handle.stop()?;
     }
@@ -573,24 +589,24 @@ fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
     let ino = Ino::new(1000 + seed as u32).unwrap();
     while !done.load(Ordering::Relaxed) {
         let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
-        let goal = random.next() % volume.geometry.blocks_count();
+        let goal = random.next() % volume.geometry().blocks_count();
         let want = 1 + random.below(6) as u32;
         let request = Request { claim: Claim::Data, growth, ..wish(goal, want) };
-        let handle = volume.journal.start(Credits::blocks(32))?;
-        let got = match volume.allocate(&handle, request) {
+        let handle = volume.journal().start(Credits::blocks(32))?;
+        let got = match volume.space().allocate(&handle, request) {
             Err(Error::NoSpace) => None,
             run => Some(run?),
         };
         handle.stop()?;
         if random.below(4) == 0 {
-            volume.discard_preallocation(ino);
+            volume.space().discard_preallocation(ino);
         }
         if let Some(run) = got {
-            let handle = volume.journal.start(Credits::blocks(32))?;
-            volume.free(&handle, run.start, run.len.into())?;
+            let handle = volume.journal().start(Credits::blocks(32))?;
+            volume.space().free(&handle, run.start, run.len.into())?;
             handle.stop()?;
         } else {
-            volume.reclaim_pending()?;
+            volume.space().reclaim_pending()?;
         }
     }
     Ok(())
@@ -616,7 +632,7 @@ fn what_is_promised_is_found_while_others_hold_free_and_commit() {
         kept.into_iter().map(|kept| kept.unwrap()).sum()
     });
     assert!(kept > 300, "{kept}");
-    assert_eq!(volume.reserved.clusters(), 0);
+    assert_eq!(volume.space().reserved_clusters(), 0);
     drop(fs);
     drop(dir);
 }

@@ -2,10 +2,10 @@
 //! given back again.
 
 use super::{Bench, NOW, Random, features};
-use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
+use crate::space::inodes::InodeGoal;
 use crate::xattr::door::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
@@ -14,7 +14,6 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{DeviceNumber, InodeFlags};
 use extant_ondisk::xattr::NameIndex;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 const USER: NameIndex = NameIndex::USER;
 
@@ -70,9 +69,8 @@ fn unlink(bench: &Bench, name: &str, body: &mut Body) {
         .unwrap();
 }
 
-fn free(bench: &Bench) -> (i64, i64) {
-    let free = |n: &std::sync::atomic::AtomicI64| n.load(Ordering::Relaxed);
-    (free(&bench.volume.free_clusters), free(&bench.volume.free_inodes))
+fn free(bench: &Bench) -> (u64, u32) {
+    (bench.volume.space().free_clusters(), bench.volume.space().free_inodes())
 }
 
 fn value(seed: usize, len: usize) -> Vec<u8> {

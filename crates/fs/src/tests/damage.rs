@@ -13,7 +13,7 @@ fn damage(bench: &Bench, blocks: &[BlockNr], random: &mut Random) {
     let nr = blocks[random.below(blocks.len())];
     bench
         .with(|volume, handle| {
-            let block = volume.journal.cache().get(nr)?;
+            let block = volume.journal().cache().get(nr)?;
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
             for _ in 0..1 + random.below(4) {

@@ -1,9 +1,9 @@
 //! Every feature bit, one at a time: whether a volume that has it can be read, or changed.
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
+use crate::context::superblock::patch_superblock;
 use crate::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
-use crate::superblock::patch_superblock;
 use crate::tests::NOW;
 use extant_base::{Error, FeatureSet};
 use extant_blockdev::{MemoryDevice, Recorder};

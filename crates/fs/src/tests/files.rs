@@ -8,8 +8,8 @@
 
 use super::Random;
 use crate::check::check_device;
+use crate::context::environment::Environment;
 use crate::data::DataMode;
-use crate::environment::Environment;
 use crate::file::{FallocateMode, File};
 use crate::filesystem::Filesystem;
 use crate::open::OpenOptions;
@@ -56,7 +56,7 @@ impl Rig {
             }
             panic!("{report}");
         }
-        let device = self.fs.volume().device.clone();
+        let device = self.fs.volume().device().clone();
         let report = check_device(device, &Default::default(), &()).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         self.fs = open(&self.path, self.kind);

@@ -31,11 +31,11 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
     device.write_at(at, &[OTHERS; 4096]).unwrap();
 
     let mut body = node.inode().write();
-    let handle = volume.journal.start(volume.convert_credits(&body)).unwrap();
+    let handle = volume.journal().start(volume.convert_credits(&body)).unwrap();
     let ((filled, is_filled), (done, is_done)) = (channel(), channel::<()>());
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let other = volume.journal.start(Credits::blocks(1)).unwrap();
+            let other = volume.journal().start(Credits::blocks(1)).unwrap();
             while other.extend(Credits::blocks(1)).unwrap() {}
             filled.send(()).unwrap();
             let _ = is_done.recv();

@@ -6,12 +6,12 @@
 //! ```
 
 use super::{Bench, NOW, Random, features};
-use crate::alloc::inodes::InodeGoal;
 use crate::check::check_device;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::map::Target;
 use crate::mkfs::MkfsOptions;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use extant_base::{BlockSize, Error, Ino, Result};
 use extant_journal::Handle;
@@ -152,7 +152,7 @@ fn run(bench: &Bench, seed: u64, blocks: u32, steps: usize, extents: bool) {
 /// Asks e2fsck and the library's own check.
 fn judge(bench: &Bench) {
     bench.judge();
-    let device = bench.volume.device.clone();
+    let device = bench.volume.device().clone();
     let report = check_device(device, &Default::default(), &()).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }

@@ -14,12 +14,12 @@ mod pack;
 mod quota;
 mod sums;
 
-use crate::alloc::inodes::InodeGoal;
+use crate::context::environment::Environment;
 use crate::create::NewInode;
-use crate::environment::Environment;
 use crate::inode::Body;
 use crate::mkfs::{MkfsOptions, format_open};
 use crate::quota::QuotaPolicy;
+use crate::space::inodes::InodeGoal;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Ino, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
@@ -65,8 +65,8 @@ impl Bench {
     /// Writes everything home and opens the volume anew: nothing of it is in memory.
     pub(super) fn reopen(&mut self) {
         self.volume.settle_superblock().unwrap();
-        self.volume.journal.sync().unwrap();
-        self.volume = open(Arc::clone(&self.volume.device));
+        self.volume.journal().sync().unwrap();
+        self.volume = open(Arc::clone(self.volume.device()));
     }
 
     /// Runs `change` under a handle.
@@ -74,7 +74,7 @@ impl Bench {
         &self,
         change: impl FnOnce(&Volume, &Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        let handle = self.volume.journal.start(Credits::blocks(1000)).unwrap();
+        let handle = self.volume.journal().start(Credits::blocks(1000)).unwrap();
         let done = change(&self.volume, &handle);
         handle.stop().unwrap();
         done
@@ -145,7 +145,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn judge(&self) {
         self.volume.settle_superblock().unwrap();
-        self.volume.journal.sync().unwrap();
+        self.volume.journal().sync().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
             self.keep();
             panic!("{report}");
@@ -177,7 +177,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
         ..VolumeOptions::default()
     };
     let volume = Volume::open_parts(device, &options).unwrap();
-    volume.recount_free().unwrap();
+    volume.space().recount_free().unwrap();
     volume
 }
 

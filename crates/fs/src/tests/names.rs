@@ -83,7 +83,7 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         model.len() + 2
     );
     // Without checksums debugfs looks for them all the same, and complains.
-    let summed = bench.volume.csum.seed().is_some();
+    let summed = bench.volume.checksums().seed().is_some();
     if summed && body.disk.flags.contains(InodeFlags::INDEX) {
         assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
     }
@@ -255,7 +255,8 @@ fn names_of_one_hash_fill_several_leaves() {
     names.splice(150..150, collisions.iter().cloned());
     for packed in [false, true] {
         let mut bench = Bench::made(64, block(1024));
-        bench.volume.at_open.def_hash_version = 0;
+        bench.volume.context().superblock().write().def_hash_version = 0;
+        bench.reopen();
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let target = bench.file(dir, names.len() as u16);
         bench
@@ -343,8 +344,7 @@ fn a_removed_directory_gives_everything_back() {
     for options in [block(1024), features("inline_data"), MkfsOptions::of_type("ext2").unwrap()] {
         let bench = Bench::made(64, options);
         // The root's own growth is not counted.
-        let free =
-            |bench: &Bench| bench.volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed);
+        let free = |bench: &Bench| bench.volume.space().free_clusters();
         let before = free(&bench);
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let target = bench.file(dir, 1);

@@ -85,7 +85,7 @@ fn order_does_not_matter_and_a_name_stands_once() {
             .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries))
             .unwrap();
         let mut content = vec![0; body.disk.size as usize];
-        bench.volume.journal.sync().unwrap();
+        bench.volume.journal().sync().unwrap();
         bench.volume.read_raw(dir, &body, 0, &mut content).unwrap();
         contents.push(content);
         entries.reverse();

@@ -2,11 +2,11 @@
 //! random; at every stop the quota files say what a count of all inodes gives.
 
 use super::{Bench, NOW, Random, features};
-use crate::alloc::inodes::InodeGoal;
 use crate::check::check_device;
 use crate::create::NewInode;
 use crate::inode::Body;
 use crate::quota::{Quota, QuotaFile, QuotaPolicy, Usage};
+use crate::space::inodes::InodeGoal;
 use crate::xattr::door::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
@@ -21,7 +21,7 @@ const MKE2FS: &str = "-b 1024 -I 256 -O quota,project,ea_inode \
 /// What the file of `kind` says of `id`.
 fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
     let volume = &bench.volume;
-    let all = crate::quota::quota_inodes(&volume.at_open);
+    let all = crate::quota::quota_inodes(volume.at_open());
     let ino = all.iter().find(|(of, _)| *of == kind).unwrap().1;
     let mut body = volume.read_inode(ino).unwrap();
     let mut file = QuotaFile { volume, ino, body: &mut body, handle: None };
@@ -33,7 +33,7 @@ fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
 #[track_caller]
 fn agree(bench: &Bench) {
     bench.judge();
-    let report = check_device(bench.volume.device.clone(), &Default::default(), &()).unwrap();
+    let report = check_device(bench.volume.device().clone(), &Default::default(), &()).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
@@ -134,7 +134,7 @@ fn usage_is_right_after_any_operations() {
             (0..150).for_each(|_| run.step());
             agree(bench);
         }
-        assert_eq!(bench.volume.errors_seen(), 0);
+        assert_eq!(bench.volume.context().errors_seen(), 0);
     }
 }
 
@@ -182,9 +182,9 @@ fn entries_are_there_before_they_are_needed() {
 fn limits_hold_when_asked_for() {
     let mut bench = Bench::mke2fs(24, MKE2FS);
     let volume = &mut bench.volume;
-    volume.quota = Quota::of(&volume.at_open, QuotaPolicy::Enforce);
+    volume.quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
     volume.quota_prepare(50, 0, 0).unwrap();
-    let handle = volume.journal.start(extant_journal::Credits::blocks(9)).unwrap();
+    let handle = volume.journal().start(extant_journal::Credits::blocks(9)).unwrap();
     let mut body = volume.read_inode(Ino::USER_QUOTA).unwrap();
     let mut file =
         QuotaFile { volume, ino: Ino::USER_QUOTA, body: &mut body, handle: Some(&handle) };
@@ -243,7 +243,7 @@ fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
         .unwrap();
     let mut run = Run::new(&bench, 3, &[9]);
     (0..3).for_each(|_| run.create());
-    assert_eq!(bench.volume.errors_seen(), 1, "noted once");
+    assert_eq!(bench.volume.context().errors_seen(), 1, "noted once");
     assert_eq!(entry(&bench, QuotaKind::Group, 9).map(|entry| entry.inodes), Some(3));
     let (ino, flags) = (run.files[0].1, InodeFlags::empty());
     assert_eq!(bench.volume.read_inode(ino).unwrap().flags & InodeFlags::IMMUTABLE, flags);

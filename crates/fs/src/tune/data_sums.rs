@@ -12,12 +12,13 @@
 //! sector ([`give_up`]).
 
 use super::{Tune, files};
+use crate::context::superblock::patch_superblock;
+use crate::context::superblock::read_superblock;
 use crate::exclusive::{Devices, Exclusive};
 use crate::inode::Body;
 use crate::mkfs::reserved;
 use crate::sums::{CoveredRun, Passed, SumsFile};
-use crate::superblock::patch_superblock;
-use crate::volume::{Volume, VolumeOptions, read_superblock};
+use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::data_sums;
@@ -38,7 +39,7 @@ const GATHERED: usize = 64 << 20;
 /// read; `Device`.
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
-    let blocks = data_sums::file_blocks(size, volume.geometry.blocks_count());
+    let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
     if let Ok(body) = volume.read_inode(Ino::DATA_SUMS)
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
@@ -51,8 +52,8 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
         }
         files::free_file(volume, Ino::DATA_SUMS.get())?;
     }
-    let free = volume.free_clusters.load(std::sync::atomic::Ordering::Relaxed);
-    if free < i64::try_from(blocks).unwrap_or(i64::MAX).saturating_add(64) {
+    let free = volume.space().free_clusters();
+    if free < blocks.saturating_add(64) {
         return Err(Error::NoSpace);
     }
     let home = exclusive.staged.home();
@@ -60,7 +61,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     reserved::data_sums(volume, &mut |at, bytes| home.zero(at, bytes))?;
     let file = SumsFile::open(volume)?;
     let mut sums = Sums { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
-    for nr in volume.geometry.groups() {
+    for nr in volume.geometry().groups() {
         volume.walk_covered(nr, &mut sums)?;
     }
     sums.write()?;
@@ -117,7 +118,7 @@ pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let file = SumsFile::open(&volume)?;
     let (home, blocks) = (&**device, BTreeMap::new());
     let mut sums = Sums { volume: &volume, home, file, blocks, bytes: Vec::new() };
-    for nr in volume.geometry.groups() {
+    for nr in volume.geometry().groups() {
         volume.walk_covered(nr, &mut sums)?;
     }
     sums.write()
@@ -183,7 +184,7 @@ impl Sums<'_> {
             }
             if let Some(bytes) = self.blocks.get_mut(&index) {
                 let sums = &sums[done..done + n];
-                data_sums::store(bytes, index, self.volume.csum_seed, slot, sums);
+                data_sums::store(bytes, index, self.volume.checksum_seed(), slot, sums);
             }
             done += n;
         }

@@ -26,19 +26,19 @@ pub(super) fn switch(
         None => {}
     }
     if turned(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(false) {
-        let number = std::mem::take(&mut volume.superblock.write().orphan_file_inum);
+        let number = std::mem::take(&mut volume.context().superblock().write().orphan_file_inum);
         free_file(volume, number)?;
     }
     if turned(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(false) {
         let numbers = {
-            let sb = &mut *volume.superblock.write();
+            let sb = &mut *volume.context().superblock().write();
             [&mut sb.usr_quota_inum, &mut sb.grp_quota_inum, &mut sb.prj_quota_inum]
                 .map(std::mem::take)
         };
         numbers.into_iter().try_for_each(|number| free_file(volume, number))?;
     }
     if turned(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(true) {
-        reserved::orphan_file(volume, plan::orphan_blocks(&volume.at_open))?;
+        reserved::orphan_file(volume, plan::orphan_blocks(volume.at_open()))?;
     }
     if turned(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(true) {
         let usage = quota_usage(volume)?;
@@ -51,14 +51,14 @@ pub(super) fn switch(
 pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let Some(ino) = Ino::new(number) else { return Ok(()) };
     let mut body = volume.read_inode(ino)?;
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     volume.unmap_content(&handle, ino, &mut body, 0)?;
     let mut empty = Body::fresh(volume, DiskInode::default());
     empty.counted = Counted::Gone;
     empty.store(volume, ino, &handle)?;
     volume.inodes.forget(ino);
-    if number >= volume.at_open.first_ino {
-        volume.free_inode(&handle, ino, false)?;
+    if number >= volume.at_open().first_ino {
+        volume.space().free_inode(&handle, ino, false)?;
     }
     handle.stop()
 }

@@ -16,13 +16,14 @@
 //! superblock keeps: by extant and e2fsck, which then use the step as a whole. Linux looks at the
 //! inode alone and refuses to mount; it would go on with a journal that the step takes away.
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
+use crate::context::superblock::raw_superblock;
 use crate::exclusive::{Devices, Exclusive, limits};
 use crate::inode::Body;
 use crate::map::LOGICAL_END;
 use crate::map::used::Used;
 use crate::mkfs::{plan, reserved};
-use crate::volume::{Volume, raw_superblock};
+use crate::volume::Volume;
 use extant_base::{ByteOffset, Error, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Log};
@@ -65,13 +66,13 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     let volume = exclusive.volume()?;
     reserved::journal(&volume, blocks, fast_commit_blocks, true)?;
     {
-        let mut sb = volume.superblock.write();
+        let mut sb = volume.context().superblock().write();
         sb.features.compat.insert(Compat::HAS_JOURNAL);
         sb.features.incompat.insert(Incompat::RECOVER);
         change_overhead(&mut sb, i64::from(blocks));
     }
     volume.settle_superblock()?;
-    volume.journal.sync()?;
+    volume.journal().sync()?;
     let body = volume.read_inode(Ino::JOURNAL)?;
     let map = volume.log_runs(Ino::JOURNAL, &body)?;
     let home = exclusive.staged.home().clone();
@@ -92,13 +93,13 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     })?;
     home.flush()?;
     let log = Log::open(home.clone(), map)?;
-    let recovery = log.recover(&*home, limits(&volume.superblock.read().clone()))?;
+    let recovery = log.recover(&*home, limits(&volume.context().superblock().read().clone()))?;
     let sector = first_sector(exclusive)?;
     let now = exclusive.now();
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &sector);
-    let count = volume.geometry.blocks_count();
+    let count = volume.geometry().blocks_count();
     exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
-    super::seal::backups(exclusive, &volume.geometry, false)
+    super::seal::backups(exclusive, volume.geometry(), false)
 }
 
 /// Takes the journal away.
@@ -116,8 +117,8 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
     sb.update_raw(&mut raw);
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &raw.as_bytes()[..SECTOR]);
     let now = exclusive.now();
-    exclusive.staged.settle_and_leave(volume.geometry.blocks_count(), now, &mut switch)?;
-    super::seal::backups(&mut exclusive, &volume.geometry, false)
+    exclusive.staged.settle_and_leave(volume.geometry().blocks_count(), now, &mut switch)?;
+    super::seal::backups(&mut exclusive, volume.geometry(), false)
 }
 
 /// The journal's inode as it stands at home.
@@ -131,21 +132,21 @@ fn free(volume: &Volume, number: u32) -> Result<()> {
     let ino = Ino::new(number).ok_or_else(|| Site::NOWHERE.corrupt(What::JournalInode))?;
     let mut body = volume.read_inode(ino)?;
     let blocks = (body.disk.size >> volume.block_size().log2()) as i64;
-    let handle = volume.journal.start(CREDITS)?;
+    let handle = volume.journal().start(CREDITS)?;
     volume.unmap(ino, &mut body, &handle, 0..LOGICAL_END)?;
     Body::fresh(volume, DiskInode::default()).store(volume, ino, &handle)?;
-    if number >= volume.at_open.first_ino {
-        volume.free_inode(&handle, ino, false)?;
+    if number >= volume.at_open().first_ino {
+        volume.space().free_inode(&handle, ino, false)?;
     }
     handle.stop()?;
     {
-        let mut sb = volume.superblock.write();
+        let mut sb = volume.context().superblock().write();
         sb.features.compat.remove(Compat::HAS_JOURNAL);
         (sb.journal_inum, sb.jnl_backup_type, sb.jnl_blocks) = (0, 0, [0; 17]);
         change_overhead(&mut sb, -blocks);
     }
     volume.settle_superblock()?;
-    volume.journal.sync()
+    volume.journal().sync()
 }
 
 /// The first sector of the superblock as it is to be.

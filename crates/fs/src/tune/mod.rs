@@ -16,10 +16,10 @@ mod journal;
 mod seal;
 mod users;
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
+use crate::context::superblock::read_superblock;
 use crate::exclusive::{Devices, Exclusive};
 use crate::open::OpenOptions;
-use crate::volume::read_superblock;
 use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
@@ -190,7 +190,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
     }
     files::switch(exclusive, &volume, &old.features, &new.features)?;
     {
-        let mut sb = volume.superblock.write();
+        let mut sb = volume.context().superblock().write();
         let mut new = Superblock {
             usr_quota_inum: sb.usr_quota_inum,
             grp_quota_inum: sb.grp_quota_inum,
@@ -204,8 +204,8 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
         *sb = new;
     }
     volume.settle_superblock()?;
-    volume.journal.sync()?;
-    let geometry = volume.geometry;
+    volume.journal().sync()?;
+    let geometry = *volume.geometry();
     drop(volume);
     let resealed = old.checksums() != new.checksums();
     if resealed {

@@ -1,8 +1,8 @@
 //! Descriptors with other checksums, and copies of what was changed.
 
+use crate::context::superblock::raw_superblock;
 use crate::exclusive::Exclusive;
 use crate::resize::switch::read_descriptors;
-use crate::volume::raw_superblock;
 use extant_base::{Error, GroupNr, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;

@@ -25,7 +25,7 @@ impl Users {
     /// Errors: `JournalElsewhere` when its device was not given; `Corrupt`, `Device`.
     pub(super) fn of(devices: &Devices) -> Result<Option<Users>> {
         let volume = Volume::open_parts(devices.volume.clone(), &VolumeOptions::default())?;
-        if volume.at_open.journal_inum != 0 {
+        if volume.at_open().journal_inum != 0 {
             return Ok(None);
         }
         let Some(place) = volume.journal_place(devices.journal.as_ref())? else { return Ok(None) };

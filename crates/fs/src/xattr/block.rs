@@ -13,9 +13,9 @@
 //! hold on value inodes belong to the block, however many inodes share it.
 
 use super::list::{Attribute, Stored};
-use crate::alloc::claims::Claim;
+use crate::context::role::Role;
 use crate::inode::Body;
-use crate::verified::Role;
+use crate::space::claims::Claim;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site};
 use extant_journal::{Handle, Ineligible, MetaBlock, MetaMut};
@@ -81,7 +81,7 @@ impl Volume {
         let hash = BlockHeader::read(&content, Site::of_ino(ino))?.hash;
 
         // Before the first change: what follows it cannot fail for want of this.
-        self.add_compat(handle, Compat::EXT_ATTR)?;
+        self.context().add_compat(handle, Compat::EXT_ATTR)?;
         // From here on one reference is in hand for each value that `list` names.
         let mut added = Vec::new();
         for attribute in list.iter().filter(|attribute| !attribute.fresh) {
@@ -97,7 +97,8 @@ impl Volume {
                     self.leave_block(handle, ino, body, own, &old)?;
                 }
                 body.disk.file_acl = Some(nr);
-                body.disk.sectors += self.sectors(u64::from(self.geometry.cluster_ratio()));
+                body.disk.sectors +=
+                    self.context().sectors(u64::from(self.geometry().cluster_ratio()));
             }
             // The block that was joined has references of its own.
             return values(list).try_for_each(|value| self.value_drop(handle, ino, body, value));
@@ -108,7 +109,7 @@ impl Volume {
             self.note_block(hash, block);
             return values(&old).try_for_each(|value| self.value_drop(handle, ino, body, value));
         }
-        let goal = self.group_start(ino);
+        let goal = self.space().group_start(ino);
         // Attributes are nobody's due: what data was promised is not theirs.
         let nr = match self.allocate_metadata(ino, body, handle, goal, Claim::Data) {
             Ok(nr) => nr,
@@ -119,7 +120,7 @@ impl Volume {
                 return Err(error);
             }
         };
-        let block = self.journal.cache().get_new(nr)?;
+        let block = self.journal().cache().get_new(nr)?;
         self.write_block(handle, &block, &content)?;
         block.set_verified_as(Role::Xattrs.kind());
         if let Some(own) = own {
@@ -215,7 +216,7 @@ impl Volume {
         };
         body.disk.file_acl = None;
         if before.refcount > 1 {
-            let sectors = self.sectors(u64::from(self.geometry.cluster_ratio()));
+            let sectors = self.context().sectors(u64::from(self.geometry().cluster_ratio()));
             body.disk.sectors = body.disk.sectors.saturating_sub(sectors);
             return Ok(());
         }
@@ -232,7 +233,7 @@ impl Volume {
         handle: &'m Handle<'_>,
         block: &'m MetaBlock,
     ) -> Result<MetaMut<'m>> {
-        self.note_untold(handle, Ineligible::Xattr);
+        self.context().require_full_commit(handle, Ineligible::Xattr);
         block.write(handle)
     }
 
@@ -245,7 +246,7 @@ impl Volume {
     }
 
     fn sum_block(&self, bytes: &mut [u8], nr: BlockNr) {
-        if let Some(seed) = self.csum.seed() {
+        if let Some(seed) = self.checksums().seed() {
             BlockHeader::set_checksum(bytes, seed, nr);
         }
     }

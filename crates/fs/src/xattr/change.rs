@@ -152,7 +152,7 @@ impl Volume {
         let values_before = values(&homes.tail) + values(&homes.block);
         let done = edit(&mut homes, body)
             .map(|()| {
-                if body.disk.is_fast_symlink(&self.inode_format) && homes.block.is_empty() {
+                if body.disk.is_fast_symlink(self.inode_format()) && homes.block.is_empty() {
                     homes.move_values_to_block();
                 }
             })
@@ -183,7 +183,7 @@ impl Volume {
     /// The sectors that values in inodes of their own add to their owner's: whole clusters for each
     /// entry, however many share the value.
     fn charge(&self, list: &[Attribute]) -> u64 {
-        let cluster = u64::from(self.geometry.cluster_ratio()) << self.block_size().log2();
+        let cluster = u64::from(self.geometry().cluster_ratio()) << self.block_size().log2();
         let sizes = list.iter().filter_map(|attribute| match attribute.value {
             Stored::InInode { size, .. } => Some(u64::from(size)),
             Stored::Here(_) => None,

@@ -5,8 +5,8 @@
 //!   a value made: slot, bitmaps, map, blocks │ a value freed: the same, and a revoke for each block
 //! ```
 
+use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::inode::Body;
-use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::volume::Volume;
 use crate::xattr::list::{Attribute, Stored};
 use extant_base::{Ino, Result};
@@ -46,7 +46,7 @@ impl Volume {
             return Credits::default();
         }
         let blocks = self.block_size().blocks_for(len) as u32; // at most 16 MiB
-        let groups = self.geometry.groups_count();
+        let groups = self.geometry().groups_count();
         // Slot, inode bitmap, descriptor, a block bitmap that becomes real; a node or a pointer
         // block; and, block by block, wherever they lie.
         let nodes = 2;

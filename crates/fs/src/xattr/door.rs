@@ -63,7 +63,7 @@ impl Filesystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
         })
@@ -73,7 +73,7 @@ impl Filesystem {
     ///
     /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
         })
@@ -85,7 +85,7 @@ impl Node {
     ///
     /// Errors: `Corrupt`, `Device`. Locks: takes `Inode`, shared.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
         })
@@ -96,7 +96,7 @@ impl Node {
     /// Errors: `NoAttribute`; `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can
     /// have; else, and locks, as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             let name = name.as_ref().as_bytes();
             let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
             match value {
@@ -110,7 +110,7 @@ impl Node {
     ///
     /// Errors and locks: as [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
         })
     }
@@ -119,7 +119,7 @@ impl Node {
     ///
     /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().noting(|| {
+        self.volume().context().noting(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
         })
     }
@@ -136,7 +136,7 @@ impl Volume {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.context().check_writable()?;
         let (index, name) = split_name(full)?;
         if value.is_some_and(|value| value.len() > VALUE_MAX) {
             return Err(Error::TooBig);
@@ -145,7 +145,8 @@ impl Volume {
         let body = &mut *locked;
         check_attribute(body, index)?;
         body.no_capability = false;
-        self.with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))?;
+        self.space()
+            .with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))?;
         drop(locked);
         self.sync_if_flagged(inode)
     }
@@ -174,10 +175,10 @@ impl Volume {
         mode: XattrMode,
     ) -> Result<()> {
         let len = value.map_or(0, <[u8]>::len);
-        let handle = self.journal.start(self.xattr_credits(ino, body, len)?)?;
+        let handle = self.journal().start(self.xattr_credits(ino, body, len)?)?;
         let done = self.xattr_set(&handle, ino, body, index, name, value, mode);
         if done.is_ok() {
-            body.ctime = self.environment.now();
+            body.ctime = self.environment().now();
         }
         body.store(self, ino, &handle)?;
         handle.stop()?;

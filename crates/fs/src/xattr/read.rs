@@ -9,9 +9,9 @@
 //! A block's checksum is verified when it enters the cache. Source: ext4 documentation, "Extended
 //! Attributes".
 
+use crate::context::role::Role;
 use crate::inline::INLINE_NAME;
 use crate::inode::Body;
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
@@ -121,11 +121,11 @@ impl Volume {
     ///
     /// Errors: `XattrMagic`, `XattrHeader`, `XattrChecksum`; `Device`. `ino` names the asker.
     pub(crate) fn xattr_block(&self, ino: Ino, nr: BlockNr) -> Result<MetaBlock> {
-        let block = self.journal.cache().get(nr)?;
+        let block = self.journal().cache().get(nr)?;
         let kind = Role::Xattrs.kind();
         if !block.is_verified_as(kind) {
             let at = Site::of_ino(ino).block(nr);
-            self.journal.cache().checked(&block, |bytes| match self.csum.seed() {
+            self.journal().cache().checked(&block, |bytes| match self.checksums().seed() {
                 Some(seed) => BlockHeader::verify_checksum(bytes, seed, nr, at),
                 None => BlockHeader::read(bytes, at).map(drop),
             })?;
@@ -158,7 +158,7 @@ impl Volume {
             bytes.extend_from_slice(&part.read()[..left]);
             block += 1;
         }
-        let crc = extant_crc32c::crc32c(self.csum_seed, &bytes);
+        let crc = extant_crc32c::crc32c(self.checksum_seed(), &bytes);
         // An old style keeps its owner's number and generation instead of crc and count.
         let old_style = at.ino.is_some_and(|owner| body.disk.mtime.sec as u32 == owner.get())
             && body.disk.atime.sec as u32 != crc;

@@ -13,9 +13,9 @@
 //! Attributes", value inodes.
 
 use super::list::Stored;
-use crate::alloc::inodes::InodeGoal;
 use crate::create::NewInode;
 use crate::inode::Body;
+use crate::space::inodes::InodeGoal;
 use crate::volume::Volume;
 use extant_base::{Ino, LogicalBlock, Result, Site, What};
 use extant_crc32c::crc32c;
@@ -78,7 +78,7 @@ impl Volume {
         owner_body: &Body,
         value: &[u8],
     ) -> Result<Stored> {
-        let crc = crc32c(self.csum_seed, value);
+        let crc = crc32c(self.checksum_seed(), value);
         let size = u32::try_from(value.len()).map_err(|_| extant_base::Error::NoSpace)?;
         let mut known = self.known_values.lock();
         if let Some(ino) = known.by_content.get(&(crc, size)).copied() {
@@ -89,7 +89,7 @@ impl Volume {
                 return Ok(Stored::InInode { ino, size, crc });
             }
         }
-        let goal = match self.bulk.is_on() {
+        let goal = match self.space().bulk().is_on() {
             true => InodeGoal::InOrder,
             false => InodeGoal::Other { parent: owner },
         };
@@ -97,11 +97,11 @@ impl Volume {
             uid: owner_body.disk.uid,
             gid: owner_body.disk.gid,
             flags: InodeFlags::EA_INODE,
-            ..NewInode::at(goal, 0o100_600, self.environment.now())
+            ..NewInode::at(goal, 0o100_600, self.environment().now())
         };
         let (ino, mut body) = self.new_inode(handle, new)?;
         if let Err(error) = self.write_content(handle, ino, &mut body, value) {
-            self.free_inode(handle, ino, false)?;
+            self.space().free_inode(handle, ino, false)?;
             return Err(error);
         }
         body.disk.size = u64::from(size);
@@ -149,7 +149,7 @@ impl Volume {
         let is_value = body.disk.flags.contains(InodeFlags::EA_INODE)
             && body.file_kind() == FileKind::Regular
             && body.disk.links > 0;
-        match is_value && value.get() >= self.at_open.first_ino {
+        match is_value && value.get() >= self.at_open().first_ino {
             true => Ok(body),
             false => Err(Site::of_ino(value).corrupt(What::XattrInode)),
         }

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::check::report::Findings;
-use crate::volume::read_superblock;
+use crate::context::superblock::read_superblock;
 use extant_base::{ByteOffset, Error, Feature, FeatureSet, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::Incompat;

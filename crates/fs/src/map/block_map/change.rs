@@ -64,7 +64,7 @@ fn point(
             None => {
                 let goal = BlockNr(near.physical.0 + u64::from(near.len));
                 let child = volume.allocate_for_map(ino, body, handle, goal)?;
-                let block = volume.journal.cache().get_new(child)?;
+                let block = volume.journal().cache().get_new(child)?;
                 // Zeroed and whole before anything points at it.
                 drop(block.write(handle)?.bytes_mut());
                 set_pointer(volume, body, handle, parent, slot, Some(child))?;
@@ -83,15 +83,15 @@ fn pointer(
     parent: Option<BlockNr>,
     slot: u32,
 ) -> Result<Option<BlockNr>> {
-    let valid = volume.geometry.block_range();
+    let valid = volume.geometry().block_range();
     let at = Site::of_ino(ino);
     match parent {
         None => block_map::check_pointer(&body.disk.i_block, slot, &valid, at),
         Some(parent) => {
-            if volume.guards_system(ino) && volume.is_system(parent, 1) {
+            if volume.context().guards_system(ino) && volume.space().is_system(parent, 1) {
                 return Err(at.block(parent).corrupt(What::MapBlockRange));
             }
-            let block = volume.journal.cache().get(parent)?;
+            let block = volume.journal().cache().get(parent)?;
             block_map::check_pointer(&block.read(), slot, &valid, at.block(parent))
         }
     }
@@ -108,7 +108,7 @@ fn set_pointer(
     match parent {
         None => block_map::set_pointer(&mut body.disk.i_block, slot, to),
         Some(parent) => {
-            let block = volume.journal.cache().get(parent)?;
+            let block = volume.journal().cache().get(parent)?;
             block_map::set_pointer(&mut block.write(handle)?.bytes_mut(), slot, to)
         }
     }
@@ -158,7 +158,7 @@ pub(crate) fn remove_step(
     let free = |body: &mut Body, run: Range<u64>| {
         let len = run.end - run.start;
         volume.free_of(ino, handle, BlockNr(run.start), len)?;
-        body.disk.sectors = body.disk.sectors.saturating_sub(volume.sectors(len));
+        body.disk.sectors = body.disk.sectors.saturating_sub(volume.context().sectors(len));
         Ok::<(), Error>(())
     };
     let cleared = clear(volume, ino, body, handle, range, &mut |body, gone| {
@@ -310,7 +310,7 @@ impl Subtree {
                 }
             }
         }
-        let block = volume.journal.cache().get(self.block)?;
+        let block = volume.journal().cache().get(self.block)?;
         let empty = block_map::is_empty(&block.read());
         Ok(if empty { Cleared::Empty } else { Cleared::Kept })
     }

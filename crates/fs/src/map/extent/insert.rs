@@ -235,7 +235,7 @@ fn new_node(
 ) -> Result<MetaBlock> {
     let goal = near.physical.checked_add(u64::from(near.len)).unwrap_or(near.physical);
     let nr = volume.allocate_for_map(ino, body, handle, goal)?;
-    volume.journal.cache().get_new(nr)
+    volume.journal().cache().get_new(nr)
 }
 
 /// Gives a node block back.

@@ -52,7 +52,7 @@ impl Path {
     /// The way to the leaf where `at` is or would be.
     pub(crate) fn to(volume: &Volume, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Path> {
         let mut steps = Vec::with_capacity(3);
-        let mut rules = NodeRules::root(&volume.geometry);
+        let mut rules = NodeRules::root(volume.geometry());
         ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
         let mut place = Place::Root;
         // The depth falls with every step, so this ends.
@@ -162,11 +162,11 @@ pub(crate) fn edit<T>(
     match place {
         Place::Root => Ok(change(&mut NodeMut::unsummed(&mut body.disk.i_block))),
         Place::Block(block) => {
-            let seed = volume.csum.inode_seed(ino, body.disk.generation);
+            let seed = volume.checksums().inode_seed(ino, body.disk.generation);
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
             let Some(seed) = seed else { return Ok(change(&mut NodeMut::unsummed(&mut bytes))) };
-            Ok(NodeMut::change_block(&mut bytes, seed, volume.short_cuts, change))
+            Ok(NodeMut::change_block(&mut bytes, seed, volume.space().short_cuts(), change))
         }
     }
 }

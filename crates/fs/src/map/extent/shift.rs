@@ -33,7 +33,7 @@ pub(crate) fn left(
     from: u32,
     by: u32,
 ) -> Result<Option<u32>> {
-    volume.note_untold(handle, Ineligible::FallocRange);
+    volume.context().require_full_commit(handle, Ineligible::FallocRange);
     let path = Path::to(volume, ino, body, LogicalBlock(from))?;
     let next = path.next_key().map(|key| key.0);
     move_entries(&path, volume, ino, body, handle, from, |at| at - by)?;
@@ -53,7 +53,7 @@ pub(crate) fn right(
     range: Range<u32>,
     by: u32,
 ) -> Result<Option<u32>> {
-    volume.note_untold(handle, Ineligible::FallocRange);
+    volume.context().require_full_commit(handle, Ineligible::FallocRange);
     let path = Path::to(volume, ino, body, LogicalBlock(range.end - 1))?;
     let first = with_bytes(&path.leaf().place, body, |bytes| {
         (node::entries(bytes) > 0).then(|| node::key(bytes, 0))
@@ -117,7 +117,7 @@ pub(crate) fn split_at(
     handle: &Handle<'_>,
     at: u32,
 ) -> Result<()> {
-    volume.note_untold(handle, Ineligible::FallocRange);
+    volume.context().require_full_commit(handle, Ineligible::FallocRange);
     let path = Path::to(volume, ino, body, LogicalBlock(at))?;
     let leaf = path.leaf();
     let Some(slot) = leaf.slot.checked_sub(1) else { return Ok(()) };

@@ -12,9 +12,9 @@
 //!
 //! Source: ext4 documentation, "Extent Tree".
 
+use crate::context::role::Role;
 use crate::inode::Body;
 use crate::map::{Run, Target};
-use crate::verified::Role;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
@@ -37,7 +37,7 @@ pub(in crate::map) fn map(
     limit: u32,
 ) -> Result<Run> {
     let site = Site::of_ino(ino);
-    let rules = NodeRules::root(&volume.geometry);
+    let rules = NodeRules::root(volume.geometry());
     let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
     let mut answer = ask(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
@@ -99,7 +99,7 @@ impl Volume {
         rules: &NodeRules,
     ) -> Result<MetaBlock> {
         let site = Site::of_ino(ino).block(nr);
-        let block = self.journal.cache().get(nr)?;
+        let block = self.journal().cache().get(nr)?;
         let kind = Role::ExtentNode(ino).kind();
         if block.is_verified_as(kind) {
             let bytes = block.read();
@@ -117,10 +117,10 @@ impl Volume {
             return Ok(block);
         }
         let rules = &NodeRules { seed: body.seed(self, ino), ..rules.clone() };
-        let extents: Vec<Extent> = self.journal.cache().checked(&block, |bytes| {
+        let extents: Vec<Extent> = self.journal().cache().checked(&block, |bytes| {
             Ok(ExtentNode::check(bytes, rules, site)?.extents().collect())
         })?;
-        if self.guards_system(ino) && self.is_system(nr, 1) {
+        if self.context().guards_system(ino) && self.space().is_system(nr, 1) {
             return Err(site.corrupt(What::ExtentRange));
         }
         for extent in extents {
@@ -139,11 +139,11 @@ impl Volume {
         len: u32,
         at: Site,
     ) -> Result<()> {
-        let ratio = u64::from(self.geometry.cluster_ratio());
+        let ratio = u64::from(self.geometry().cluster_ratio());
         if physical.0 % ratio != u64::from(logical.0) % ratio {
             return Err(at.corrupt(What::ExtentCluster));
         }
-        if self.guards_system(ino) && self.is_system(physical, u64::from(len)) {
+        if self.context().guards_system(ino) && self.space().is_system(physical, u64::from(len)) {
             return Err(at.block(physical).corrupt(What::ExtentRange));
         }
         Ok(())

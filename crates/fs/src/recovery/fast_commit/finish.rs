@@ -12,7 +12,7 @@
 use super::{Replay, Touched};
 use crate::inode::Ask;
 use crate::map::used::Used;
-use extant_base::{Ino, Result, Site, What};
+use extant_base::{Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
 
 impl Replay<'_> {
@@ -79,13 +79,10 @@ impl Replay<'_> {
 
     fn settle_bitmap(&mut self, living: &[Ino]) -> Result<()> {
         let volume = self.volume;
-        let freed = match &volume.freed_later {
-            Some(freed) => std::mem::take(&mut *freed.lock()),
-            None => return Err(Site::NOWHERE.corrupt(What::BlockAlreadyFree)),
-        };
+        let freed = volume.space().take_freed_later();
         let handle = self.handle()?;
         for (start, len) in self.kept.iter().chain(&freed) {
-            volume.mark_blocks(&handle, *start, *len, false)?;
+            volume.space().mark_blocks(&handle, *start, *len, false)?;
         }
         handle.stop()?;
         for ino in living {
@@ -93,7 +90,7 @@ impl Replay<'_> {
             let body = inode.read();
             let handle = self.handle()?;
             if let Some(block) = body.file_acl {
-                volume.mark_blocks(&handle, block, 1, true)?;
+                volume.space().mark_blocks(&handle, block, 1, true)?;
             }
             if volume.has_map(&body) {
                 volume.each_block(*ino, &body, &mut |used| {
@@ -101,7 +98,7 @@ impl Replay<'_> {
                         Used::Data { start, len, .. } => (start, u64::from(len)),
                         Used::Node(block) => (block, 1),
                     };
-                    volume.mark_blocks(&handle, start, len, true)
+                    volume.space().mark_blocks(&handle, start, len, true)
                 })?;
             }
             handle.stop()?;

@@ -26,10 +26,10 @@ impl Replay<'_> {
         let old = self.find(ino)?;
         let record = self.parse(ino, raw)?;
         let wrong = record.flags.intersects(InodeFlags::EA_INODE);
-        if wrong || self.volume.geometry.inode_place(ino).is_none() {
+        if wrong || self.volume.geometry().inode_place(ino).is_none() {
             return Err(at.corrupt(What::FastCommitInode));
         }
-        record.check_fields(ino, &self.volume.inode_format)?;
+        record.check_fields(ino, self.volume.inode_format())?;
         match old {
             Some(old) if is_same_life(&old, &record) => self.update(&old, record, raw),
             old => {
@@ -42,7 +42,7 @@ impl Replay<'_> {
     }
 
     fn parse(&self, ino: Ino, raw: &[u8]) -> Result<DiskInode> {
-        let format = &self.volume.inode_format;
+        let format = self.volume.inode_format();
         let mut slot = vec![0; format.inode_size()];
         let len = raw.len().min(slot.len());
         slot[..len].copy_from_slice(&raw[..len]);
@@ -63,7 +63,7 @@ impl Replay<'_> {
         if body.file_kind() == FileKind::Directory && !self.is_free_directory(old.ino, &body)? {
             return Err(Site::of_ino(old.ino).corrupt(What::FastCommitInode));
         }
-        let handle = volume.journal.start(CREDITS)?;
+        let handle = volume.journal().start(CREDITS)?;
         volume.release_inode(&handle, old.ino, &mut body)?;
         handle.stop()?;
         self.orphans.forget(old.ino);
@@ -86,7 +86,7 @@ impl Replay<'_> {
         let ino = inode.ino;
         self.touch(inode);
         let mut body = inode.write();
-        let handle = volume.journal.start(CREDITS)?;
+        let handle = volume.journal().start(CREDITS)?;
         let mut disk = DiskInode {
             // An inode without extra fields may get them now; its tail holds nothing then.
             extra_isize: match body.extra_isize {
@@ -168,7 +168,7 @@ impl Replay<'_> {
         }
         body.disk = disk;
         let handle = self.handle()?;
-        volume.mark_inode(&handle, ino, kind == FileKind::Directory)?;
+        volume.space().mark_inode(&handle, ino, kind == FileKind::Directory)?;
         body.store(volume, ino, &handle)?;
         handle.stop()?;
         volume.inodes.insert_new(ino, body);

@@ -96,7 +96,7 @@ pub(super) fn apply(
         touched: BTreeMap::new(),
         kept: Vec::new(),
         orphans: OrphanRecords::read(volume, report)?,
-        room: volume.geometry.blocks_count().saturating_mul(4),
+        room: volume.geometry().blocks_count().saturating_mul(4),
         report,
     };
     replay.keep(log.excluded())?;
@@ -118,15 +118,15 @@ impl<'a> Replay<'a> {
             let start = BlockNr(start.max(done));
             let Some(len) = end.checked_sub(start.0).filter(|len| *len > 0) else { continue };
             done = end;
-            let runs = match self.volume.free_runs(start, len) {
+            let runs = match self.volume.space().free_runs(start, len) {
                 Ok(runs) => runs,
                 // The record itself will be passed over.
                 Err(Error::Corrupt { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let handle = self.volume.journal.start(CREDITS)?;
+            let handle = self.volume.journal().start(CREDITS)?;
             for (first, len) in runs {
-                self.volume.mark_blocks(&handle, first, len, true)?;
+                self.volume.space().mark_blocks(&handle, first, len, true)?;
                 self.kept.push((first, len));
             }
             handle.stop()?;
@@ -154,7 +154,7 @@ impl<'a> Replay<'a> {
 
     /// Notes what was wrong with a record.
     fn pass_over(&mut self, error: Error) {
-        self.volume.note_error(&error);
+        self.volume.context().note_error(&error);
         self.report.problems.push(error);
     }
 
@@ -220,7 +220,7 @@ impl<'a> Replay<'a> {
     }
 
     fn handle(&self) -> Result<Handle<'a>> {
-        self.volume.journal.start(CREDITS)
+        self.volume.journal().start(CREDITS)
     }
 }
 

@@ -46,11 +46,11 @@ impl Replay<'_> {
         let volume = self.volume;
         let len = u32::from(range.len_blocks);
         let at = Site::of_ino(range.ino).block(range.start);
-        let ratio = u64::from(volume.geometry.cluster_ratio());
+        let ratio = u64::from(volume.geometry().cluster_ratio());
         let end = range.first.0.checked_add(len);
         let end = end.ok_or(at.corrupt(What::ExtentRange))?;
-        if !volume.geometry.holds(range.start, u64::from(len))
-            || volume.is_system(range.start, u64::from(len))
+        if !volume.geometry().holds(range.start, u64::from(len))
+            || volume.space().is_system(range.start, u64::from(len))
         {
             return Err(at.corrupt(What::ExtentRange));
         }
@@ -66,7 +66,7 @@ impl Replay<'_> {
         if range.unwritten && !body.has_extents() {
             return Err(at.corrupt(What::ExtentUnwritten));
         }
-        let handle = volume.journal.start(super::CREDITS)?;
+        let handle = volume.journal().start(super::CREDITS)?;
         let now: Vec<Run> =
             volume.runs(range.ino, &body, range.first.0..end).collect::<Result<_>>()?;
         for run in now {
@@ -105,7 +105,7 @@ impl Replay<'_> {
         let Some(inode) = self.mapped_file(n, ino)? else { return Ok(()) };
         let end = first.0.saturating_add(len_blocks);
         let mut body = inode.write();
-        let handle = volume.journal.start(super::CREDITS)?;
+        let handle = volume.journal().start(super::CREDITS)?;
         volume.unmap(ino, &mut body, &handle, first.0.min(end)..end)?;
         body.store(volume, ino, &handle)?;
         handle.stop()

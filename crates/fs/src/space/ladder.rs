@@ -14,13 +14,13 @@
 //! more than they had (nobody had looked yet) are visited a bounded number of times a call; the
 //! last step takes anything. Source: ext4 documentation, "Block and Inode Allocation Policy".
 
-use crate::alloc::blocks::{Request, Search};
-use crate::alloc::claims::Claim;
-use crate::alloc::free_extents::{FreeExtents, Span};
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::alloc::group_index::{level_of, sure_level};
-use crate::alloc::preallocation::Hold;
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::blocks::{Request, Search};
+use crate::space::claims::Claim;
+use crate::space::free_extents::{FreeExtents, Span};
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::space::group_index::{level_of, sure_level};
+use crate::space::preallocation::Hold;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
 use extant_ondisk::bitmap;
@@ -105,7 +105,7 @@ struct Climb {
     is_last: bool,
 }
 
-impl Volume {
+impl Space {
     /// Finds and takes up to `want` clusters for `request`. `None`: nothing is free.
     pub(super) fn climb(
         &self,
@@ -114,7 +114,8 @@ impl Volume {
         want: u32,
         hold: Option<Hold>,
     ) -> Result<Option<(GroupNr, Span)>> {
-        let (first, bit) = self.geometry.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
+        let (first, bit) =
+            self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
         let mut climb = Climb { first, end, visits: VISITS, hold, only_hold, is_last: false };
@@ -179,12 +180,12 @@ impl Volume {
 
     /// How many groups lie whole before block `below`.
     fn groups_below(&self, below: u64) -> u32 {
-        if below >= self.geometry.blocks_count() {
-            return self.geometry.groups_count();
+        if below >= self.context.geometry().blocks_count() {
+            return self.context.geometry().groups_count();
         }
-        let blocks = below.saturating_sub(self.geometry.first_data_block().0);
+        let blocks = below.saturating_sub(self.context.geometry().first_data_block().0);
         // Fewer groups than the volume has.
-        (blocks / u64::from(self.geometry.blocks_per_group())) as u32
+        (blocks / u64::from(self.context.geometry().blocks_per_group())) as u32
     }
 
     /// Tries the groups of one level, once round from behind the goal's.
@@ -245,7 +246,7 @@ impl Volume {
         }
         match self.take_in(handle, climb, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
-                self.note_error(&error);
+                self.context.note_error(&error);
                 self.give_up_block_map(nr);
                 Ok(None)
             }

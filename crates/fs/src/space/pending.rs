@@ -12,9 +12,9 @@
 //! empty has waited for everybody. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
 //! (jbd2)".
 
-use crate::alloc::free_extents::Span;
-use crate::alloc::group_edit::release_pending;
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::free_extents::Span;
+use crate::space::group_edit::release_pending;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{CachePadded, Error, GroupNr, Result, Tid};
 use extant_journal::Handle;
@@ -152,16 +152,16 @@ impl PendingGroups {
     }
 }
 
-impl Volume {
+impl Space {
     /// The transaction that what `handle` frees has to wait for; `None` without a log.
     pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
-        (!self.journal.is_off()).then(|| handle.tid())
+        (!self.context.journal().is_off()).then(|| handle.tid())
     }
 
     /// Lets groups whose freed clusters became durable hand them out again, at most `most` groups.
     /// Returns how many there were. Locks: takes `Group`.
     pub(crate) fn absorb_durable(&self, most: usize) -> usize {
-        let is_durable = |tid| self.journal.is_durable(tid);
+        let is_durable = |tid| self.context.journal().is_durable(tid);
         (0..most)
             .map_while(|_| self.pending_groups.next_durable(is_durable))
             .map(|entry| {
@@ -180,10 +180,10 @@ impl Volume {
         let discarded = self.discard_all_preallocations();
         let newest = self.pending_groups.newest();
         if let Some(newest) = newest
-            && !self.journal.is_durable(newest)
-            && !self.journal.is_one_transaction()
+            && !self.context.journal().is_durable(newest)
+            && !self.context.journal().is_one_transaction()
         {
-            self.journal.commit(newest)?;
+            self.context.journal().commit(newest)?;
         }
         // What waited another thread may have made usable by now: it is there all the same.
         Ok(self.absorb_durable(usize::MAX) > 0 || newest.is_some() || discarded)
@@ -203,7 +203,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::with_space_retry`], for what was promised, which is at hand as a rule (see `claims`): only what was freed
+    /// As [`Space::with_space_retry`], for what was promised, which is at hand as a rule (see `claims`): only what was freed
     /// back to dirty data waits for a commit. One brings all of it, and nothing unpromised is given out before; another is
     /// for what other threads whose write-back failed freed meanwhile.
     pub(crate) fn with_promised_space<T>(

@@ -14,10 +14,10 @@
 //! crash loses none, and when space runs out all holds are let go first. Source: ext4
 //! documentation, "Block and Inode Allocation Policy".
 
-use crate::alloc::blocks::Request;
-use crate::alloc::free_extents::Span;
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map, release_held};
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::blocks::Request;
+use crate::space::free_extents::Span;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_held};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{GroupNr, Ino, Result};
 use extant_journal::Handle;
@@ -267,17 +267,17 @@ fn chunk_bytes(end_bytes: u64) -> u64 {
     }
 }
 
-impl Volume {
+impl Space {
     /// What an allocation of `want` clusters should hold behind itself.
     pub(super) fn plan_hold(&self, request: &Request, want: u32) -> Option<Hold> {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
-        let group = self.geometry.clusters_per_group();
+        let group = self.context.geometry().clusters_per_group();
         if growth.is_first && growth.end <= SMALL_BLOCKS {
             let room = SMALL_RUN.min(group / 16).saturating_sub(want);
             return Some(Hold { owner: Owner::Small(small_run()), room });
         }
-        let size = self.block_size();
-        let cluster_log2 = size.log2() + self.geometry.log_cluster_ratio();
+        let size = self.context.block_size();
+        let cluster_log2 = size.log2() + self.context.geometry().log_cluster_ratio();
         let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
         let room = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
         Some(Hold { owner: Owner::Stream(growth.ino), room })
@@ -293,10 +293,10 @@ impl Volume {
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
         let Some(nr) = self.preallocations.group_of(owner) else { return Ok(None) };
-        let Some((goal_group, bit)) = self.geometry.bit_of_block(request.goal) else {
+        let Some((goal_group, bit)) = self.context.geometry().bit_of_block(request.goal) else {
             return Ok(None);
         };
-        let flex = self.geometry.groups_per_flex();
+        let flex = self.context.geometry().groups_per_flex();
         let near = match owner {
             Owner::Stream(_) => nr == goal_group,
             Owner::Small(_) => nr.0 / flex == goal_group.0 / flex,

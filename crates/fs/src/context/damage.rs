@@ -12,9 +12,8 @@
 //! The superblock then says ERROR, how often, and of the first and last error since a checker ran:
 //! when, which inode and block, and which check failed (in the field for the function's name).
 
-use crate::mmp::Hold;
-use crate::superblock::{SUPERBLOCK_CREDITS, patch_errors};
-use crate::volume::Volume;
+use crate::context::Context;
+use crate::context::superblock::{SUPERBLOCK_CREDITS, patch_errors};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{Error, IoOp, Result, Site, What};
 use extant_journal::Credits;
@@ -52,11 +51,12 @@ impl fmt::Debug for ErrorHook {
 }
 
 /// Damage met since the volume was opened.
-pub(crate) struct ErrorNotes {
+pub(crate) struct Damage {
     notes: Mutex<Notes>,
     hook: Option<ErrorHook>,
-    /// That the journal gave up is on disk, or was tried.
+    /// That the journal was aborted is on disk, or a write of that was tried.
     abort_noted: AtomicBool,
+    policy: DamagePolicy,
 }
 
 #[derive(Default)]
@@ -68,10 +68,10 @@ struct Notes {
     last: ErrorRecord,
 }
 
-impl ErrorNotes {
-    pub(crate) fn new(hook: Option<ErrorHook>) -> ErrorNotes {
+impl Damage {
+    pub(super) fn new(hook: Option<ErrorHook>, policy: DamagePolicy) -> Damage {
         let notes = Mutex::new(Rank::Leaf, Notes::default());
-        ErrorNotes { notes, hook, abort_noted: AtomicBool::new(false) }
+        Damage { notes, hook, abort_noted: AtomicBool::new(false), policy }
     }
 
     fn is_pending(&self) -> bool {
@@ -103,7 +103,7 @@ impl ErrorNotes {
     }
 }
 
-impl Volume {
+impl Context {
     /// Notes that damage was met: the volume is marked as having errors when it is next written,
     /// and with `errors=remount-ro` changes no more. Other errors are no damage.
     ///
@@ -112,21 +112,21 @@ impl Volume {
         let Error::Corrupt { what, at } = error else { return };
         // Data or sums of it that went bad say nothing against the structures that a checker mends.
         if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
-            self.errors.add(record(*what, *at, self.environment.now().sec));
-            let goes_on = match self.damage_policy {
+            self.damage.add(record(*what, *at, self.environment.now().sec));
+            let goes_on = match self.damage.policy {
                 DamagePolicy::AsStored => self.at_open.errors == ErrorPolicy::CONTINUE,
                 DamagePolicy::Continue => true,
                 DamagePolicy::ReadOnly => false,
             };
             if !goes_on {
-                self.mode.fence();
+                self.fence();
             }
         }
         self.tell(error);
     }
 
     fn tell(&self, error: &Error) {
-        if let Some(ErrorHook(tell)) = &self.errors.hook {
+        if let Some(ErrorHook(tell)) = &self.damage.hook {
             tell(error);
         }
     }
@@ -172,21 +172,19 @@ impl Volume {
     /// that too. Rule D13: a sector at a time, each under a right checksum. Locks: takes `Mount`, then `Superblock`; none may be held.
     pub(crate) fn noting_abort<T>(&self, done: Result<T>) -> Result<T> {
         // Before the volume was announced nothing of it was changed.
-        if done.is_ok() || !self.journal.is_aborted() || !*self.announced.lock() {
+        if done.is_ok() || !self.journal.is_aborted() || !self.is_announced() {
             return done;
         }
-        if self.errors.abort_noted.swap(true, Ordering::Relaxed)
-            || self.hold.as_ref().is_some_and(Hold::is_lost)
-        {
+        if self.damage.abort_noted.swap(true, Ordering::Relaxed) || self.is_hold_lost() {
             return done;
         }
-        self.errors.add(ErrorRecord {
+        self.damage.add(ErrorRecord {
             code: FAILED_WRITE,
             ..named_record("JournalAborted", self.environment.now().sec)
         });
         let now = {
-            let mut sb = self.superblock.write();
-            self.errors.put_into(&mut sb);
+            let mut sb = self.superblock.fields().write();
+            self.damage.put_into(&mut sb);
             sb.clone()
         };
         // Of the rest the device may have an older state, which belongs to what the log replays.
@@ -199,31 +197,31 @@ impl Volume {
     }
 
     fn has_noted(&self) -> bool {
-        self.errors.notes.lock().seen > 0
+        self.damage.notes.lock().seen > 0
     }
 
     /// Writes notes that are not in the superblock yet.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
     pub(crate) fn write_errors(&self) -> Result<()> {
-        if !self.mode.is_open_to_write() || !self.errors.is_pending() {
+        if !self.is_open_to_write() || !self.damage.is_pending() {
             return Ok(());
         }
         let handle = self.journal.start(Credits::blocks(SUPERBLOCK_CREDITS))?;
-        self.change_superblock(&handle, |sb| self.errors.put_into(sb))?;
+        self.change_superblock(&handle, |sb| self.damage.put_into(sb))?;
         handle.stop()
     }
 
     /// How often damage was met since the volume was opened.
     #[cfg(test)]
     pub(crate) fn errors_seen(&self) -> u32 {
-        self.errors.notes.lock().seen
+        self.damage.notes.lock().seen
     }
 
     /// Forgets what was noted, for a test whose damage is mended.
     #[cfg(test)]
     pub(crate) fn forget_errors(&self) {
-        *self.errors.notes.lock() = Notes::default();
+        *self.damage.notes.lock() = Notes::default();
     }
 }
 

@@ -13,11 +13,10 @@
 //! What is held counts as promised, and was promised before where it goes through the cache: see `cached/rewrites.rs`. Unlike what is held for files
 //! that grow it is not let go for others when space runs out.
 
-use crate::alloc::blocks::{BlockRun, Request, Search};
-use crate::alloc::claims::Claim;
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
-use crate::inode::Body;
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::blocks::{BlockRun, Request, Search};
+use crate::space::claims::Claim;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
 use extant_base::{BlockNr, Result};
 use extant_journal::Handle;
 use std::sync::atomic::AtomicU64;
@@ -33,29 +32,26 @@ impl Clone for HeldBehind {
     }
 }
 
-impl Volume {
-    /// As [`Volume::hold_run`], for blocks of a file that stand at `old` now.
-    pub(crate) fn hold_run_of(
-        &self,
-        body: &Body,
-        handle: &Handle<'_>,
-        old: BlockNr,
-        want: u32,
-        promised: bool,
-    ) -> Result<BlockRun> {
-        let goal = match body.held_behind.0.load(Relaxed) {
+impl HeldBehind {
+    /// Where the next held run is best, for blocks of a file that are at `old` now.
+    pub(crate) fn goal(&self, old: BlockNr) -> BlockNr {
+        match self.0.load(Relaxed) {
             0 => old,
             behind => BlockNr(behind),
-        };
-        let run = self.hold_run(handle, goal, want, promised)?;
-        body.held_behind.0.store(run.start.0 + u64::from(run.len), Relaxed);
-        Ok(run)
+        }
     }
 
+    /// `run` is the file's last held one.
+    pub(crate) fn advance(&self, run: BlockRun) {
+        self.0.store(run.start.0 + u64::from(run.len), Relaxed);
+    }
+}
+
+impl Space {
     /// Holds up to `want` free blocks near `goal`, in one run; `promised` to the caller, or not. Spends 2 credits, of a
     /// group that was never used.
     ///
-    /// Errors: as [`Volume::allocate`]. Locks: takes `Group`.
+    /// Errors: as [`Space::allocate`]. Locks: takes `Group`.
     pub(crate) fn hold_run(
         &self,
         handle: &Handle<'_>,

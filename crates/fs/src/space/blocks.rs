@@ -8,12 +8,11 @@
 //! A run lies in one group, may be shorter than asked for, and is never empty. With bigalloc whole
 //! clusters change hands. Source: ext4 documentation, "Block and Inode Allocation Policy".
 
-use crate::alloc::claims::Claim;
-use crate::alloc::free_extents::Span;
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::alloc::preallocation::Growth;
-use crate::inode::Body;
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::claims::Claim;
+use crate::space::free_extents::Span;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::space::preallocation::Growth;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
@@ -54,17 +53,17 @@ pub(crate) struct BlockRun {
 /// Groups whose freed clusters are taken back by one allocation, at most.
 const ABSORB_AT_ONCE: usize = 32;
 
-impl Volume {
+impl Space {
     /// Allocates blocks and marks them used.
     ///
     /// The run lies in one group, starts at a cluster boundary and ends at one, or at the volume's
     /// end. Spends 2 credits: the bitmap and its descriptor. A group whose maps are damaged is
-    /// noted and passed over, once. Errors: `NoSpace`, which [`Volume::with_space_retry`] may
+    /// noted and passed over, once. Errors: `NoSpace`, which [`Space::with_space_retry`] may
     /// cure; `Device`. Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
         self.absorb_durable(ABSORB_AT_ONCE);
         self.drop_excess_trees();
-        let ratio = self.geometry.cluster_ratio();
+        let ratio = self.context.geometry().cluster_ratio();
         let (want, _own) = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
         if want == 0 {
             return Err(Error::NoSpace);
@@ -118,12 +117,14 @@ impl Volume {
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
         let start = self
-            .geometry
+            .context
+            .geometry()
             .block_of_bit(nr, span.start)
             .expect("a cluster of a group's bitmap has a block");
         // A volume may end inside its last cluster.
-        let most = u32::try_from(self.geometry.blocks_count() - start.0).unwrap_or(u32::MAX);
-        BlockRun { start, len: (span.len * self.geometry.cluster_ratio()).min(most) }
+        let most =
+            u32::try_from(self.context.geometry().blocks_count() - start.0).unwrap_or(u32::MAX);
+        BlockRun { start, len: (span.len * self.context.geometry().cluster_ratio()).min(most) }
     }
 
     /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
@@ -139,12 +140,12 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
-        let ratio = u64::from(self.geometry.cluster_ratio());
-        let len = match self.geometry.blocks_count().checked_sub(start.0) {
+        let ratio = u64::from(self.context.geometry().cluster_ratio());
+        let len = match self.context.geometry().blocks_count().checked_sub(start.0) {
             Some(left) if left < len && len - left < ratio => left,
             _ => len,
         };
-        if !self.geometry.holds(start, len) || self.is_system(start, len) {
+        if !self.context.geometry().holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
         if let Some(freed) = &self.freed_later {
@@ -156,7 +157,7 @@ impl Volume {
             if self.group(nr).is_bad(Map::Blocks) {
                 continue;
             }
-            self.pass_over(self.free_in(handle, nr, span))?;
+            self.context.pass_over(self.free_in(handle, nr, span))?;
         }
         Ok(())
     }
@@ -167,7 +168,11 @@ impl Volume {
         if !edit.all(span, true) {
             edit.set_bad();
             let at = Site::of_group(nr);
-            let at = self.geometry.block_of_bit(nr, span.start).map_or(at, |block| at.block(block));
+            let at = self
+                .context
+                .geometry()
+                .block_of_bit(nr, span.start)
+                .map_or(at, |block| at.block(block));
             return Err(at.corrupt(What::BlockAlreadyFree));
         }
         edit.flip(span, false, handle)?;
@@ -187,81 +192,18 @@ impl Volume {
             if left.is_empty() {
                 return None;
             }
-            let (nr, bit) = self.geometry.bit_of_block(BlockNr(left.start))?;
-            let group = self.geometry.blocks_of_group(nr)?;
+            let (nr, bit) = self.context.geometry().bit_of_block(BlockNr(left.start))?;
+            let group = self.context.geometry().blocks_of_group(nr)?;
             let end = left.end.min(group.end);
-            let (_, last) = self.geometry.bit_of_block(BlockNr(end - 1))?;
+            let (_, last) = self.context.geometry().bit_of_block(BlockNr(end - 1))?;
             left.start = end;
             Some((nr, Span { start: bit, len: last - bit + 1 }))
         })
     }
 
-    /// Allocates one metadata block for `ino` (with bigalloc, a cluster of its own) and counts it
-    /// in the inode.
-    ///
-    /// Errors: `NoSpace`, `QuotaExceeded`, `Device`. Locks: takes `Group`.
-    pub(crate) fn allocate_metadata(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        goal: BlockNr,
-        claim: Claim,
-    ) -> Result<BlockNr> {
-        // What data in the cache needs to be mapped is not refused: the data was taken.
-        if claim == Claim::Data || body.cached.is_none() {
-            self.quota_check(ino, body, self.sectors(1))?;
-        }
-        let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
-        let search = self.search();
-        let goal = if search == Search::Next { self.bulk.goal() } else { goal };
-        let wish = Request { goal, want: 1, below, search, claim, growth: None };
-        let run = self.allocate(handle, wish)?;
-        body.disk.sectors += self.sectors(u64::from(run.len));
-        Ok(run.start)
-    }
-
-    /// As [`Volume::allocate_metadata`], for what maps the file: out of its share where that is dirty data's.
-    pub(crate) fn allocate_for_map(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        goal: BlockNr,
-    ) -> Result<BlockNr> {
-        if !body.has_share() {
-            return self.allocate_metadata(ino, body, handle, goal, Claim::Metadata);
-        }
-        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Promised)?;
-        body.spend_share();
-        Ok(block)
-    }
-
-    /// Gives a metadata block of `ino` back.
-    ///
-    /// Errors: `Corrupt`, `Device`. Locks: takes `Group`.
-    pub(crate) fn free_metadata(
-        &self,
-        _ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        block: BlockNr,
-    ) -> Result<()> {
-        handle.forget(block);
-        let ratio = u64::from(self.geometry.cluster_ratio());
-        self.free(handle, block, 1)?;
-        body.disk.sectors = body.disk.sectors.saturating_sub(self.sectors(ratio));
-        Ok(())
-    }
-
     /// The first block of the group that holds `ino`.
     pub(crate) fn group_start(&self, ino: Ino) -> BlockNr {
-        let place = self.geometry.inode_place(ino);
-        place.and_then(|place| self.geometry.first_block(place.group)).unwrap_or_default()
-    }
-
-    /// 512-byte sectors in `blocks` filesystem blocks.
-    pub(crate) fn sectors(&self, blocks: u64) -> u64 {
-        blocks << (self.geometry.block_size().log2() - 9)
+        let place = self.context.geometry().inode_place(ino);
+        place.and_then(|place| self.context.geometry().first_block(place.group)).unwrap_or_default()
     }
 }

@@ -9,9 +9,9 @@
 //! transaction that freed it is durable. What recovery can still bring back is never discarded, and what is allocated but not
 //! committed is not among the free extents. The group stays locked while the device works: no file gets the run meanwhile.
 
-use crate::alloc::free_extents::Span;
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::free_extents::Span;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use extant_base::{ByteOffset, Error, GroupNr, Result};
 use extant_journal::Credits;
 use std::ops::Range;
@@ -21,23 +21,23 @@ const PIECE: u32 = 8192;
 /// The bitmap and its descriptor, where the group was never used.
 const CREDITS: u32 = 2;
 
-impl Volume {
+impl Space {
     /// Discards free space within `range`, in bytes, as runs of `min` bytes and more. Returns how many bytes that were.
     ///
     /// Commits first, so that space freed before counts. Errors: `Invalid` for a range that begins after the volume's end or
     /// is shorter than a block; `ReadOnly`; `NotSupported` where the device cannot discard; `Corrupt`, `Device`, `Aborted`.
     /// Locks: none may be held.
     pub(crate) fn trim(&self, range: Range<u64>, min: u64) -> Result<u64> {
-        self.check_writable()?;
-        let block_bytes = self.block_size().bytes() as u64;
-        let cluster_bytes = block_bytes * u64::from(self.geometry.cluster_ratio());
-        let end = range.end.min(self.geometry.blocks_count().saturating_mul(block_bytes));
+        self.context.check_writable()?;
+        let block_bytes = self.context.block_size().bytes() as u64;
+        let cluster_bytes = block_bytes * u64::from(self.context.geometry().cluster_ratio());
+        let end = range.end.min(self.context.geometry().blocks_count().saturating_mul(block_bytes));
         if range.end.saturating_sub(range.start) < block_bytes || range.start >= end {
             return Err(Error::Invalid("a range to trim that holds no block of the volume"));
         }
         self.reclaim_pending()?;
         let mut bytes = 0;
-        for group in 0..self.geometry.groups_count() {
+        for group in 0..self.context.geometry().groups_count() {
             bytes +=
                 self.trim_group(GroupNr(group), range.start..end, min.div_ceil(cluster_bytes))?;
         }
@@ -45,7 +45,7 @@ impl Volume {
     }
 
     fn trim_group(&self, nr: GroupNr, range: Range<u64>, min: u64) -> Result<u64> {
-        let Some(clusters) = self.geometry.clusters_in_group(nr) else { return Ok(0) };
+        let Some(clusters) = self.context.geometry().clusters_in_group(nr) else { return Ok(0) };
         let whole = Span { start: 0, len: clusters };
         let bytes = self.bytes_of(nr, whole);
         if bytes.end <= range.start
@@ -55,7 +55,7 @@ impl Volume {
             return Ok(0);
         }
         // Reads the bitmap into the free extents, and makes it if the group was never used.
-        let handle = self.journal.start(Credits::blocks(CREDITS))?;
+        let handle = self.context.journal().start(Credits::blocks(CREDITS))?;
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
         let mut edit = GroupEdit::begin(self, &blocks, &handle)?;
         let read = edit.read_free_extents();
@@ -74,7 +74,7 @@ impl Volume {
             // A piece of a longer run counts as the run.
             let is_long = run.len == PIECE || u64::from(run.len) >= min;
             if is_long && bytes.start < bytes.end {
-                self.device.discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
+                self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
                 done += bytes.end - bytes.start;
             }
         }
@@ -82,19 +82,19 @@ impl Volume {
 
     /// Discards clusters of a locked group that were freed and wait for nothing any more, if the volume was opened so.
     pub(super) fn discard_freed(&self, nr: GroupNr, span: Span) {
-        if self.discard {
+        if self.options.discard {
             let bytes = self.bytes_of(nr, span);
             // A hint to the device: the space is free, whatever comes of it.
-            let _ = self.device.discard(ByteOffset(bytes.start), bytes.end - bytes.start);
+            let _ = self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start);
         }
     }
 
     /// The bytes of clusters of a group, cut at the volume's end.
     fn bytes_of(&self, nr: GroupNr, span: Span) -> Range<u64> {
-        let block_bytes = self.block_size().bytes() as u64;
-        let Some(first) = self.geometry.block_of_bit(nr, span.start) else { return 0..0 };
-        let len = u64::from(span.len) * u64::from(self.geometry.cluster_ratio());
-        let end = (first.0 + len).min(self.geometry.blocks_count());
+        let block_bytes = self.context.block_size().bytes() as u64;
+        let Some(first) = self.context.geometry().block_of_bit(nr, span.start) else { return 0..0 };
+        let len = u64::from(span.len) * u64::from(self.context.geometry().cluster_ratio());
+        let end = (first.0 + len).min(self.context.geometry().blocks_count());
         first.0 * block_bytes..end * block_bytes
     }
 }

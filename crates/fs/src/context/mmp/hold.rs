@@ -5,9 +5,9 @@
 //!                              └ lost ──► fence closed: nothing more is written, from anywhere
 //! ```
 
-use crate::environment::Environment;
-use crate::mmp::claim::Claim;
-use crate::volume::{raw_superblock, read_superblock};
+use crate::context::environment::Environment;
+use crate::context::mmp::claim::Claim;
+use crate::context::superblock::{raw_superblock, read_superblock};
 use extant_base::{Error, Result, Site};
 use extant_blockdev::{BlockDevice, Fence, Fenced};
 use extant_ondisk::features::Incompat;

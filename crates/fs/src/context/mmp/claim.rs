@@ -6,7 +6,7 @@
 //!                    └ somebody else beats: Held
 //! ```
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
 use extant_base::{ByteOffset, Error, Holder, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;

@@ -10,13 +10,13 @@
 //! The pool (a fiftieth, at most 4096 clusters) lets a full volume finish what is under way. What maps promised data is
 //! promised, too ([`For::Map`]): the pool stands behind that first, and what goes beyond it keeps others off as data does.
 //!
-//! Rule F8: clusters that are free without a commit, [`Volume::clusters_at_hand`], are never fewer than those promised.
+//! Rule F8: clusters that are free without a commit, [`Space::clusters_at_hand`], are never fewer than those promised.
 //! Who promises or takes anything unpromised counts what is at hand; frees that wait for a commit come on top. So what
 //! was promised is found at write-back, and a writer who needs what waits has the commit made
-//! ([`Volume::with_space_retry`]). The exceptions, blocks that go back to the dirty data they were taken from
-//! ([`Volume::reserve_freed`]), are there after one commit.
+//! ([`Space::with_space_retry`]). The exceptions, blocks that go back to the dirty data they were taken from
+//! ([`Space::reserve_freed`]), are there after one commit.
 
-use crate::volume::Volume;
+use crate::space::Space;
 use extant_base::{Error, Result};
 use extant_ondisk::features::Incompat;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Drop for Reservation {
     }
 }
 
-impl Volume {
+impl Space {
     /// Clusters that are free and wait for no commit. What is kept for files that grow is among them.
     fn clusters_at_hand(&self) -> i64 {
         // In this order: what is freed waits before it is free.
@@ -229,19 +229,24 @@ impl Volume {
 
     /// Clusters that are kept back for what must not fail.
     pub(crate) fn pool(&self) -> u64 {
-        if self.journal.is_off() { 0 } else { self.pool_in_use() }
+        if self.context.journal().is_off() { 0 } else { self.pool_in_use() }
     }
 
     /// The same, of a volume in use: as many as Linux keeps, which counts what lies before the first data block, too.
     pub(crate) fn pool_in_use(&self) -> u64 {
-        let clusters = self.geometry.blocks_count() >> self.geometry.log_cluster_ratio();
-        if self.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
+        let clusters =
+            self.context.geometry().blocks_count() >> self.context.geometry().log_cluster_ratio();
+        if self.context.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
     }
 
     /// Clusters that the unprivileged never get.
     fn for_root(&self) -> i64 {
-        let ratio = u64::from(self.geometry.cluster_ratio());
-        let root = if self.privileged { 0 } else { self.at_open.reserved_blocks.div_ceil(ratio) };
+        let ratio = u64::from(self.context.geometry().cluster_ratio());
+        let root = if self.options.privileged {
+            0
+        } else {
+            self.context.at_open().reserved_blocks.div_ceil(ratio)
+        };
         i64::try_from(root).unwrap_or(i64::MAX >> 1)
     }
 }

@@ -8,11 +8,11 @@
 //!   unlock   ──────────────────────────────────────────────────────────────────────────────
 //! ```
 
-use crate::alloc::free_extents::{FreeExtents, Span};
-use crate::alloc::ladder::Pick;
-use crate::alloc::preallocation::{Hold, Owner};
-use crate::group::{Bitmap, GroupState};
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::free_extents::{FreeExtents, Span};
+use crate::space::group::{Bitmap, GroupState};
+use crate::space::ladder::Pick;
+use crate::space::preallocation::{Hold, Owner};
 use extant_base::lock::MutexGuard;
 use extant_base::{Error, GroupNr, Result, Site, Tid, What};
 use extant_crc32c::{crc32c, flip_delta};
@@ -44,40 +44,40 @@ pub(crate) struct GroupBlocks {
 impl GroupBlocks {
     /// Fetches and checks what a change of `map` in group `nr` needs. A map that was found
     /// unusable is not looked at again: `Corrupt(BitmapCount)`.
-    pub(crate) fn fetch(volume: &Volume, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
-        if volume.group(nr).is_bad(map) {
+    pub(crate) fn fetch(space: &Space, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
+        if space.group(nr).is_bad(map) {
             return Err(Site::of_group(nr).corrupt(What::BitmapCount));
         }
-        let (descriptor, place) = volume.descriptor_block(nr)?;
-        let desc = volume.descriptor_in(nr, &descriptor, &place)?;
-        GroupBlocks::with_descriptor(volume, nr, map, (descriptor, place), &desc)
+        let (descriptor, place) = space.descriptor_block(nr)?;
+        let desc = space.descriptor_in(nr, &descriptor, &place)?;
+        GroupBlocks::with_descriptor(space, nr, map, (descriptor, place), &desc)
     }
 
     /// As [`GroupBlocks::fetch`], of a group that has free inodes by its descriptor: `None` where
     /// it has none, or none that can be found, without a look at the bitmap.
-    pub(crate) fn fetch_with_inodes(volume: &Volume, nr: GroupNr) -> Result<Option<GroupBlocks>> {
-        if volume.group(nr).is_bad(Map::Inodes) {
+    pub(crate) fn fetch_with_inodes(space: &Space, nr: GroupNr) -> Result<Option<GroupBlocks>> {
+        if space.group(nr).is_bad(Map::Inodes) {
             return Ok(None);
         }
-        let (descriptor, place) = volume.descriptor_block(nr)?;
-        let desc = volume.descriptor_in(nr, &descriptor, &place)?;
+        let (descriptor, place) = space.descriptor_block(nr)?;
+        let desc = space.descriptor_in(nr, &descriptor, &place)?;
         if desc.free_inodes == 0 {
             return Ok(None);
         }
-        GroupBlocks::with_descriptor(volume, nr, Map::Inodes, (descriptor, place), &desc).map(Some)
+        GroupBlocks::with_descriptor(space, nr, Map::Inodes, (descriptor, place), &desc).map(Some)
     }
 
     fn with_descriptor(
-        volume: &Volume,
+        space: &Space,
         nr: GroupNr,
         map: Map,
         (descriptor, place): (MetaBlock, Range<usize>),
         desc: &GroupDesc,
     ) -> Result<GroupBlocks> {
-        volume.check_places(nr, desc)?;
+        space.check_places(nr, desc)?;
         let bitmap = match map {
-            Map::Blocks => volume.block_bitmap_of(nr, desc)?,
-            Map::Inodes => volume.inode_bitmap_of(nr, desc)?,
+            Map::Blocks => space.block_bitmap_of(nr, desc)?,
+            Map::Inodes => space.inode_bitmap_of(nr, desc)?,
         };
         let (bitmap, computed) = match bitmap {
             Bitmap::Stored(block) => (Some(block), None),
@@ -88,16 +88,16 @@ impl GroupBlocks {
 
     /// Whether `pick` finds nothing in a group that is UNINIT, which then stays so: a search may
     /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
-    pub(super) fn disappoints(&self, volume: &Volume, pick: Pick) -> bool {
+    pub(super) fn disappoints(&self, space: &Space, pick: Pick) -> bool {
         let Some(map) = &self.computed else { return false };
-        let clusters = volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         if pick.scan(map, clusters).is_some() {
             return false;
         }
-        let state = volume.group(self.nr).state.lock();
+        let state = space.group(self.nr).state.lock();
         if state.free.is_none() {
             let longest = bitmap::zero_runs(map, 0..clusters).map(|run| run.end - run.start).max();
-            volume.group_index.set(self.nr, longest.unwrap_or(0));
+            space.group_index.set(self.nr, longest.unwrap_or(0));
         }
         true
     }
@@ -105,7 +105,7 @@ impl GroupBlocks {
 
 /// A locked group with a descriptor to change; written back by [`GroupEdit::finish`].
 pub(crate) struct GroupEdit<'a> {
-    volume: &'a Volume,
+    space: &'a Space,
     nr: GroupNr,
     map: Map,
     bitmap: MetaBlock,
@@ -119,23 +119,23 @@ impl<'a> GroupEdit<'a> {
     /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor disagree: the group's map is
     /// marked bad then, as it stays for this mount.
     pub(crate) fn begin(
-        volume: &'a Volume,
+        space: &'a Space,
         blocks: &GroupBlocks,
         handle: &Handle<'_>,
     ) -> Result<GroupEdit<'a>> {
-        let state = volume.group(blocks.nr).state.lock();
+        let state = space.group(blocks.nr).state.lock();
         let mut desc = GroupDesc::parse(&blocks.descriptor.read()[blocks.place.clone()]);
         let bitmap = match (&blocks.bitmap, blocks.map) {
             (Some(block), _) => block.clone(),
-            (None, Map::Blocks) if !desc.block_uninit(&volume.csum) => {
-                volume.journal.cache().get(desc.block_bitmap)?
+            (None, Map::Blocks) if !desc.block_uninit(space.context.checksums()) => {
+                space.context.journal().cache().get(desc.block_bitmap)?
             }
-            (None, Map::Inodes) if !desc.inode_uninit(&volume.csum) => {
-                volume.journal.cache().get(desc.inode_bitmap)?
+            (None, Map::Inodes) if !desc.inode_uninit(space.context.checksums()) => {
+                space.context.journal().cache().get(desc.inode_bitmap)?
             }
-            (None, map) => fill_uninit(volume, blocks.nr, &mut desc, map, handle)?,
+            (None, map) => fill_uninit(space, blocks.nr, &mut desc, map, handle)?,
         };
-        Ok(GroupEdit { volume, nr: blocks.nr, map: blocks.map, bitmap, state, desc })
+        Ok(GroupEdit { space, nr: blocks.nr, map: blocks.map, bitmap, state, desc })
     }
 
     /// The free clusters that `pick` finds, checked to be free in the bitmap too.
@@ -172,17 +172,17 @@ impl<'a> GroupEdit<'a> {
         }
         if let Some(old) = held.put(hold.owner, behind) {
             free.release(old);
-            self.volume.pending_groups.count_release();
+            self.space.pending_groups.count_release();
         }
         behind.len > 0
     }
 
     /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
     fn scan(&self, pick: Pick) -> Option<Span> {
-        if self.volume.short_cuts {
+        if self.space.options.short_cuts {
             return None;
         }
-        let clusters = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters)?;
         let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
@@ -200,11 +200,11 @@ impl<'a> GroupEdit<'a> {
 
     /// The group's free extents, read from the bitmap the first time.
     fn free_extents(&mut self) -> Result<&mut FreeExtents> {
-        if self.volume.group(self.nr).is_bad(Map::Blocks) {
+        if self.space.group(self.nr).is_bad(Map::Blocks) {
             return Err(self.miscounted());
         }
         if self.state.free.is_none() {
-            let clusters = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
+            let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
             let mut free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
             if free.free() != self.desc.free_clusters {
                 return Err(self.miscounted());
@@ -212,7 +212,7 @@ impl<'a> GroupEdit<'a> {
             for span in self.state.pending.spans().chain(self.state.held.spans()) {
                 free.take_any(span);
             }
-            self.volume.loaded_trees.note(self.nr, free.runs());
+            self.space.loaded_trees.note(self.nr, free.runs());
             self.state.free = Some(Box::new(free));
         }
         Ok(self.state.free.as_mut().expect("just built"))
@@ -228,47 +228,47 @@ impl<'a> GroupEdit<'a> {
     /// Gives `span`, whose bits are clear now, back: at once, or when the handle's transaction is
     /// durable.
     pub(crate) fn release(&mut self, span: Span, handle: &Handle<'_>) {
-        match self.volume.frees_wait_for(handle) {
+        match self.space.frees_wait_for(handle) {
             Some(tid) => {
-                self.volume.pending_groups.count_waiting(span.len);
+                self.space.pending_groups.count_waiting(span.len);
                 if self.state.pending.push(tid, span) {
-                    self.volume.pending_groups.note(tid, self.nr);
+                    self.space.pending_groups.note(tid, self.nr);
                 }
             }
-            None => release(self.volume, &mut self.state, span),
+            None => release(self.space, &mut self.state, span),
         }
     }
 
     /// Gives back what the group keeps for files that grow, and what waits for nothing any more.
     pub(super) fn let_go_kept(&mut self) {
-        let volume = self.volume;
-        while let Some(span) =
-            next_durable(volume, self.nr, &mut self.state, |tid| volume.journal.is_durable(tid))
-        {
-            release(volume, &mut self.state, span);
+        let space = self.space;
+        while let Some(span) = next_durable(space, self.nr, &mut self.state, |tid| {
+            space.context.journal().is_durable(tid)
+        }) {
+            release(space, &mut self.state, span);
         }
         while let Some(span) = self.state.held.pop() {
-            release(volume, &mut self.state, span);
+            release(space, &mut self.state, span);
         }
     }
 
     /// Remembers that the map being changed is unusable; nothing of it counts as free any more.
     pub(crate) fn set_bad(&mut self) {
-        set_bad(self.volume, self.nr, self.map, &mut self.state, &self.desc);
+        set_bad(self.space, self.nr, self.map, &mut self.state, &self.desc);
     }
 
     /// Counts clusters that were handed out.
     pub(crate) fn count_used(&mut self, clusters: u32) {
         self.desc.free_clusters = self.desc.free_clusters.saturating_sub(clusters);
-        self.volume.free_clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
+        self.space.free_clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
     }
 
     /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
     /// comes to say more than the group has, which no reader would take.
     pub(crate) fn count_free(&mut self, clusters: u32) {
-        let all = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
+        let all = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
-        self.volume.free_clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
+        self.space.free_clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
     }
 
     /// Whether every bit of `span` has the value `used`.
@@ -287,9 +287,9 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn flip(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<()> {
         let flipped = self.change(span, used, handle)?;
         assert_eq!(flipped, span.len, "every bit of a flipped range changes");
-        if !self.volume.short_cuts {
+        if !self.space.options.short_cuts {
             self.sum_anew();
-        } else if self.volume.csum.seed().is_some() {
+        } else if self.space.context.checksums().seed().is_some() {
             let bits = u64::from(self.covered_bits());
             let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
             let sum = self.sum() ^ delta;
@@ -328,13 +328,13 @@ impl<'a> GroupEdit<'a> {
 
     fn covered_bits(&self) -> u32 {
         match self.map {
-            Map::Blocks => self.volume.geometry.clusters_per_group(),
-            Map::Inodes => self.volume.geometry.inodes_per_group(),
+            Map::Blocks => self.space.context.geometry().clusters_per_group(),
+            Map::Inodes => self.space.context.geometry().inodes_per_group(),
         }
     }
 
     fn full_sum(&self) -> Option<u32> {
-        let seed = self.volume.csum.seed()?;
+        let seed = self.space.context.checksums().seed()?;
         Some(crc32c(seed, &self.bitmap.read()[..self.covered_bits() as usize / 8]))
     }
 
@@ -345,7 +345,7 @@ impl<'a> GroupEdit<'a> {
     }
 
     fn sum_agrees(&self, sum: u32) -> bool {
-        let mask = if self.volume.geometry.desc_size() < 64 { 0xFFFF } else { u32::MAX };
+        let mask = if self.space.context.geometry().desc_size() < 64 { 0xFFFF } else { u32::MAX };
         self.full_sum().is_none_or(|full| (full ^ sum) & mask == 0)
     }
 
@@ -369,7 +369,7 @@ impl<'a> GroupEdit<'a> {
             // It was UNINIT before this edit began.
             return self.finish(blocks, handle);
         }
-        enter(self.volume, self.nr, &self.state, self.desc.free_clusters);
+        enter(self.space, self.nr, &self.state, self.desc.free_clusters);
         Ok(())
     }
 
@@ -378,28 +378,32 @@ impl<'a> GroupEdit<'a> {
         {
             let block = blocks.descriptor.write(handle)?;
             let mut bytes = block.bytes_mut();
-            self.desc.write(&mut bytes[blocks.place.clone()], self.nr, &self.volume.csum);
+            self.desc.write(
+                &mut bytes[blocks.place.clone()],
+                self.nr,
+                self.space.context.checksums(),
+            );
         }
         if self.map == Map::Blocks {
-            enter(self.volume, self.nr, &self.state, self.desc.free_clusters);
+            enter(self.space, self.nr, &self.state, self.desc.free_clusters);
         }
         Ok(())
     }
 }
 
 /// Enters a locked group in the index: its longest run, or what its count allows at most.
-fn enter(volume: &Volume, nr: GroupNr, state: &GroupState, counted: u32) {
+fn enter(space: &Space, nr: GroupNr, state: &GroupState, counted: u32) {
     let longest = match &state.free {
-        _ if volume.group(nr).is_bad(Map::Blocks) => 0,
+        _ if space.group(nr).is_bad(Map::Blocks) => 0,
         Some(free) => free.longest_len(),
         None => counted,
     };
-    volume.group_index.set(nr, longest);
+    space.group_index.set(nr, longest);
 }
 
 /// Marks a map of a locked group unusable, once.
-fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
-    if !volume.group(nr).set_bad(map) {
+fn set_bad(space: &Space, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
+    if !space.group(nr).set_bad(map) {
         return;
     }
     match map {
@@ -407,30 +411,30 @@ fn set_bad(volume: &Volume, nr: GroupNr, map: Map, state: &mut GroupState, desc:
             state.free = None;
             state.held.clear();
             let lost = i64::from(desc.free_clusters);
-            volume.free_clusters.fetch_sub(lost, Ordering::Relaxed);
-            volume.group_index.set(nr, 0);
+            space.free_clusters.fetch_sub(lost, Ordering::Relaxed);
+            space.group_index.set(nr, 0);
         }
         Map::Inodes => {
             let lost = i64::from(desc.free_inodes);
-            volume.free_inodes.fetch_sub(lost, Ordering::Relaxed);
+            space.free_inodes.fetch_sub(lost, Ordering::Relaxed);
         }
     }
 }
 
 /// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
-pub(super) fn release_pending(volume: &Volume, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
-    give_back(volume, nr, |state| next_durable(volume, nr, state, &is_durable));
+pub(super) fn release_pending(space: &Space, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
+    give_back(space, nr, |state| next_durable(space, nr, state, &is_durable));
 }
 
 /// Gives back what `owner` holds in `nr`. Locks: takes `Group`.
-pub(super) fn release_held(volume: &Volume, nr: GroupNr, owner: Owner) {
-    give_back(volume, nr, |state| state.held.remove(owner));
+pub(super) fn release_held(space: &Space, nr: GroupNr, owner: Owner) {
+    give_back(space, nr, |state| state.held.remove(owner));
 }
 
 /// Gives back `span` of `nr`, to which data was written in vain; whether it was held. Locks: takes `Group`.
-pub(super) fn release_run(volume: &Volume, nr: GroupNr, span: Span) -> bool {
+pub(super) fn release_run(space: &Space, nr: GroupNr, span: Span) -> bool {
     let (mut left, mut was_held) = (Some(span), false);
-    give_back(volume, nr, |state| {
+    give_back(space, nr, |state| {
         let span = left.take().filter(|span| state.held.cut(*span));
         was_held |= span.is_some();
         span
@@ -439,39 +443,39 @@ pub(super) fn release_run(volume: &Volume, nr: GroupNr, span: Span) -> bool {
 }
 
 /// Gives the spans that `next` takes out of a group's lists to its free extents.
-fn give_back(volume: &Volume, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
-    let descriptor = volume.descriptor_block(nr);
-    let mut state = volume.group(nr).state.lock();
+fn give_back(space: &Space, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
+    let descriptor = space.descriptor_block(nr);
+    let mut state = space.group(nr).state.lock();
     let counted =
         descriptor.map_or(0, |(block, place)| GroupDesc::parse(&block.read()[place]).free_clusters);
     while let Some(span) = next(&mut state) {
-        release(volume, &mut state, span);
+        release(space, &mut state, span);
     }
-    enter(volume, nr, &state, counted);
+    enter(space, nr, &state, counted);
 }
 
 /// The next span of a locked group that waits for nothing any more, out of the list.
 fn next_durable(
-    volume: &Volume,
+    space: &Space,
     nr: GroupNr,
     state: &mut GroupState,
     is_durable: impl Fn(Tid) -> bool,
 ) -> Option<Span> {
     let span = state.pending.pop_durable(is_durable)?;
-    volume.discard_freed(nr, span);
-    volume.pending_groups.count_durable(span.len);
+    space.discard_freed(nr, span);
+    space.pending_groups.count_durable(span.len);
     Some(span)
 }
 
 /// Gives `span` to the free extents of a locked group.
-fn release(volume: &Volume, state: &mut GroupState, span: Span) {
+fn release(space: &Space, state: &mut GroupState, span: Span) {
     if let Some(free) = state.free.as_mut() {
         free.release(span);
     }
-    volume.pending_groups.count_release();
+    space.pending_groups.count_release();
 }
 
-impl Volume {
+impl Space {
     /// Remembers that the block bitmap of `nr` is unusable. Locks: takes `Group`.
     pub(super) fn give_up_block_map(&self, nr: GroupNr) {
         let desc = self.descriptor(nr).unwrap_or_default();
@@ -483,7 +487,7 @@ impl Volume {
 /// Writes the bitmap that an UNINIT flag stands for and drops the flag. The group is locked; the
 /// block is new to the cache, so nothing here waits.
 fn fill_uninit(
-    volume: &Volume,
+    space: &Space,
     nr: GroupNr,
     desc: &mut GroupDesc,
     map: Map,
@@ -493,37 +497,38 @@ fn fill_uninit(
         Map::Blocks => desc.block_bitmap,
         Map::Inodes => desc.inode_bitmap,
     };
-    let block = volume.journal.cache().get_new(place)?;
+    let block = space.context.journal().cache().get_new(place)?;
     let content = match map {
-        Map::Blocks => volume.computed_block_bitmap(nr, desc),
+        Map::Blocks => space.computed_block_bitmap(nr, desc),
         Map::Inodes => {
-            let mut empty = vec![0; volume.block_size().bytes()].into_boxed_slice();
-            bitmap::init_inode_bitmap(&mut empty, &volume.geometry);
+            let mut empty = vec![0; space.context.block_size().bytes()].into_boxed_slice();
+            bitmap::init_inode_bitmap(&mut empty, space.context.geometry());
             empty
         }
     };
     block.write(handle)?.bytes_mut().copy_from_slice(&content);
     let covered = match map {
-        Map::Blocks => volume.geometry.clusters_per_group(),
-        Map::Inodes => volume.geometry.inodes_per_group(),
+        Map::Blocks => space.context.geometry().clusters_per_group(),
+        Map::Inodes => space.context.geometry().inodes_per_group(),
     };
-    let sum = volume.csum.seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
+    let sum =
+        space.context.checksums().seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
     match map {
         Map::Blocks => {
             desc.flags.remove(GroupFlags::BLOCK_UNINIT);
-            let clusters = volume.geometry.clusters_in_group(nr).unwrap_or(0);
+            let clusters = space.context.geometry().clusters_in_group(nr).unwrap_or(0);
             let free = bitmap::count_zeros(&content, 0..clusters);
             let before = i64::from(desc.free_clusters);
-            volume.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
+            space.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
             desc.free_clusters = free;
             desc.block_bitmap_csum = sum.unwrap_or(0);
-            block.set_verified_as(crate::verified::Role::BlockBitmap(nr).kind());
+            block.set_verified_as(crate::context::role::Role::BlockBitmap(nr).kind());
         }
         Map::Inodes => {
             desc.flags.remove(GroupFlags::INODE_UNINIT);
-            desc.itable_unused = volume.geometry.inodes_per_group();
+            desc.itable_unused = space.context.geometry().inodes_per_group();
             desc.inode_bitmap_csum = sum.unwrap_or(0);
-            block.set_verified_as(crate::verified::Role::InodeBitmap(nr).kind());
+            block.set_verified_as(crate::context::role::Role::InodeBitmap(nr).kind());
         }
     }
     Ok(block)

@@ -15,12 +15,12 @@
 //! others: what is not on disk yet (UNINIT) would be written over what is there. Source: ext4
 //! documentation, "Block Group Descriptors".
 
-use crate::alloc::free_extents::FreeExtents;
-use crate::alloc::group_edit::Map;
-use crate::alloc::pending::Pending;
-use crate::alloc::preallocation::Held;
-use crate::verified::Role;
-use crate::volume::Volume;
+use crate::context::role::Role;
+use crate::space::Space;
+use crate::space::free_extents::FreeExtents;
+use crate::space::group_edit::Map;
+use crate::space::pending::Pending;
+use crate::space::preallocation::Held;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr, Result, Site, What};
 use extant_journal::MetaBlock;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CHUNK: usize = 1024;
 
-/// All groups of a volume.
+/// All groups of a space.
 pub(crate) struct GroupTable {
     chunks: Box<[OnceLock<Box<[Group]>>]>,
 }
@@ -153,7 +153,7 @@ impl Bitmap {
     }
 }
 
-impl Volume {
+impl Space {
     /// The in-memory side of group `nr`, which the layout must have.
     pub(crate) fn group(&self, nr: GroupNr) -> &Group {
         self.groups.get(nr)
@@ -164,20 +164,23 @@ impl Volume {
     /// Errors: `Device`; `DescriptorBlock` when the layout has no such group.
     pub(crate) fn descriptor_block(&self, nr: GroupNr) -> Result<(MetaBlock, Range<usize>)> {
         let none = || Site::of_group(nr).corrupt(What::DescriptorBlock);
-        let (k, offset) = self.geometry.desc_place(nr).ok_or_else(none)?;
-        let copy = self.descriptors_from.and_then(|from| self.geometry.desc_block_copy(k, from));
-        let block = copy.or_else(|| self.geometry.desc_block(k)).ok_or_else(none)?;
-        let block = self.journal.cache().get(block)?;
-        let size = self.geometry.desc_size();
-        let count = self.geometry.descs_per_block();
+        let (k, offset) = self.context.geometry().desc_place(nr).ok_or_else(none)?;
+        let copy = self
+            .options
+            .descriptors_from
+            .and_then(|from| self.context.geometry().desc_block_copy(k, from));
+        let block = copy.or_else(|| self.context.geometry().desc_block(k)).ok_or_else(none)?;
+        let block = self.context.journal().cache().get(block)?;
+        let size = self.context.geometry().desc_size();
+        let count = self.context.geometry().descs_per_block();
         let is_right = |bytes: &[u8], n: usize| {
             let group = GroupNr(k * count + n as u32);
             let desc = &bytes[n * size..][..size];
-            let is_none = group.0 >= self.geometry.groups_count();
-            (is_none || checksum_is_right(desc, group, &self.csum)).into()
+            let is_none = group.0 >= self.context.geometry().groups_count();
+            (is_none || checksum_is_right(desc, group, self.context.checksums())).into()
         };
         let role = Role::Descriptors.kind();
-        self.journal.cache().take_best(&block, role, count as usize, &is_right);
+        self.context.journal().cache().take_best(&block, role, count as usize, &is_right);
         Ok((block, offset..offset + size))
     }
 
@@ -190,7 +193,7 @@ impl Volume {
         self.descriptor_in(nr, &block, &place)
     }
 
-    /// As [`Volume::descriptor`], in the block that [`Volume::descriptor_block`] gave.
+    /// As [`Space::descriptor`], in the block that [`Space::descriptor_block`] gave.
     pub(crate) fn descriptor_in(
         &self,
         nr: GroupNr,
@@ -202,7 +205,12 @@ impl Volume {
         if group.desc_checked.load(Ordering::Relaxed) {
             return Ok(GroupDesc::parse(&bytes[place.clone()]));
         }
-        let desc = GroupDesc::check(&bytes[place.clone()], nr, &self.geometry, &self.csum)?;
+        let desc = GroupDesc::check(
+            &bytes[place.clone()],
+            nr,
+            self.context.geometry(),
+            self.context.checksums(),
+        )?;
         group.inode_table.store(desc.inode_table.0, Ordering::Relaxed);
         group.desc_checked.store(true, Ordering::Relaxed);
         Ok(desc)
@@ -210,7 +218,7 @@ impl Volume {
 
     /// Where the inode table of group `nr` starts.
     ///
-    /// Errors: as [`Volume::descriptor`].
+    /// Errors: as [`Space::descriptor`].
     pub(crate) fn inode_table(&self, nr: GroupNr) -> Result<BlockNr> {
         match self.group(nr).inode_table.load(Ordering::Relaxed) {
             0 => Ok(self.descriptor(nr)?.inode_table),
@@ -227,14 +235,14 @@ impl Volume {
         self.block_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Volume::block_bitmap`], of a group whose descriptor was just read.
+    /// As [`Space::block_bitmap`], of a group whose descriptor was just read.
     pub(crate) fn block_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
-        if desc.block_uninit(&self.csum) {
+        if desc.block_uninit(self.context.checksums()) {
             let bytes = self.computed_block_bitmap(nr, desc);
             self.check_log_taken(nr, &bytes, Site::of_group(nr))?;
             return Ok(Bitmap::Computed(bytes));
         }
-        let block = self.journal.cache().get(desc.block_bitmap)?;
+        let block = self.context.journal().cache().get(desc.block_bitmap)?;
         let kind = Role::BlockBitmap(nr).kind();
         self.verify_once(&block, kind, |bytes| self.check_block_bitmap(nr, desc, bytes))?;
         Ok(Bitmap::Stored(block))
@@ -247,17 +255,17 @@ impl Volume {
         self.inode_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Volume::inode_bitmap`], of a group whose descriptor was just read.
+    /// As [`Space::inode_bitmap`], of a group whose descriptor was just read.
     pub(crate) fn inode_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
-        if desc.inode_uninit(&self.csum) {
+        if desc.inode_uninit(self.context.checksums()) {
             let mut bytes = self.zeroed_block();
-            bitmap::fill_padding(&mut bytes, self.geometry.inodes_per_group());
+            bitmap::fill_padding(&mut bytes, self.context.geometry().inodes_per_group());
             return Ok(Bitmap::Computed(bytes));
         }
-        let block = self.journal.cache().get(desc.inode_bitmap)?;
+        let block = self.context.journal().cache().get(desc.inode_bitmap)?;
         let kind = Role::InodeBitmap(nr).kind();
         let at = Site::of_group(nr).block(desc.inode_bitmap);
-        let bits = self.geometry.inodes_per_group();
+        let bits = self.context.geometry().inodes_per_group();
         let covered = bits as usize / 8;
         let csum = desc.inode_bitmap_csum;
         self.verify_once(&block, kind, |bytes| self.check_bitmap(bytes, csum, covered, bits, at))?;
@@ -277,7 +285,7 @@ impl Volume {
         if block.is_verified_as(kind) {
             return Ok(());
         }
-        match self.journal.cache().checked(block, check) {
+        match self.context.journal().cache().checked(block, check) {
             Err(_) if block.is_verified_as(kind) => Ok(()),
             checked => {
                 checked?;
@@ -289,10 +297,10 @@ impl Volume {
 
     fn check_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc, bytes: &[u8]) -> Result<()> {
         let at = Site::of_group(nr).block(desc.block_bitmap);
-        let bits = self.geometry.clusters_in_group(nr).unwrap_or(0);
-        let covered = self.geometry.clusters_per_group() as usize / 8;
+        let bits = self.context.geometry().clusters_in_group(nr).unwrap_or(0);
+        let covered = self.context.geometry().clusters_per_group() as usize / 8;
         self.check_bitmap(bytes, desc.block_bitmap_csum, covered, bits, at)?;
-        if !self.geometry.metadata_roams() {
+        if !self.context.geometry().metadata_roams() {
             self.own_metadata(nr, desc).try_for_each(|run| check_taken(bytes, run, at))?;
         }
         self.check_log_taken(nr, bytes, at)
@@ -300,7 +308,7 @@ impl Volume {
 
     /// Whether the log's blocks in group `nr` are marked as used.
     fn check_log_taken(&self, nr: GroupNr, bytes: &[u8], at: Site) -> Result<()> {
-        let blocks = self.geometry.blocks_of_group(nr).unwrap_or(0..0);
+        let blocks = self.context.geometry().blocks_of_group(nr).unwrap_or(0..0);
         let log = self.own_log.overlapping(blocks).cloned();
         self.bits_of(nr, log).try_for_each(|run| check_taken(bytes, run, at))
     }
@@ -313,9 +321,9 @@ impl Volume {
         bits: u32,
         at: Site,
     ) -> Result<()> {
-        if let Some(seed) = self.csum.seed() {
+        if let Some(seed) = self.context.checksums().seed() {
             let computed = extant_crc32c::crc32c(seed, &bytes[..covered.min(bytes.len())]);
-            if !bitmap_csum_agrees(stored, computed, self.geometry.desc_size()) {
+            if !bitmap_csum_agrees(stored, computed, self.context.geometry().desc_size()) {
                 return Err(at.corrupt(What::BitmapChecksum));
             }
         }
@@ -337,8 +345,8 @@ impl Volume {
         nr: GroupNr,
         runs: impl Iterator<Item = Range<u64>>,
     ) -> impl Iterator<Item = Range<u32>> {
-        let blocks = self.geometry.blocks_of_group(nr).unwrap_or(0..0);
-        let ratio = u64::from(self.geometry.cluster_ratio());
+        let blocks = self.context.geometry().blocks_of_group(nr).unwrap_or(0..0);
+        let ratio = u64::from(self.context.geometry().cluster_ratio());
         runs.filter_map(move |run| {
             let (start, end) = (run.start.max(blocks.start), run.end.min(blocks.end));
             (start < end).then(|| {
@@ -353,9 +361,9 @@ impl Volume {
     /// the padding, nothing else.
     pub(crate) fn computed_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc) -> Box<[u8]> {
         let mut bytes = self.zeroed_block();
-        let ratio = u64::from(self.geometry.cluster_ratio());
-        let clusters = self.geometry.clusters_in_group(nr).unwrap_or(0);
-        if let Some(base) = self.geometry.base_blocks(nr) {
+        let ratio = u64::from(self.context.geometry().cluster_ratio());
+        let clusters = self.context.geometry().clusters_in_group(nr).unwrap_or(0);
+        if let Some(base) = self.context.geometry().base_blocks(nr) {
             let taken = (base.end - base.start).div_ceil(ratio).min(clusters.into());
             bitmap::set_range(&mut bytes, 0..taken as u32);
         }
@@ -378,8 +386,8 @@ impl Volume {
             return true;
         }
         while at < end {
-            let Some(nr) = self.geometry.group_of_block(BlockNr(at)) else { return true };
-            let Some(blocks) = self.geometry.blocks_of_group(nr) else { return true };
+            let Some(nr) = self.context.geometry().group_of_block(BlockNr(at)) else { return true };
+            let Some(blocks) = self.context.geometry().blocks_of_group(nr) else { return true };
             let upto = end.min(blocks.end);
             let system = self.group(nr).system.get_or_init(|| self.system_runs(nr));
             // The first run that ends behind `at`.
@@ -404,10 +412,11 @@ impl Volume {
         }
         for (run, offset) in self.places(desc).into_iter().zip([0x00, 0x04, 0x08]) {
             let meets = |other: &Range<u64>| run.start.max(other.start) < run.end.min(other.end);
-            let groups =
-                [run.start, run.end - 1].map(|nr| self.geometry.group_of_block(BlockNr(nr)));
+            let groups = [run.start, run.end - 1]
+                .map(|nr| self.context.geometry().group_of_block(BlockNr(nr)));
             let [Some(first), Some(last)] = groups else { continue };
-            let bases = (first.0..=last.0).filter_map(|g| self.geometry.base_blocks(GroupNr(g)));
+            let bases =
+                (first.0..=last.0).filter_map(|g| self.context.geometry().base_blocks(GroupNr(g)));
             let named = [first, last].into_iter().flat_map(|g| self.flex_groups(g));
             // A group whose descriptor is bad names no places.
             let others = named.filter(|g| *g != nr).filter_map(|g| self.descriptor(g).ok());
@@ -421,22 +430,25 @@ impl Volume {
 
     /// The blocks of a group's bitmaps and inode table, as its descriptor has them.
     fn places(&self, desc: &GroupDesc) -> [Range<u64>; 3] {
-        let itable = u64::from(self.geometry.itable_blocks());
+        let itable = u64::from(self.context.geometry().itable_blocks());
         [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
             .map(|(first, len)| first.0..first.0.saturating_add(len))
     }
 
     /// The groups of the flex group around `nr`; the first 1024 of a larger one.
     fn flex_groups(&self, nr: GroupNr) -> impl Iterator<Item = GroupNr> + use<> {
-        let flex = self.geometry.groups_per_flex();
+        let flex = self.context.geometry().groups_per_flex();
         let first = nr.0 / flex * flex;
-        let last = first.saturating_add(flex.min(1024)).min(self.geometry.groups_count());
+        let last = first.saturating_add(flex.min(1024)).min(self.context.geometry().groups_count());
         (first..last).map(GroupNr)
     }
 
     fn system_runs(&self, nr: GroupNr) -> Box<[Range<u64>]> {
-        let Some(blocks) = self.geometry.blocks_of_group(nr) else { return Box::default() };
-        let mut runs: Vec<Range<u64>> = self.geometry.base_blocks(nr).into_iter().collect();
+        let Some(blocks) = self.context.geometry().blocks_of_group(nr) else {
+            return Box::default();
+        };
+        let mut runs: Vec<Range<u64>> =
+            self.context.geometry().base_blocks(nr).into_iter().collect();
         for g in self.flex_groups(nr) {
             // A group whose descriptor is bad names no places.
             let Ok(desc) = self.descriptor(g) else { continue };
@@ -458,9 +470,10 @@ impl Volume {
     /// Brings the part of the inode table around `slot` into the cache, in one large read, the
     /// first time anybody asks for an inode there.
     pub(crate) fn prefetch_inodes(&self, nr: GroupNr, slot: u32, desc: &GroupDesc) {
-        let per_block = self.geometry.inodes_per_block();
-        let used = desc.used_slots(&self.geometry, &self.csum).div_ceil(per_block);
-        let table = self.geometry.itable_blocks().max(1);
+        let per_block = self.context.geometry().inodes_per_block();
+        let used =
+            desc.used_slots(self.context.geometry(), self.context.checksums()).div_ceil(per_block);
+        let table = self.context.geometry().itable_blocks().max(1);
         // Parts of at least 32 blocks, at most 64 parts.
         let part_len = table.div_ceil(64).max(32);
         let part = slot / per_block / part_len;
@@ -469,12 +482,12 @@ impl Volume {
         if end > start + 1 && self.group(nr).first_use_of_part(part) {
             let first = BlockNr(desc.inode_table.0 + u64::from(start));
             // A hint: an error comes again when the block itself is read.
-            let _ = self.journal.cache().prefetch(first, end - start);
+            let _ = self.context.journal().cache().prefetch(first, end - start);
         }
     }
 
     fn zeroed_block(&self) -> Box<[u8]> {
-        vec![0; self.geometry.block_size().bytes()].into_boxed_slice()
+        vec![0; self.context.geometry().block_size().bytes()].into_boxed_slice()
     }
 }
 
@@ -498,15 +511,15 @@ mod tests {
         crate::mkfs::format(device.clone(), &options, &Default::default()).unwrap();
         let fs = crate::OpenOptions::new().open_device(device).unwrap();
         let volume = fs.volume();
-        let desc = volume.descriptor(GroupNr(0)).unwrap();
-        let block = volume.journal.cache().get(desc.inode_bitmap).unwrap();
+        let desc = volume.space().descriptor(GroupNr(0)).unwrap();
+        let block = volume.journal().cache().get(desc.inode_bitmap).unwrap();
         let wrong = || Err(Site::of_group(GroupNr(0)).corrupt(What::BitmapChecksum));
-        volume.verify_once(&block, 77, |_| wrong()).unwrap_err();
+        volume.space().verify_once(&block, 77, |_| wrong()).unwrap_err();
         let meanwhile = |_: &[u8]| {
             block.set_verified_as(77);
             wrong()
         };
-        volume.verify_once(&block, 77, meanwhile).unwrap();
+        volume.space().verify_once(&block, 77, meanwhile).unwrap();
     }
 
     #[test]

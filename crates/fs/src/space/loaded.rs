@@ -7,7 +7,7 @@
 //! A fragmented volume has more runs than bits would take: a tree is dropped and read again when its
 //! group is next allocated from. The group index keeps what it knew.
 
-use crate::volume::Volume;
+use crate::space::Space;
 use extant_base::GroupNr;
 use extant_base::lock::{Mutex, Rank};
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ impl LoadedTrees {
     }
 }
 
-impl Volume {
+impl Space {
     /// Drops the free extents of groups that were read long ago, where there are too many. Locks:
     /// takes `Group`.
     pub(super) fn drop_excess_trees(&self) {

@@ -13,7 +13,7 @@
 //! at what its descriptor's free count allows at most; the first visit makes it exact. A group's
 //! entry changes under its group lock; searches take no lock and treat what they find as a hint.
 
-use crate::volume::Volume;
+use crate::space::Space;
 use extant_base::{Error, GroupNr, Result};
 use extant_ondisk::group_desc::GroupDesc;
 use std::ops::Range;
@@ -120,7 +120,7 @@ impl GroupIndex {
     }
 }
 
-impl Volume {
+impl Space {
     /// The first group of `range` on `level` (at least 1), descriptors of groups that nobody asked
     /// for yet being read as the search comes to them.
     ///
@@ -155,7 +155,7 @@ impl Volume {
             let checked = match self.descriptor(nr) {
                 Ok(_) => true,
                 Err(error @ Error::Corrupt { .. }) => {
-                    self.note_error(&error);
+                    self.context.note_error(&error);
                     false
                 }
                 Err(error) => return Err(error),

@@ -4,12 +4,12 @@
 //!   bits before   1 0 0 1      mark used ─►  1 1 1 1     counters change by 2, the sum is made anew
 //! ```
 
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use extant_base::{BlockNr, Result, Site, What};
 use extant_journal::Handle;
 
-impl Volume {
+impl Space {
     /// Marks blocks used or free whatever they were, counting only bits that change: for replay.
     ///
     /// Errors: `Corrupt` when the range leaves the volume; `Device`. Locks: takes `Group`.
@@ -23,7 +23,7 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
-        if !self.geometry.holds(start, len) || self.is_system(start, len) {
+        if !self.context.geometry().holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
         for (nr, span) in self.spans(start, len) {
@@ -45,10 +45,10 @@ impl Volume {
     /// Errors: `Corrupt` when the range leaves the volume or touches metadata at fixed places, and
     /// for a damaged bitmap; `Device`.
     pub(crate) fn free_runs(&self, start: BlockNr, len: u64) -> Result<Vec<(BlockNr, u64)>> {
-        if !self.geometry.holds(start, len) || self.is_system(start, len) {
+        if !self.context.geometry().holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
-        let ratio = u64::from(self.geometry.cluster_ratio());
+        let ratio = u64::from(self.context.geometry().cluster_ratio());
         let mut runs: Vec<(BlockNr, u64)> = Vec::new();
         for (nr, span) in self.spans(start, len) {
             let free: Vec<u32> = self.block_bitmap(nr)?.with(|bytes| {
@@ -56,7 +56,9 @@ impl Volume {
                     |bit: &u32| extant_ondisk::bitmap::count_set(bytes, *bit..*bit + 1) == 0;
                 (span.start..span.end()).filter(is_free).collect()
             });
-            for block in free.into_iter().filter_map(|bit| self.geometry.block_of_bit(nr, bit)) {
+            for block in
+                free.into_iter().filter_map(|bit| self.context.geometry().block_of_bit(nr, bit))
+            {
                 match runs.last_mut() {
                     Some((first, len)) if first.0 + *len == block.0 => *len += ratio,
                     _ => runs.push((block, ratio)),
@@ -65,7 +67,7 @@ impl Volume {
         }
         // A volume may end inside its last cluster.
         for (first, len) in &mut runs {
-            *len = (*len).min(self.geometry.blocks_count() - first.0);
+            *len = (*len).min(self.context.geometry().blocks_count() - first.0);
         }
         Ok(runs)
     }

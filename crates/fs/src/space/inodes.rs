@@ -8,11 +8,11 @@
 //!
 //! Source: ext4 documentation, "Block and Inode Allocation Policy"; Orlov's directory placement.
 
-use crate::alloc::free_extents::Span;
-use crate::alloc::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::volume::Volume;
+use crate::space::Space;
+use crate::space::free_extents::Span;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use extant_base::{Error, GroupNr, Ino, Result, Site, What};
-use extant_journal::{Handle, Ineligible};
+use extant_journal::{Change, Handle, Ineligible};
 use std::sync::atomic::Ordering;
 
 /// Where a new inode should be.
@@ -32,7 +32,7 @@ pub(crate) enum InodeGoal {
     InOrder,
 }
 
-impl Volume {
+impl Space {
     /// Takes a free inode number and marks it used; `directory` counts it as one.
     ///
     /// The slot in the table is not touched: the caller writes a whole inode. Spends 2 credits (3
@@ -44,7 +44,7 @@ impl Volume {
         goal: InodeGoal,
         directory: bool,
     ) -> Result<Ino> {
-        let groups = self.geometry.groups_count();
+        let groups = self.context.geometry().groups_count();
         let first = match goal {
             InodeGoal::InOrder => self.bulk.inode_group().0,
             InodeGoal::Other { parent } => self.group_of(parent).0,
@@ -60,7 +60,7 @@ impl Volume {
                     return Ok(ino);
                 }
                 Ok(None) => {}
-                Err(error @ Error::Corrupt { .. }) => self.note_error(&error),
+                Err(error @ Error::Corrupt { .. }) => self.context.note_error(&error),
                 Err(error) => return Err(error),
             }
         }
@@ -68,18 +68,19 @@ impl Volume {
     }
 
     fn group_of(&self, ino: Ino) -> GroupNr {
-        self.geometry.inode_place(ino).map_or(GroupNr(0), |place| place.group)
+        self.context.geometry().inode_place(ino).map_or(GroupNr(0), |place| place.group)
     }
 
     /// The group for a directory below `parent`: among all for children of the root, from the
     /// parent's on for others, the first that is no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
-        let groups = i64::from(self.geometry.groups_count());
+        let groups = i64::from(self.context.geometry().groups_count());
         let inodes = self.free_inodes.load(Ordering::Relaxed) / groups;
         let clusters = self.free_clusters.load(Ordering::Relaxed) / groups;
         let dirs = self.used_dirs.load(Ordering::Relaxed) / groups;
         let spread = parent == Ino::ROOT;
-        let slack = if spread { 0 } else { i64::from(self.geometry.inodes_per_group()) / 16 };
+        let slack =
+            if spread { 0 } else { i64::from(self.context.geometry().inodes_per_group()) / 16 };
         let start = self.group_of(parent).0;
         let mut best: Option<(u32, GroupNr)> = None;
         // Looking at a bounded number of descriptors keeps this flat on huge volumes.
@@ -109,27 +110,27 @@ impl Volume {
         directory: bool,
     ) -> Result<Option<Ino>> {
         let Some(blocks) = GroupBlocks::fetch_with_inodes(self, nr)? else { return Ok(None) };
-        let inodes = self.geometry.inodes_per_group();
+        let inodes = self.context.geometry().inodes_per_group();
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if edit.desc.free_inodes == 0 {
             return Ok(None);
         }
         let from = edit.state.inode_hint.min(inodes);
         let slot = edit.next_clear(from..inodes).or_else(|| edit.next_clear(0..from));
-        let ino = slot.and_then(|slot| self.geometry.ino_of_slot(nr, slot));
+        let ino = slot.and_then(|slot| self.context.geometry().ino_of_slot(nr, slot));
         let (Some(slot), Some(ino)) = (slot, ino) else {
             edit.set_bad();
             return Err(Site::of_group(nr).corrupt(What::FreeInodesCount));
         };
-        if ino.get() < self.geometry.first_ino() {
+        if ino.get() < self.context.geometry().first_ino() {
             edit.set_bad();
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
-        self.note_made(handle, ino);
+        self.context.record(handle, Change::Made(ino));
         edit.state.inode_hint = slot + 1;
         self.count_inode(&mut edit, slot, directory);
-        let uninit = edit.desc.block_uninit(&self.csum);
+        let uninit = edit.desc.block_uninit(self.context.checksums());
         edit.finish(&blocks, handle)?;
         if uninit {
             // A group that holds an inode has a real block bitmap.
@@ -148,9 +149,11 @@ impl Volume {
 
     /// Counts an inode that begins to live in `slot`, whatever its bit was.
     fn count_life(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
-        let inodes = self.geometry.inodes_per_group();
+        let inodes = self.context.geometry().inodes_per_group();
         let desc = &mut edit.desc;
-        if self.csum.groups_may_be_uninit() && slot + 1 > inodes - desc.itable_unused.min(inodes) {
+        if self.context.checksums().groups_may_be_uninit()
+            && slot + 1 > inodes - desc.itable_unused.min(inodes)
+        {
             desc.itable_unused = inodes - (slot + 1);
         }
         if directory {
@@ -165,12 +168,13 @@ impl Volume {
     /// marked so before the number stays taken. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
         let at = Site::of_ino(ino);
-        let place = self.geometry.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
+        let place =
+            self.context.geometry().inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let nr = place.group;
         self.discard_preallocation(ino);
         if self.group(nr).is_bad(Map::Inodes) {
             // A leak is safe; the damage was reported when it was found.
-            self.note_untold(handle, Ineligible::LastLink);
+            self.context.require_full_commit(handle, Ineligible::LastLink);
             return Ok(());
         }
         let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
@@ -178,13 +182,13 @@ impl Volume {
         let span = Span { start: place.slot, len: 1 };
         if !edit.all(span, true) {
             edit.set_bad();
-            self.note_untold(handle, Ineligible::LastLink);
+            self.context.require_full_commit(handle, Ineligible::LastLink);
             return Err(at.group(nr).corrupt(What::InodeAlreadyFree));
         }
         edit.flip(span, false, handle)?;
-        self.note_gone(handle, ino);
+        self.context.record(handle, Change::Gone(ino));
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
-        let inodes = self.geometry.inodes_per_group();
+        let inodes = self.context.geometry().inodes_per_group();
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         if directory {
@@ -205,7 +209,8 @@ impl Volume {
         directory: bool,
     ) -> Result<bool> {
         let at = Site::of_ino(ino);
-        let place = self.geometry.inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
+        let place =
+            self.context.geometry().inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
         let blocks = GroupBlocks::fetch(self, place.group, Map::Inodes)?;
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         let fresh = edit.force(Span { start: place.slot, len: 1 }, true, handle)? == 1;
@@ -215,7 +220,7 @@ impl Volume {
             self.count_life(&mut edit, place.slot, directory);
         }
         edit.finish(&blocks, handle)?;
-        if self.descriptor(place.group)?.block_uninit(&self.csum) {
+        if self.descriptor(place.group)?.block_uninit(self.context.checksums()) {
             let blocks = GroupBlocks::fetch(self, place.group, Map::Blocks)?;
             GroupEdit::begin(self, &blocks, handle)?.finish(&blocks, handle)?;
         }

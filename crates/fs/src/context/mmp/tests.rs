@@ -1,12 +1,12 @@
 //! The protocol against another host, played by the pauses: no test waits for real.
 
-use crate::environment::Environment;
+use crate::context::environment::Environment;
+use crate::context::mmp::claim::Claim;
+use crate::context::superblock::patch_superblock;
+use crate::context::superblock::read_superblock;
 use crate::mkfs::{self, MkfsOptions};
-use crate::mmp::claim::Claim;
 use crate::open::OpenOptions;
-use crate::superblock::patch_superblock;
 use crate::tests::{NOW, features};
-use crate::volume::read_superblock;
 use extant_base::{ByteOffset, Error, Site};
 use extant_blockdev::{BlockDevice, MemoryDevice, Op, Recorder};
 use extant_ondisk::features::Incompat;
