@@ -677,3 +677,31 @@ fn large_files_begin_at_stripes() {
     // Longer than a group: no stripe.
     starts_of_files(small_groups(4096, ""), Some(u32::MAX), 1);
 }
+
+#[test]
+fn a_trim_of_long_runs_takes_them_whole_and_no_shorter_one() {
+    const BLOCK: u64 = 4096;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let device = Arc::new(FileDevice::create(&path, 512 << 20).unwrap());
+    crate::mkfs::format(device, &features(""), &Environment::default()).unwrap();
+    let fs = OpenOptions::new().write(true).open(&path).unwrap();
+    let volume = fs.volume();
+    assert_eq!(volume.block_size().bytes() as u64, BLOCK);
+    let all = fs.trim(0..u64::MAX, 0).unwrap();
+    let mut runs = Vec::new();
+    for nr in (0..volume.layout.groups_count()).map(GroupNr) {
+        let (state, mut at) = (volume.group(nr).state.lock(), 0);
+        while let Some(run) = state.free.as_ref().unwrap().next_from(at, u32::MAX) {
+            runs.push(u64::from(run.len));
+            at = run.end();
+        }
+    }
+    assert_eq!(runs.iter().sum::<u64>() * BLOCK, all);
+    runs.sort_unstable();
+    for min in [1, runs[0] + 1, runs[runs.len() - 1], runs[runs.len() - 1] + 1] {
+        let long: u64 = runs.iter().filter(|len| **len >= min).sum();
+        assert_eq!(fs.trim(0..u64::MAX, min * BLOCK).unwrap(), long * BLOCK, "{min} of {runs:?}");
+    }
+    fs.close().unwrap();
+}
