@@ -865,6 +865,7 @@ fn accessed(path: &Path) -> (i64, i64) {
     (metadata.atime(), metadata.atime_nsec())
 }
 
+/// As xfstests generic/003.
 #[test]
 fn reads_set_the_time_of_access_as_the_options_say() {
     use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
@@ -987,6 +988,7 @@ fn free_space_goes_back_from_the_image() {
     }
 }
 
+/// As xfstests generic/732.
 #[test]
 fn a_second_mount_of_a_volume_shows_the_first() {
     require!(Root, Fuse, E2fsprogs);
