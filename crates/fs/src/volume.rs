@@ -19,6 +19,7 @@ use crate::alloc::group_index::GroupIndex;
 use crate::alloc::loaded::LoadedTrees;
 use crate::alloc::pending::PendingGroups;
 use crate::alloc::preallocation::Preallocations;
+use crate::alloc::stripes::stripe_clusters;
 use crate::data::DataMode;
 use crate::direct::Chunks;
 use crate::environment::Environment;
@@ -76,6 +77,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) damage_policy: DamagePolicy,
     /// Freed clusters are discarded once that is durable.
     pub(crate) discard: bool,
+    /// Blocks of a stripe, where the superblock's hints do not count.
+    pub(crate) stripe: Option<u32>,
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
@@ -101,6 +104,7 @@ impl Default for VolumeOptions {
             on_error: None,
             damage_policy: DamagePolicy::AsStored,
             discard: false,
+            stripe: None,
             privileged: true,
             quota: None,
             data_mode: DataMode::Ordered,
@@ -165,6 +169,8 @@ pub(crate) struct Volume {
     pub(crate) damage_policy: DamagePolicy,
     /// Freed clusters are discarded once that is durable.
     pub(crate) discard: bool,
+    /// Clusters of a stripe at whose beginnings large files begin.
+    pub(crate) stripe: Option<u32>,
     /// Attribute blocks that new inodes may share.
     pub(crate) known_xattrs: Mutex<KnownBlocks>,
     /// Attribute values in inodes of their own that others may share; guards all their counts.
@@ -304,6 +310,7 @@ impl Volume {
             errors: ErrorNotes::new(options.on_error.clone()),
             damage_policy: options.damage_policy,
             discard: options.discard,
+            stripe: stripe_clusters(options.stripe, &at_open, &geometry),
             known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
             known_values: Mutex::new(Rank::Shared, KnownValues::default()),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),

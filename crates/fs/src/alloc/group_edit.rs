@@ -11,6 +11,7 @@
 use crate::alloc::free_extents::{FreeExtents, Span};
 use crate::alloc::ladder::Pick;
 use crate::alloc::preallocation::{Hold, Owner};
+use crate::alloc::stripes::Stripes;
 use crate::group::{Bitmap, GroupState};
 use crate::volume::Volume;
 use extant_base::lock::MutexGuard;
@@ -88,10 +89,15 @@ impl GroupBlocks {
 
     /// Whether `pick` finds nothing in a group that is UNINIT, which then stays so: a search may
     /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
-    pub(super) fn disappoints(&self, volume: &Volume, pick: Pick) -> bool {
+    pub(super) fn disappoints(
+        &self,
+        volume: &Volume,
+        pick: Pick,
+        stripes: Option<Stripes>,
+    ) -> bool {
         let Some(map) = &self.computed else { return false };
         let clusters = volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
-        if pick.scan(map, clusters).is_some() {
+        if pick.scan(map, clusters, stripes).is_some() {
             return false;
         }
         let state = volume.group(self.nr).state.lock();
@@ -142,10 +148,10 @@ impl<'a> GroupEdit<'a> {
     ///
     /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor, or bitmap and free extents,
     /// disagree.
-    pub(super) fn pick(&mut self, pick: Pick) -> Result<Option<Span>> {
-        let found = match self.scan(pick) {
+    pub(super) fn pick(&mut self, pick: Pick, stripes: Option<Stripes>) -> Result<Option<Span>> {
+        let found = match self.scan(pick, stripes) {
             Some(span) => Some(span),
-            None => pick.from(self.free_extents()?),
+            None => pick.from(self.free_extents()?, stripes),
         };
         if let Some(span) = found {
             self.check_free(span)?;
@@ -178,12 +184,12 @@ impl<'a> GroupEdit<'a> {
     }
 
     /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
-    fn scan(&self, pick: Pick) -> Option<Span> {
+    fn scan(&self, pick: Pick, stripes: Option<Stripes>) -> Option<Span> {
         if self.volume.short_cuts {
             return None;
         }
         let clusters = self.volume.geometry.clusters_in_group(self.nr).unwrap_or(0);
-        let span = pick.scan(&self.bitmap.read(), clusters)?;
+        let span = pick.scan(&self.bitmap.read(), clusters, stripes)?;
         let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
         kept.into_iter().all(apart).then_some(span)

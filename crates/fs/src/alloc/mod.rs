@@ -27,4 +27,5 @@ pub(crate) mod loaded;
 pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;
+pub(crate) mod stripes;
 mod trim;
