@@ -33,6 +33,8 @@ pub(crate) struct Visit<'p> {
     pub(crate) last: bool,
     /// The name before it in its directory is the same, which only damage makes.
     pub(crate) is_repeated: bool,
+    /// All names of its directory, sorted; none of the start.
+    pub(crate) siblings: &'p [DirEntry],
     /// What could not be read.
     pub(crate) problems: Vec<String>,
 }
@@ -41,6 +43,11 @@ impl Visit<'_> {
     /// `Some` when something could not be read.
     pub(crate) fn error(&self) -> Option<String> {
         (!self.problems.is_empty()).then(|| self.problems.join("; "))
+    }
+
+    /// Whether its directory holds `name`.
+    pub(crate) fn has_sibling(&self, name: &[u8]) -> bool {
+        self.siblings.binary_search_by(|entry| entry.name_bytes().cmp(name)).is_ok()
     }
 }
 
@@ -113,9 +120,10 @@ struct Walk<'a, V> {
 struct Level {
     /// Bytes of the directory's path.
     path_len: usize,
-    names: std::vec::IntoIter<DirEntry>,
-    /// The name that came last.
-    name: Vec<u8>,
+    /// Sorted.
+    names: Vec<DirEntry>,
+    /// How many of them were visited.
+    visited: usize,
 }
 
 /// Walks from `path` on, `max_depth` levels down. A symlink at the path's end stands for itself.
@@ -145,19 +153,24 @@ impl<V: Visitor> Walk<'_, V> {
             depth: 0,
             last: true,
             is_repeated: false,
+            siblings: &[],
             problems: Vec::new(),
         };
         let mut stack: Vec<Level> = self.enter(visit)?.into_iter().collect();
-        while let Some(level) = stack.last_mut() {
-            let Some(entry) = level.names.next() else {
+        loop {
+            let depth = stack.len();
+            let Some(level) = stack.last_mut() else { return Ok(()) };
+            let nr = level.visited;
+            level.visited += 1;
+            let level = &*level;
+            let Some(entry) = level.names.get(nr) else {
                 stack.pop();
                 self.visitor.done(stack.len())?;
                 continue;
             };
             let name = entry.name_bytes();
-            let is_repeated = level.name == name;
-            level.name.clear();
-            level.name.extend_from_slice(name);
+            let before = nr.checked_sub(1).and_then(|before| level.names.get(before));
+            let is_repeated = before.is_some_and(|before| before.name_bytes() == name);
             path.truncate(level.path_len);
             if !path.ends_with(b"/") {
                 path.push(b'/');
@@ -169,9 +182,10 @@ impl<V: Visitor> Walk<'_, V> {
                 ino: entry.ino(),
                 kind: None,
                 metadata: None,
-                last: level.names.len() == 0,
+                last: nr + 1 == level.names.len(),
                 is_repeated,
-                depth: stack.len(),
+                siblings: &level.names,
+                depth,
                 problems: Vec::new(),
             };
             match entry.metadata() {
@@ -184,9 +198,9 @@ impl<V: Visitor> Walk<'_, V> {
                     visit.problems.push(explained(&error));
                 }
             }
-            stack.extend(self.enter(visit)?);
+            let below = self.enter(visit)?;
+            stack.extend(below);
         }
-        Ok(())
     }
 
     /// Visits an entry, and gives the names in it if it is a directory to go into.
@@ -216,7 +230,7 @@ impl<V: Visitor> Walk<'_, V> {
                 }
             }
         };
-        let level = Level { path_len, names: names.into_iter(), name: Vec::new() };
+        let level = Level { path_len, names, visited: 0 };
         Ok(self.visitor.visit(visit)?.then_some(level))
     }
 

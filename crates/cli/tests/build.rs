@@ -326,6 +326,11 @@ fn an_archive_that_unpacks_to_too_much_is_refused() {
         let line = fail(path, 1, args);
         assert!(line.contains("unpacks to more than 2097152 bytes, the limit"), "{line}");
     }
+    // Less than the first header: it is named as the limit, too.
+    for limit in ["512", "1"] {
+        let line = fail(path, 1, &["build", "a.tar", "-o", "b.img", "--max-size", limit]);
+        assert!(line.contains(&format!("unpacks to more than {limit} bytes, the limit")), "{line}");
+    }
     assert!(!path.join("b.img").exists());
     succeed(path, &["build", "a.tar", "-o", "b.img", "--max-size", "4M", "-q"]);
     succeed(path, &["apply-tar", "a.img", "a.tar", "--max-size", "4M"]);

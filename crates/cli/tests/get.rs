@@ -8,6 +8,7 @@ use extant_testkit::judge::{self, Judge};
 use extant_testkit::loop_mount::LoopMount;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
@@ -425,8 +426,8 @@ fn a_deep_tree_comes_out_beyond_the_limit_of_descriptors() {
     const LEVELS: usize = 8000;
     let dir = tempfile::tempdir().unwrap();
     common::deep(dir.path(), LEVELS, &"n".repeat(40));
-    // 90 descriptors, and memory for a third of what all paths together have.
-    let limited = |args: &[&str]| run_limited(dir.path(), 400 << 10, 90, args);
+    // 24 descriptors, and memory for a third of what all paths together have.
+    let limited = |args: &[&str]| run_limited(dir.path(), 400 << 10, 24, args);
     assert_eq!(limited(&["get", "deep.img", "/", "out"]), (0, Vec::new(), String::new()));
     let mut find = std::process::Command::new("find");
     let depth = find.current_dir(dir.path()).args(["out", "-name", "end", "-printf", "%d"]);
@@ -459,6 +460,37 @@ fn twice() -> tempfile::TempDir {
     image[at + 2..at + 4].copy_from_slice(b"aa");
     fs::write(dir.path().join("a.img"), image).unwrap();
     dir
+}
+
+#[test]
+fn a_tar_writes_no_sparse_file_below_a_name_of_the_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    fs::create_dir_all(src.join("GNUSparseFile.1")).unwrap();
+    fs::write(src.join("GNUSparseFile.1/sparse"), "whole").unwrap();
+    symlink("/elsewhere", src.join("GNUSparseFile.0")).unwrap();
+    let sparse = fs::File::create(src.join("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    (&sparse).write_all(b"start").unwrap();
+    succeed(dir.path(), &["build", "src", "-o", "a.img", "--free", "1M"]);
+    succeed(dir.path(), &["get", "--tar", "a.img", "/", "a.tar"]);
+    // The names of the headers, as a reader finds them that does not know the format.
+    let tar = fs::read(dir.path().join("a.tar")).unwrap();
+    let mut names: Vec<String> = tar
+        .chunks(512)
+        .filter(|block| &block[257..262] == b"ustar" && block[156] != b'x')
+        .map(|block| String::from_utf8_lossy(&block[..100]).trim_end_matches('\0').into())
+        .collect();
+    names.sort();
+    let wanted = [
+        "./",
+        "GNUSparseFile.0",
+        "GNUSparseFile.1/",
+        "GNUSparseFile.1/sparse",
+        "GNUSparseFile.2/sparse",
+        "lost+found/",
+    ];
+    assert_eq!(names, wanted);
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) damage_policy: DamagePolicy,
     /// Freed clusters are discarded once that is durable.
     pub(crate) discard: bool,
+    /// Blocks of a stripe, where the superblock's hints do not count.
+    pub(crate) stripe: Option<u32>,
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
     /// What is done with the quota files; `None` leaves them as they are.
@@ -88,6 +90,7 @@ impl Default for VolumeOptions {
             on_error: None,
             damage_policy: DamagePolicy::AsStored,
             discard: false,
+            stripe: None,
             privileged: true,
             quota: None,
             data_mode: DataMode::Ordered,
@@ -208,6 +211,7 @@ impl Volume {
         let space_options = SpaceOptions {
             privileged: options.privileged,
             discard: options.discard,
+            stripe: options.stripe,
             free_later: options.free_later,
             short_cuts: options.short_cuts,
             descriptors_from: options.backup,

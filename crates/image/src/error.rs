@@ -51,6 +51,17 @@ pub enum SourceError {
         /// What is wrong.
         fault: String,
     },
+    /// An archive unpacks to more than [`SourceOptions::max_unpacked`](crate::SourceOptions::max_unpacked).
+    #[error(
+        "{}: unpacks to more than {limit} bytes, the limit that was given: not taken",
+        Shown::path(archive)
+    )]
+    TooLarge {
+        /// The archive, or the layer inside an image.
+        archive: PathBuf,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// A line of an ownership file or of an exclude list cannot be understood.
     #[error("{} line {line}: {fault}", Shown::path(path))]
     Line {
@@ -89,6 +100,7 @@ impl SourceError {
             | SourceError::Changed { path, .. }
             | SourceError::Source { path, .. }
             | SourceError::Archive { archive: path, .. }
+            | SourceError::TooLarge { archive: path, .. }
             | SourceError::Line { path, .. } => Some(path),
             SourceError::Option { .. } => None,
         }

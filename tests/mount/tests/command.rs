@@ -820,6 +820,30 @@ fn fstabs_options_do_what_ext4_does_with_them() {
     }
 }
 
+#[test]
+fn large_files_begin_at_the_stripes_of_a_raid() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    // As the volume says, and as the mount says instead.
+    for (options, stripe) in [("", 96), ("stripe=80", 80)] {
+        mke2fs(&place.image, 64 << 20, "-t ext4 -b 1024 -E stride=16,stripe_width=96", None)
+            .unwrap();
+        place.mount(options).success().unwrap();
+        fs::write(place.dir.join("odd"), [1; 5000]).unwrap();
+        for n in 0..5 {
+            fs::write(place.dir.join(format!("file{n}")), vec![2; 300_000]).unwrap();
+        }
+        place.unmount().success().unwrap();
+        let first = |name: &str| -> u64 {
+            let blocks = debugfs(&place.image, &format!("blocks /{name}")).unwrap();
+            blocks.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let starts: Vec<u64> = (0..5).map(|n| first(&format!("file{n}"))).collect();
+        assert!(starts.iter().all(|at| at.is_multiple_of(stripe)), "{options}: {starts:?}");
+        place.expect_clean();
+    }
+}
+
 /// What reads a file of `place` and leaves the kernel without its bytes; its time of access then.
 fn read_of(path: &Path, flags: OFlags) -> (i64, i64) {
     use rustix::fs::{Advice, fadvise, open};
@@ -841,6 +865,7 @@ fn accessed(path: &Path) -> (i64, i64) {
     (metadata.atime(), metadata.atime_nsec())
 }
 
+/// As xfstests generic/003.
 #[test]
 fn reads_set_the_time_of_access_as_the_options_say() {
     use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
@@ -963,6 +988,7 @@ fn free_space_goes_back_from_the_image() {
     }
 }
 
+/// As xfstests generic/732.
 #[test]
 fn a_second_mount_of_a_volume_shows_the_first() {
     require!(Root, Fuse, E2fsprogs);

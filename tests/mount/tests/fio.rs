@@ -110,7 +110,7 @@ fn blocks_with_sums_are_read_back() {
 }
 
 /// Buffered readers beside one writer that passes the kernel's cache by asynchronous direct writes: when all have ended,
-/// the mount shows what was written last, and so does every reader that begins then.
+/// the mount shows what was written last, and so does every reader that begins then. As xfstests generic/451.
 #[test]
 fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
     require!(Root, Fuse, Loop, E2fsprogs);

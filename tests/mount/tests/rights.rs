@@ -110,6 +110,7 @@ fn flags_change_by_the_commands_that_linux_checks_alone() {
     });
 }
 
+/// As xfstests generic/683 (fallocate), 684 (punched holes) and 685 (zeroed ranges).
 #[test]
 fn space_that_another_user_changes_takes_both_set_ids_away() {
     require!(Root, Fuse, E2fsprogs);
@@ -140,6 +141,7 @@ fn space_that_another_user_changes_takes_both_set_ids_away() {
     });
 }
 
+/// As xfstests generic/079.
 #[test]
 fn an_append_only_file_is_touched_and_given_no_other_time() {
     require!(Root, Fuse, E2fsprogs);
@@ -179,6 +181,7 @@ fn attributes(path: &Path, from: AtFlags) -> [u64; 8] {
 
 const COPY_RANGE: &str = "copy_file_range";
 
+/// As xfstests generic/277, which changes flags by chattr, and by every other way to change attributes.
 #[test]
 fn no_attribute_that_the_kernel_keeps_is_stale_after_a_change() {
     require!(Root, Fuse, E2fsprogs, Program("setfacl"), Program("setfattr"));

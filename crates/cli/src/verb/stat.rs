@@ -61,6 +61,7 @@ impl Args {
                 depth: 0,
                 last: true,
                 is_repeated: false,
+                siblings: &[],
                 problems: Vec::new(),
             };
             match self.json {

@@ -197,6 +197,7 @@ impl OpenOptions {
             on_error: self.on_error.clone(),
             damage_policy: self.damage_policy,
             discard: self.discard,
+            stripe: self.stripe,
             privileged: self.use_reserve,
             short_cuts: self.short_cuts,
             ..VolumeOptions::default()

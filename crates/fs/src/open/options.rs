@@ -45,6 +45,7 @@ pub struct OpenOptions {
     pub(super) on_error: Option<ErrorHook>,
     pub(super) damage_policy: DamagePolicy,
     pub(super) discard: bool,
+    pub(super) stripe: Option<u32>,
     pub(super) use_reserve: bool,
     pub(super) short_cuts: bool,
     pub(super) environment: Environment,
@@ -108,6 +109,7 @@ impl OpenOptions {
             on_error: None,
             damage_policy: DamagePolicy::AsStored,
             discard: false,
+            stripe: None,
             use_reserve: true,
             short_cuts: true,
             environment: Environment::default(),
@@ -298,6 +300,14 @@ impl OpenOptions {
     /// without a journal has no such moment: [`Filesystem::trim`](crate::Filesystem::trim) does it there.
     pub fn discard(&mut self, discard: bool) -> &mut OpenOptions {
         self.discard = discard;
+        self
+    }
+
+    /// Blocks of a stripe of the RAID that the volume is on: large files begin at stripes, which spares such a device reads.
+    /// The superblock's hints (`mke2fs -E stride=…,stripe_width=…`) unless given here; a number larger than a block group is
+    /// ignored.
+    pub fn stripe(&mut self, blocks: u32) -> &mut OpenOptions {
+        self.stripe = Some(blocks);
         self
     }
 

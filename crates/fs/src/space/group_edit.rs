@@ -13,6 +13,7 @@ use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group::{Bitmap, GroupState};
 use crate::space::ladder::Pick;
 use crate::space::preallocation::{Hold, Owner};
+use crate::space::stripes::Stripes;
 use extant_base::lock::MutexGuard;
 use extant_base::{Error, GroupNr, Result, Site, Tid, What};
 use extant_crc32c::{crc32c, flip_delta};
@@ -88,10 +89,10 @@ impl GroupBlocks {
 
     /// Whether `pick` finds nothing in a group that is UNINIT, which then stays so: a search may
     /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
-    pub(super) fn disappoints(&self, space: &Space, pick: Pick) -> bool {
+    pub(super) fn disappoints(&self, space: &Space, pick: Pick, stripes: Option<Stripes>) -> bool {
         let Some(map) = &self.computed else { return false };
         let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
-        if pick.scan(map, clusters).is_some() {
+        if pick.scan(map, clusters, stripes).is_some() {
             return false;
         }
         let state = space.group(self.nr).state.lock();
@@ -142,10 +143,10 @@ impl<'a> GroupEdit<'a> {
     ///
     /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor, or bitmap and free extents,
     /// disagree.
-    pub(super) fn pick(&mut self, pick: Pick) -> Result<Option<Span>> {
-        let found = match self.scan(pick) {
+    pub(super) fn pick(&mut self, pick: Pick, stripes: Option<Stripes>) -> Result<Option<Span>> {
+        let found = match self.scan(pick, stripes) {
             Some(span) => Some(span),
-            None => pick.from(self.free_extents()?),
+            None => pick.from(self.free_extents()?, stripes),
         };
         if let Some(span) = found {
             self.check_free(span)?;
@@ -178,12 +179,12 @@ impl<'a> GroupEdit<'a> {
     }
 
     /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
-    fn scan(&self, pick: Pick) -> Option<Span> {
+    fn scan(&self, pick: Pick, stripes: Option<Stripes>) -> Option<Span> {
         if self.space.options.short_cuts {
             return None;
         }
         let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
-        let span = pick.scan(&self.bitmap.read(), clusters)?;
+        let span = pick.scan(&self.bitmap.read(), clusters, stripes)?;
         let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
         kept.into_iter().all(apart).then_some(span)

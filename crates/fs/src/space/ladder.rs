@@ -10,6 +10,8 @@
 //!   all    every group, asked itself: what it keeps for files that grow, too
 //! ```
 //!
+//! What holds a stripe of a RAID or more begins at one where it can, see `stripes`.
+//!
 //! Each step asks the group index, so groups without room are never visited. Groups that promised
 //! more than they had (nobody had looked yet) are visited a bounded number of times a call; the
 //! last step takes anything. Source: ext4 documentation, "Block and Inode Allocation Policy".
@@ -21,6 +23,7 @@ use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::space::group_index::{level_of, sure_level};
 use crate::space::preallocation::Hold;
+use crate::space::stripes::Stripes;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
 use extant_ondisk::bitmap;
@@ -44,17 +47,14 @@ pub(super) enum Pick {
 }
 
 impl Pick {
-    /// The answer of the free extents.
-    pub(super) fn from(self, free: &FreeExtents) -> Option<Span> {
+    /// The answer of the free extents. With `stripes` a whole run begins at one if some run allows it.
+    pub(super) fn from(self, free: &FreeExtents, stripes: Option<Stripes>) -> Option<Span> {
         match self {
             Pick::At { goal, want, room } => free
                 .at(goal, want)
                 .filter(|span| span.len == want)
-                .or_else(|| Pick::Whole { want, room }.from(free)),
-            Pick::Whole { want, room } => {
-                let roomy = free.best_fit(want.saturating_add(room));
-                roomy.map(|span| Span { len: want, ..span }).or_else(|| free.best_fit(want))
-            }
+                .or_else(|| Pick::Whole { want, room }.from(free, stripes)),
+            Pick::Whole { want, room } => whole(want, room, stripes, |least| free.best_fit(least)),
             Pick::Longest { least, want } => {
                 free.longest(want).filter(|_| free.longest_len() >= least)
             }
@@ -63,7 +63,7 @@ impl Pick {
     }
 
     /// The same answer from the bitmap alone, whose first `clusters` bits count.
-    pub(super) fn scan(self, map: &[u8], clusters: u32) -> Option<Span> {
+    pub(super) fn scan(self, map: &[u8], clusters: u32, stripes: Option<Stripes>) -> Option<Span> {
         let runs = || {
             bitmap::zero_runs(map, 0..clusters)
                 .map(|run| Span { start: run.start, len: run.end - run.start })
@@ -76,10 +76,10 @@ impl Pick {
                     .map(|run| Span { start: run.start, len: run.end - run.start })
                     .filter(|run| run.start == goal && run.len >= want)
                     .map(|run| cut(run, want))
-                    .or_else(|| Pick::Whole { want, room }.scan(map, clusters))
+                    .or_else(|| Pick::Whole { want, room }.scan(map, clusters, stripes))
             }
             Pick::Whole { want, room } => {
-                best(want.saturating_add(room)).or_else(|| best(want)).map(|run| cut(run, want))
+                whole(want, room, stripes, |least| best(least).map(|run| cut(run, least)))
             }
             Pick::Longest { least, want } => runs()
                 .max_by_key(|run| run.len)
@@ -89,6 +89,31 @@ impl Pick {
                 .map(|run| cut(Span { start: run.start, len: run.end - run.start }, want)),
         }
     }
+}
+
+/// `want` clusters that begin at a stripe, with `room` after them if some run has both; `best_fit` gives the shortest run of a
+/// length, cut to it. If no run holds a stripe's beginning they begin where a run does.
+fn whole(
+    want: u32,
+    room: u32,
+    stripes: Option<Stripes>,
+    best_fit: impl Fn(u32) -> Option<Span>,
+) -> Option<Span> {
+    let roomy = want.saturating_add(room);
+    if let Some(stripes) = stripes {
+        let aligned = |least: u32| {
+            let run = best_fit(least)?;
+            let start = stripes.next(run.start);
+            (start + want <= run.end()).then_some(Span { start, len: want })
+        };
+        // The shortest run may begin at a stripe; one that is longer by a stripe contains a beginning.
+        let lens =
+            [roomy, roomy.saturating_add(stripes.spare()), want.saturating_add(stripes.spare())];
+        if let Some(found) = lens.into_iter().find_map(aligned) {
+            return Some(found);
+        }
+    }
+    best_fit(roomy).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
 }
 
 /// The groups one request may use, and where it starts.
@@ -101,6 +126,8 @@ struct Climb {
     hold: Option<Hold>,
     /// What is found is held and not used.
     only_hold: bool,
+    /// What is found begins at a stripe where it can.
+    on_stripes: bool,
     /// What the group keeps for files that grow is let go first.
     is_last: bool,
 }
@@ -118,19 +145,38 @@ impl Space {
             self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
-        let mut climb = Climb { first, end, visits: VISITS, hold, only_hold, is_last: false };
+        let mut climb = Climb {
+            first,
+            end,
+            visits: VISITS,
+            hold,
+            only_hold,
+            on_stripes: false,
+            is_last: false,
+        };
         if request.search == Search::Next {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
+        let stripes = self.stripes_in(first).filter(|stripes| {
+            let held = hold.map_or(0, |hold| hold.room);
+            want.saturating_add(held) > stripes.spare()
+        });
+        climb.on_stripes = stripes.is_some();
         let room = hold.map_or(if only_hold { HELD_ROOM } else { 0 }, |hold| hold.room);
-        let at = Pick::At { goal: bit, want, room };
+        // The goal of a file's first blocks is a place among others; later ones follow those before them.
+        let is_first = request.growth.is_some_and(|growth| growth.is_first);
+        let at = match stripes {
+            Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, room },
+            _ => Pick::At { goal: bit, want, room },
+        };
         if first.0 < climb.end
             && let Some(span) = self.allocate_in(handle, &climb, first, at)?
         {
             return Ok(Some((first, span)));
         }
-        let (roomy, sure, perhaps) =
-            (sure_level(want.saturating_add(room)), sure_level(want), level_of(want));
+        // Groups that have room for a stripe's beginning, too, go first.
+        let most = want.saturating_add(room).saturating_add(stripes.map_or(0, Stripes::spare));
+        let (roomy, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
         let whole = Pick::Whole { want, room };
         // Levels that are the same are asked once.
         let steps =
@@ -160,7 +206,15 @@ impl Space {
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
         let first = GroupNr(0);
-        let climb = Climb { first, end, visits: 0, hold: None, only_hold, is_last: true };
+        let climb = Climb {
+            first,
+            end,
+            visits: 0,
+            hold: None,
+            only_hold,
+            on_stripes: false,
+            is_last: true,
+        };
         for nr in (0..end).map(GroupNr) {
             let is_empty = {
                 let state = self.group(nr).state.lock();
@@ -262,14 +316,15 @@ impl Space {
         pick: Pick,
     ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        if blocks.disappoints(self, pick) {
+        let stripes = self.stripes_in(nr).filter(|_| climb.on_stripes);
+        if blocks.disappoints(self, pick, stripes) {
             return Ok(None);
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if climb.is_last {
             edit.let_go_kept();
         }
-        let Some(span) = edit.pick(pick)? else {
+        let Some(span) = edit.pick(pick, stripes)? else {
             edit.leave(&blocks, handle)?;
             return Ok(None);
         };
@@ -295,6 +350,10 @@ impl Space {
 mod tests {
     use super::*;
 
+    fn is_at_stripe(span: Span, stripes: Option<Stripes>) -> bool {
+        stripes.is_none_or(|stripes| stripes.next(span.start) == span.start)
+    }
+
     #[test]
     fn tree_and_bitmap_give_the_same_answers() {
         const CLUSTERS: u32 = 500;
@@ -311,8 +370,8 @@ mod tests {
             let (place, want) = ((seed >> 20) as u32 % CLUSTERS, 1 + (seed >> 50) as u32 % 9);
             let at = free.at(place, want);
             assert_eq!(
-                Pick::Next(place, want).from(&free),
-                Pick::Next(place, want).scan(&map, CLUSTERS)
+                Pick::Next(place, want).from(&free, None),
+                Pick::Next(place, want).scan(&map, CLUSTERS, None)
             );
             let len = |span: Option<Span>| span.map(|span| span.len);
             for pick in [
@@ -322,12 +381,21 @@ mod tests {
                 Pick::Longest { least: 1, want },
                 Pick::Longest { least: 30, want },
             ] {
-                let (tree, scan) = (pick.from(&free), pick.scan(&map, CLUSTERS));
+                let (tree, scan) = (pick.from(&free, None), pick.scan(&map, CLUSTERS, None));
                 assert_eq!(len(tree), len(scan), "{pick:?}");
                 if matches!(pick, Pick::At { .. }) && len(at) == Some(want) {
                     assert_eq!(tree, at);
                     assert_eq!(scan, at);
                 }
+            }
+            let stripes = Stripes::of(place % 7, 7);
+            for pick in [Pick::Whole { want, room: 0 }, Pick::Whole { want, room: 20 }] {
+                let found = [pick.from(&free, stripes), pick.scan(&map, CLUSTERS, stripes)];
+                let begins = found.map(|span| span.map(|span| is_at_stripe(span, stripes)));
+                assert_eq!(begins[0], begins[1], "{pick:?} {found:?}");
+                assert!(found.iter().flatten().all(|span| span.len == want));
+                let has_room = free.longest_len() >= want + 6;
+                assert!(!has_room || begins[0] == Some(true), "{pick:?} {found:?}");
             }
         }
     }

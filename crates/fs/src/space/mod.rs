@@ -29,6 +29,7 @@ pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;
 mod recount;
+pub(crate) mod stripes;
 mod trim;
 
 use crate::context::Context;
@@ -39,6 +40,7 @@ use crate::space::group_index::GroupIndex;
 use crate::space::loaded::LoadedTrees;
 use crate::space::pending::PendingGroups;
 use crate::space::preallocation::Preallocations;
+use crate::space::stripes::stripe_clusters;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, CachePadded, GroupNr};
 use rangemap::RangeSet;
@@ -53,6 +55,8 @@ pub(crate) struct SpaceOptions {
     pub(crate) privileged: bool,
     /// Freed clusters are discarded once their transaction is durable.
     pub(crate) discard: bool,
+    /// Blocks of a stripe, where the superblock's hints do not count.
+    pub(crate) stripe: Option<u32>,
     /// Freed blocks are only recorded, see [`Space::take_freed_later`].
     pub(crate) free_later: bool,
     /// Free clusters are found by a tree, and checksums follow by `flip_delta`. Without it, bitmaps
@@ -86,6 +90,8 @@ pub(crate) struct Space {
     /// Blocks freed so far that stay marked as used, as (first, how many): while fast commits are
     /// applied, nothing that was in use before may be allocated.
     freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
+    /// Clusters of a stripe at whose beginnings large files begin.
+    stripe: Option<u32>,
     /// Progress of a bulk load.
     bulk: BulkCursor,
     /// The blocks of the log that changes go through, where it is a file of the volume.
@@ -113,6 +119,7 @@ impl Space {
             free_inodes: CachePadded::new(AtomicI64::new(free_inodes)),
             used_dirs: CachePadded::default(),
             freed_later: options.free_later.then(|| Mutex::new(Rank::Leaf, Vec::new())),
+            stripe: stripe_clusters(options.stripe, at_open, context.geometry()),
             bulk: BulkCursor::default(),
             own_log: RangeSet::new(),
             options,

@@ -62,18 +62,23 @@ impl Space {
         edit.leave(&blocks, &handle)?;
         handle.stop()?;
         read?;
-        let (mut done, mut at) = (0, 0);
+        // Up to where free space belongs to a run that is long enough.
+        let (mut done, mut at, mut long_end) = (0, 0, 0);
         loop {
             let state = self.group(nr).state.lock();
-            let Some(run) = state.free.as_ref().and_then(|free| free.next_from(at, PIECE)) else {
+            let Some(run) = state.free.as_ref().and_then(|free| free.next_from(at, u32::MAX))
+            else {
                 return Ok(done);
             };
-            at = run.end();
-            let bytes = self.bytes_of(nr, run);
+            if u64::from(run.len) >= min {
+                long_end = run.end();
+            }
+            let piece = Span { len: run.len.min(PIECE), ..run };
+            at = piece.end();
+            let bytes = self.bytes_of(nr, piece);
             let bytes = bytes.start.max(range.start)..bytes.end.min(range.end);
-            // A piece of a longer run counts as the run.
-            let is_long = run.len == PIECE || u64::from(run.len) >= min;
-            if is_long && bytes.start < bytes.end {
+            // The rest of a long run counts as the run.
+            if piece.start < long_end && bytes.start < bytes.end {
                 self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
                 done += bytes.end - bytes.start;
             }

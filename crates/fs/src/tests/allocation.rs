@@ -11,6 +11,7 @@ use crate::context::environment::Environment;
 use crate::filesystem::Filesystem;
 use crate::inode::Body;
 use crate::mkfs::MkfsOptions;
+use crate::names::NewFile;
 use crate::open::OpenOptions;
 use crate::space::blocks::{BlockRun, Request, Search};
 use crate::space::claims::Claim;
@@ -635,4 +636,88 @@ fn what_is_promised_is_found_while_others_hold_free_and_commit() {
     assert_eq!(volume.space().reserved_clusters(), 0);
     drop(fs);
     drop(dir);
+}
+
+/// The first block of each extent of five files of `mib` MiB, written in pieces by turns.
+fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u64> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let device = Arc::new(FileDevice::create(&path, 256 << 20).unwrap());
+    crate::mkfs::format(device, &options, &Environment::default()).unwrap();
+    let mut opening = OpenOptions::new();
+    opening.write(true);
+    if let Some(blocks) = stripe {
+        opening.stripe(blocks);
+    }
+    let fs = opening.open(&path).unwrap();
+    // Something that is no multiple of any stripe is in the way.
+    let new = |name: &str| fs.create_file(name, &NewFile::default()).unwrap().open().unwrap();
+    new("odd").write_all_at(0, &[1; 5000]).unwrap();
+    fs.sync().unwrap();
+    let files: Vec<_> = (0..5).map(|n| new(&format!("file{n}"))).collect();
+    for at in (0..mib << 20).step_by(64 << 10) {
+        for file in &files {
+            file.write_all_at(at, &[2; 64 << 10]).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    let extents = files.iter().flat_map(|file| file.extents().unwrap());
+    let starts = extents.map(|extent| extent.block.0).collect();
+    drop(files);
+    fs.close().unwrap();
+    e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
+    starts
+}
+
+#[test]
+fn large_files_begin_at_stripes() {
+    let aligned = |starts: &[u64], stripe| starts.iter().all(|at| at.is_multiple_of(stripe));
+    // 1 KiB blocks: groups do not begin at stripes of 96 blocks. Without hints files begin anywhere.
+    for (block_bytes, stripe) in [(4096, 48), (4096, 128), (1024, 96)] {
+        let plain = starts_of_files(small_groups(block_bytes, ""), None, 3);
+        assert!(!aligned(&plain, stripe), "{plain:?}");
+        // As stored, and as the opening says instead of what is stored; the stride where there is no width.
+        let width = small_groups(block_bytes, "").stripe(16, stripe as u32);
+        let stride = small_groups(block_bytes, "").stripe(stripe as u16, 0);
+        let other = small_groups(block_bytes, "").stripe(16, 20);
+        let given = Some(stripe as u32);
+        for (options, given) in [(width, None), (stride, None), (other, given)] {
+            let starts = starts_of_files(options, given, 3);
+            assert!(aligned(&starts, stripe), "{block_bytes}, {stripe}: {starts:?}");
+        }
+    }
+    // Clusters of 16 KiB: stripes of whole clusters count, others do not.
+    let clusters = || small_groups(4096, "bigalloc").cluster_bytes(16 << 10);
+    assert!(aligned(&starts_of_files(clusters().stripe(0, 64), None, 3), 64));
+    starts_of_files(clusters().stripe(0, 66), None, 1);
+    // Longer than a group: no stripe.
+    starts_of_files(small_groups(4096, ""), Some(u32::MAX), 1);
+}
+
+#[test]
+fn a_trim_of_long_runs_takes_them_whole_and_no_shorter_one() {
+    const BLOCK: u64 = 4096;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let device = Arc::new(FileDevice::create(&path, 512 << 20).unwrap());
+    crate::mkfs::format(device, &features(""), &Environment::default()).unwrap();
+    let fs = OpenOptions::new().write(true).open(&path).unwrap();
+    let volume = fs.volume();
+    assert_eq!(volume.block_size().bytes() as u64, BLOCK);
+    let all = fs.trim(0..u64::MAX, 0).unwrap();
+    let mut runs = Vec::new();
+    for nr in (0..volume.geometry().groups_count()).map(GroupNr) {
+        let (state, mut at) = (volume.space().group(nr).state.lock(), 0);
+        while let Some(run) = state.free.as_ref().unwrap().next_from(at, u32::MAX) {
+            runs.push(u64::from(run.len));
+            at = run.end();
+        }
+    }
+    assert_eq!(runs.iter().sum::<u64>() * BLOCK, all);
+    runs.sort_unstable();
+    for min in [1, runs[0] + 1, runs[runs.len() - 1], runs[runs.len() - 1] + 1] {
+        let long: u64 = runs.iter().filter(|len| **len >= min).sum();
+        assert_eq!(fs.trim(0..u64::MAX, min * BLOCK).unwrap(), long * BLOCK, "{min} of {runs:?}");
+    }
+    fs.close().unwrap();
 }

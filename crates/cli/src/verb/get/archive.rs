@@ -108,6 +108,13 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
     Ok(u8::from(archive.job.failed))
 }
 
+/// The directory that a sparse file's header says it is in, for readers that do not know the format. Where there is something
+/// of that name, such a reader would write into it, or through it if it is a symlink: another number then.
+fn sparse_dir(visit: &Visit<'_>) -> Vec<u8> {
+    let mut names = (0u64..).map(|n| format!("GNUSparseFile.{n}").into_bytes());
+    names.find(|name| !visit.has_sibling(name)).expect("a directory has fewer names than 2^64")
+}
+
 struct Archive<'a> {
     job: Job<'a>,
     dest: Option<&'a Path>,
@@ -313,7 +320,7 @@ impl Archive<'_> {
         records.push(("GNU.sparse.name".into(), name.to_vec()));
         records.push(("GNU.sparse.realsize".into(), size.to_string().into_bytes()));
         let slash = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let stored = [&name[..slash], b"GNUSparseFile.0/", &name[slash..]].concat();
+        let stored = [&name[..slash], &sparse_dir(visit), b"/", &name[slash..]].concat();
         self.put(header, records, &stored, map.len() as u64 + data)?;
         self.to.write_all(&map).map_err(|error| self.output(error))?;
         self.content(visit, &file, &pieces)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!   DEST ── fd ── fd ── fd        one descriptor a level, opened beneath the one before with
 //!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere;
-//!                                 of a deep tree the innermost 64, an outer one is opened again
+//!                                 of a deep tree the innermost 64 at most, an outer one is opened again
 //!                                 as the ".." of the one below it, and must be the same
 //!                    │
 //!                    ├─ file      O_EXCL, content, attributes, owner, mode, times
@@ -37,8 +37,8 @@ const NEW_FILE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Levels that keep a descriptor: fewer than any process may have.
-const HELD: usize = 64;
+/// Levels that keep a descriptor, at most.
+const HELD_MAX: usize = 64;
 /// Skipped things of one sort that are named one by one.
 const NAMED: usize = 20;
 
@@ -61,6 +61,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
         start_name: name.to_vec(),
         top,
         dirs: Vec::new(),
+        held: held_levels(),
         path: Vec::new(),
         trail: Trail::default(),
         linked: HashMap::new(),
@@ -78,9 +79,16 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
     Ok(u8::from(extractor.job.failed))
 }
 
+/// Levels that keep a descriptor: a quarter of what the process may have, whose volume and files need the others.
+fn held_levels() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let quarter = limit.and_then(|limit| usize::try_from(limit / 4).ok());
+    quarter.unwrap_or(HELD_MAX).clamp(1, HELD_MAX)
+}
+
 /// A directory that is being filled.
 struct Open {
-    /// `None` while more than [`HELD`] levels below it are open.
+    /// `None` while as many levels below it are open as keep a descriptor.
     fd: Option<OwnedFd>,
     device: u64,
     inode: u64,
@@ -96,6 +104,8 @@ struct Extractor<'a> {
     start_name: Vec<u8>,
     top: OwnedFd,
     dirs: Vec<Open>,
+    /// How many of `dirs` keep a descriptor, at least 1.
+    held: usize,
     /// The path in the volume of the innermost of `dirs`.
     path: Vec<u8>,
     trail: Trail,
@@ -287,7 +297,7 @@ impl Extractor<'_> {
         let (device, inode, path_len) = (stat.st_dev, stat.st_ino, visit.path.len());
         let fd = Some(fd);
         self.dirs.push(Open { fd, device, inode, path_len, metadata: meta.clone() });
-        if let Some(outer) = self.dirs.len().checked_sub(HELD + 1) {
+        if let Some(outer) = self.dirs.len().checked_sub(self.held + 1) {
             self.dirs[outer].fd = None;
         }
         self.path.clear();

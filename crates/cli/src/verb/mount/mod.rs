@@ -41,6 +41,7 @@ const OPTIONS: &str = "Mount options (-o, separated by commas):
                            stored with sync, unmount, or once the kernel forgets the file
   strictatime              each read sets it, and reaches extant: the kernel keeps no file content
   noatime, nodiratime      no read sets it; none of a directory
+  stripe=BLOCKS            large files begin at stripes of a RAID (as the superblock's hints say)
   minixdf, bsddf           df counts the filesystem's own metadata, or does not (bsddf)
   journal_path=DEVICE      the device of an external journal, as IMG?journal=DEVICE
   dontcache                data leaves extant's cache once it is on the device

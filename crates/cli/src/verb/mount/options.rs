@@ -38,6 +38,8 @@ pub(super) struct Options {
     /// `statfs` counts the filesystem's own metadata as blocks that can hold data.
     pub(super) count_overhead: Option<bool>,
     pub(super) discard: Option<bool>,
+    /// Blocks of a stripe.
+    pub(super) stripe: Option<u32>,
     pub(super) access_times: Option<AccessTimes>,
     /// The device of an external journal.
     pub(super) journal: Option<PathBuf>,
@@ -127,6 +129,7 @@ impl Options {
         self.no_recovery = later.no_recovery.or(self.no_recovery);
         self.count_overhead = later.count_overhead.or(self.count_overhead);
         self.discard = later.discard.or(self.discard);
+        self.stripe = later.stripe.or(self.stripe);
         self.access_times = later.access_times.or(self.access_times);
         self.journal = later.journal.or(self.journal.take());
     }
@@ -234,6 +237,7 @@ impl Options {
                     _ => return Err(format!("{option}: not continue or remount-ro")),
                 });
             }
+            "stripe" => self.stripe = Some(number(name, value)?),
             "journal_path" => self.journal = Some(value.into()),
             _ => return without_effect(option),
         }
@@ -288,6 +292,7 @@ mod tests {
             "noatime",
             "minixdf",
             "bsddf",
+            "stripe=16",
             "journal_path=/dev/x",
             "quota",
             "usrquota",

@@ -99,6 +99,9 @@ fn open(
             Error::Member(member) => log.note(&said_of_absence(&hooked, member)),
             error => log.note(&format!("{}: {}", Shown::path(&hooked), explained(error))),
         }));
+    if let Some(blocks) = options.stripe {
+        opening.stripe(blocks);
+    }
     if let Some(commit) = options.commit {
         opening.commit_interval(commit);
     }

@@ -66,7 +66,6 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
         &[
             "delalloc",
             "nodelalloc",
-            "stripe=",
             "dioread_nolock",
             "dioread_lock",
             "nodioread_nolock",

@@ -187,7 +187,7 @@ impl Reader<'_, '_> {
             }
             Stop::Short(Short::Limit) => {
                 let limit = self.overlay.unpacked_max();
-                format!("unpacks to more than {limit} bytes, the limit that was given: not taken")
+                return SourceError::TooLarge { archive: self.name.to_owned(), limit };
             }
             Stop::Short(Short::Io(e)) => format!("cannot be read: {e}"),
         };
