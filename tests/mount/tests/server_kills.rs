@@ -198,8 +198,6 @@ fn files_that_were_closed_before_a_sync_outlive_the_server() {
         for n in 0..20 {
             fs::write(served.dir().join(format!("object{n}")), content(n)).unwrap();
         }
-        // The kernel does not wait for the server when it releases an opening.
-        std::thread::sleep(Duration::from_millis(100));
         let last = File::create(served.dir().join("last")).unwrap();
         last.sync_all().unwrap();
         served.kill();

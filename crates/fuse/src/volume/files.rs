@@ -51,6 +51,17 @@ impl Volume {
         }
     }
 
+    /// A program closes a descriptor. What the file holds counts as closed from here on, although the opening ends later:
+    /// no program waits for that, so the next sync may arrive before it.
+    pub(super) fn note_close(&self, handle: HandleId) -> Answer<()> {
+        let opened = self.files.get(handle)?;
+        if opened.flags & ACCESS != READ_ONLY {
+            // What counts is the end of an opening, of this one or another.
+            drop(opened.node.open().map_err(errno)?);
+        }
+        Ok(())
+    }
+
     /// Opens the file; devices and the like are opened by the kernel itself.
     pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
         let mut past_cache = self.options.access_times == AccessTimes::Strict;
@@ -81,7 +92,7 @@ impl Volume {
             flags,
             syncs: flags & DSYNC != 0,
         })?;
-        Ok(Opened { handle, past_cache })
+        Ok(Opened { handle, past_cache, flush: flags & ACCESS != READ_ONLY })
     }
 
     /// The new file of `entry`, opened; where that fails, the kernel was told of nothing.
