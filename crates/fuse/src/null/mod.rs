@@ -66,7 +66,7 @@ impl Null {
     }
 
     fn opening(&self) -> Opened {
-        Opened { handle: self.handle(), past_cache: false }
+        Opened { handle: self.handle(), past_cache: false, flush: false }
     }
 
     fn handle(&self) -> HandleId {

@@ -263,6 +263,10 @@ impl Operations for Volume {
         self.open_file(&self.node(node)?, flags)
     }
 
+    fn flush(&self, _: NodeId, handle: HandleId) -> Answer<()> {
+        self.note_close(handle)
+    }
+
     fn release(&self, _: NodeId, handle: HandleId) {
         drop(self.files.take(handle));
     }
