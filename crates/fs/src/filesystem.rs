@@ -214,7 +214,7 @@ impl Filesystem {
 
     /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
     pub fn cache_stats(&self) -> Option<CacheStats> {
-        self.volume().page_cache.as_ref().map(PageCache::stats)
+        self.volume().page_cache().map(PageCache::stats)
     }
 
     /// What was committed since the volume was opened, and what is in memory of files' bytes.

@@ -119,12 +119,12 @@ impl Filesystem {
 
     /// What direct transfers did since the volume was opened.
     pub fn direct_stats(&self) -> super::DirectStats {
-        self.volume().chunks.stats()
+        self.volume().bounce_chunks().stats()
     }
 
     /// How many bytes of memory copies of direct transfers may take at a time; 64 MiB unless said otherwise.
     pub fn limit_direct_chunks(&self, bytes: usize) {
-        self.volume().chunks.limit(bytes);
+        self.volume().bounce_chunks().limit(bytes);
     }
 }
 

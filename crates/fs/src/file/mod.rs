@@ -108,7 +108,7 @@ impl File {
             inode: inode.clone(),
             stream: ReadStream::default(),
             error_seen: AtomicU64::new(error_seen),
-            drop_behind: AtomicBool::new(volume.drop_behind),
+            drop_behind: AtomicBool::new(volume.drops_behind()),
         };
         Ok(File { inode, opened: Arc::new(opened), cursor: 0 })
     }
