@@ -141,7 +141,7 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
     // The kernel's table names a file by numbers that need not be those of `stat`, as on overlayfs.
     let place = match seen.iter().next() {
         Some(lock) => lock.place.clone(),
-        None => place_of(&own),
+        None => place_of(own.dev(), own.ino()),
     };
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let mut listed = table.lines().filter_map(Lock::parse).filter(|lock| lock.place == place);
@@ -150,6 +150,18 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
         None if holders.is_empty() => Err(Error::Busy),
         None => Ok(holders),
     }
+}
+
+/// Whether a writer has set its mark on the file with these numbers, which may have no path.
+pub(crate) fn has_mark(dev: u64, ino: u64) -> bool {
+    let place = place_of(dev, ino);
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // `2: OFDLCK ADVISORY  WRITE -1 08:01:1187 9223372036854775806 9223372036854775806`
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "OFDLCK", _, "WRITE", _, at, first, _] = fields[..] else { return false };
+        at == place && first.parse() == Ok(MARK_AT)
+    })
 }
 
 /// A descriptor of another process for the file.
@@ -176,9 +188,8 @@ impl Lock {
     }
 }
 
-fn place_of(file: &fs::Metadata) -> String {
-    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
-    format!("{major:02x}:{minor:02x}:{}", file.ino())
+fn place_of(dev: u64, ino: u64) -> String {
+    format!("{:02x}:{:02x}:{ino}", libc::major(dev), libc::minor(dev))
 }
 
 /// The descriptors of process `pid` for the file, but for `except`; none when it may not be examined.
