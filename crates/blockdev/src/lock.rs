@@ -7,7 +7,8 @@
 //!               └─ held elsewhere: who has the file open, and how (/proc/PID/fdinfo)?
 //!                     for writing ─────► Busy
 //!                     cannot be seen ──► Locked, names the process
-//!                     only to read ────► goes on without flock; a writer needs the mark
+//!                     only to read ────► goes on without flock; a writer needs the mark, and where a
+//!                                        reader locks the mark's byte, too: Locked, names a process
 //! ```
 //! Anyone who can read a file can `flock` it, so such a lock keeps nobody out. Only a descriptor that is open for
 //! writing can set the write mark, so a writer that went on without `flock` is seen by all that come later.
@@ -34,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a process that
-/// cannot be examined holds one; the system's error.
+/// cannot be examined holds one, or a reader that holds one has also locked the mark's byte; the system's error.
 pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     for tried in 0..=TRIES {
         let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
@@ -56,7 +57,11 @@ pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     let readers = readers_that_hold(file)?;
     match (writing, if writing { set_mark(file) } else { look_for_mark(file) }) {
         (_, Mark::Ours) | (false, Mark::Readers) => Ok(readers),
-        (_, Mark::Writers) | (true, Mark::Readers) => Err(Error::Busy),
+        (_, Mark::Writers) => Err(Error::Busy),
+        // Without a mark a later writer would not see this one.
+        (true, Mark::Readers) => {
+            Err(readers.first().map_or(Error::Busy, |pid| Error::Locked { pid: *pid }))
+        }
     }
 }
 

@@ -124,6 +124,19 @@ fn a_lock_of_a_process_that_cannot_be_examined_is_named() {
 }
 
 #[test]
+fn a_reader_that_locks_bytes_as_well_is_named() {
+    let dir = built();
+    let (at, image) = (dir.path(), dir.path().join("a.img"));
+    let reader = fs::File::open(&image).unwrap();
+    reader.lock().unwrap();
+    rustix::fs::fcntl_lock(&reader, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let said = fail(at, 1, &["mkdir", "a.img", "/x"]);
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
+    drop(reader);
+    assert_clean(&image);
+}
+
+#[test]
 fn put_copies_files_directories_and_standard_input() {
     let dir = built();
     let at = dir.path();
