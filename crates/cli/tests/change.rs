@@ -631,6 +631,28 @@ fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
 }
 
 #[test]
+fn directories_of_any_depth_are_made_and_a_journal_too_small_for_them_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    succeed(at, &["mkfs", "a.img", "64M", "-b", "1024", "-q", "--inodes", "40000"]);
+    let deep = |levels: usize| "/d".repeat(levels);
+    succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", "/d/../e/../d/d"]);
+    // Half of it by now, then all of it: what is there is not looked up for each level.
+    let began = std::time::Instant::now();
+    for levels in [1500, 3000] {
+        succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", &deep(levels)]);
+    }
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    for path in [deep(1), deep(1501), deep(3000)] {
+        let shown = succeed(at, &["stat", "--json", "a.img", &path]);
+        assert!(shown.contains("\"gid\":4") || shown.contains("\"gid\": 4"), "{shown}");
+    }
+    let said = fail(at, 1, &["mkdir", "-p", "a.img", &deep(20_000).replace('d', "x")]);
+    assert!(said.contains("larger than the volume's journal"), "{said}");
+    assert_clean(&at.join("a.img"));
+}
+
+#[test]
 fn an_archive_of_a_deep_tree_needs_no_deep_stack() {
     const LEVELS: usize = 5000;
     let dir = tempfile::tempdir().unwrap();
