@@ -598,19 +598,68 @@ fn a_change_larger_than_the_log_goes_in_steps() {
     assert!(parts > 0, "no kill fell between two steps");
 }
 
+/// Directories `d` and `d/e` in a volume, and in that one `f`, a second name of `d`; `false` where there is no debugfs
+/// and no need of one.
+fn make_cycle(image: &Path) -> bool {
+    for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
+        let mut debugfs = std::process::Command::new("debugfs");
+        match debugfs.args(["-w", "-R", request]).arg(image).output() {
+            Ok(output) => assert!(output.status.success(), "{request}"),
+            Err(_) if std::env::var_os("CI").is_none() => {
+                eprintln!("no debugfs here");
+                return false;
+            }
+            Err(error) => panic!("debugfs is needed in CI: {error}"),
+        }
+    }
+    true
+}
+
+#[test]
+fn modes_and_owners_of_directories_that_lead_in_circles_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "16M", "-q"]);
+    if !make_cycle(&path.join("a.img")) {
+        return;
+    }
+    let before = succeed(path, &["stat", "a.img", "/d", "/d/e"]);
+    for verb in [["chmod", "-R", "a.img", "0700", "/d"], ["chown", "-R", "a.img", "7:8", "/d"]] {
+        let (code, _, err) = common::run_limited(path, 400 << 10, 64, &verb);
+        assert_eq!(code, 1, "{verb:?}: {err}");
+        assert!(
+            err.contains("/d/e/f: corrupt: directory is reachable in more than one way"),
+            "{err}"
+        );
+    }
+    assert_eq!(succeed(path, &["stat", "a.img", "/d", "/d/e"]), before);
+}
+
+#[test]
+fn modes_and_owners_of_a_deep_tree_cost_what_it_holds() {
+    // By whole paths the second half alone is 450 million look-ups.
+    const LEVELS: usize = 30_000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    common::deep(path, LEVELS, "d");
+    succeed(path, &["chmod", "-R", "--in-steps", "deep.img", "0711", "/"]);
+    succeed(path, &["chown", "-R", "--in-steps", "deep.img", "7:8", "/"]);
+    let fs = extant::OpenOptions::new().open(path.join("deep.img")).unwrap();
+    let mut at = fs.root().unwrap();
+    for _ in 0..LEVELS {
+        at = at.lookup("d").unwrap();
+        let found = at.metadata();
+        assert_eq!((found.permissions(), found.uid(), found.gid()), (0o711, 7, 8));
+    }
+}
+
 #[test]
 fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     succeed(path, &["mkfs", "a.img", "--size", "16M", "-q"]);
-    for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
-        let image = path.join("a.img");
-        let mut debugfs = std::process::Command::new("debugfs");
-        match debugfs.args(["-w", "-R", request]).arg(image).output() {
-            Ok(output) => assert!(output.status.success(), "{request}"),
-            Err(_) if std::env::var_os("CI").is_none() => return eprintln!("no debugfs here"),
-            Err(error) => panic!("debugfs is needed in CI: {error}"),
-        }
+    if !make_cycle(&path.join("a.img")) {
+        return;
     }
     let before = fs::read(path.join("a.img")).unwrap();
     for (name, whiteout) in [("one.tar", ".wh.d"), ("all.tar", "d/.wh..wh..opq")] {
