@@ -41,8 +41,8 @@ pub struct FileDevice {
     is_block_device: bool,
     keeps_space: AtomicBool,
     dax: DaxMode,
-    /// The file behind a loop device, locked.
-    _backing: Option<File>,
+    /// The files behind a loop device, locked.
+    _backing: Vec<File>,
     passed_locks: Vec<u32>,
 }
 
@@ -79,13 +79,13 @@ impl FileDevice {
             is_block_device,
             keeps_space,
             dax,
-            _backing: None,
+            _backing: Vec::new(),
             passed_locks: Vec::new(),
         }
     }
 
     /// The same device, which keeps `backing` open and locked as long as it lives.
-    pub(crate) fn with_backing(self, backing: Option<File>) -> FileDevice {
+    pub(crate) fn with_backing(self, backing: Vec<File>) -> FileDevice {
         FileDevice { _backing: backing, ..self }
     }
 

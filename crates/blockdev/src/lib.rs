@@ -30,6 +30,8 @@ mod fenced;
 mod file;
 #[allow(unsafe_code)]
 mod lock;
+#[allow(unsafe_code)]
+mod loop_device;
 mod memory;
 mod open;
 mod overlay;

@@ -91,6 +91,11 @@ int64_t extant_readlink(extant_volume *volume, const char *path, char *buf, size
 
 int extant_mkdir(extant_volume *volume, const char *path, uint32_t mode);
 int extant_rmdir(extant_volume *volume, const char *path);
+/* The directory and those above it that are missing; one that is there is fine. */
+int extant_mkdir_all(extant_volume *volume, const char *path, uint32_t mode);
+/* The directory and everything below it, symbolic links not followed. What was removed before an error
+ * stays removed. */
+int extant_rmdir_all(extant_volume *volume, const char *path);
 int extant_unlink(extant_volume *volume, const char *path);
 int extant_rename(extant_volume *volume, const char *from, const char *to);
 int extant_symlink(extant_volume *volume, const char *target, const char *path);

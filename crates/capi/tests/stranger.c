@@ -49,6 +49,12 @@ static void fill(const char *image) {
     NEED(extant_mkdir(v, "/gone", 0700) == 0);
     NEED(extant_rmdir(v, "/srv") == -ENOTEMPTY);
     NEED(extant_rmdir(v, "/gone") == 0);
+    NEED(extant_mkdir_all(v, "/deep/er/still", 0700) == 0);
+    NEED(extant_mkdir_all(v, "/deep/er/still", 0700) == 0);
+    NEED(extant_mkdir_all(v, "/srv/config", 0700) == -EEXIST);
+    NEED(extant_rmdir_all(v, "/srv/config") == -ENOTDIR);
+    NEED(extant_rmdir_all(v, "/deep") == 0);
+    NEED(extant_rmdir_all(v, "/deep") == -ENOENT);
     NEED(extant_unlink(v, "/nothing") == -ENOENT);
     NEED(strstr(extant_message(), "no such file") != NULL);
     NEED(extant_sync(v) == 0);

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import stat
+import subprocess
 import threading
 import time
 from importlib import resources
@@ -118,6 +119,50 @@ with extant.open("new.img", write=True) as volume:
     assert open("copied", "rb").read() == b"first\nsecond\n"
     volume.rmtree("/deep")
     assert not volume.exists("/deep")
+
+# A deep tree costs what it holds, and directories that hold each other end a copy and a removal.
+with extant.open("new.img", write=True) as volume:
+    # Its path is longer than the longest one that a walk gives.
+    deep = ("d" * 250 + "/") * 300
+    volume.makedirs(deep)
+    volume.makedirs(deep, exist_ok=True)
+    assert volume.stat(deep).links == 2
+    volume.rmtree("d" * 250)
+    assert not volume.exists("d" * 250)
+    for wrong in (lambda: volume.write("/number", 7), lambda: volume.write("/number", "text"),
+                  lambda: volume.setxattr("/", "user.number", 7)):
+        try:
+            wrong()
+            raise AssertionError("no bytes")
+        except TypeError:
+            pass
+    volume.makedirs("/twice/" + "a/" * 40)
+    volume.makedirs("/round/a")
+    assert not volume.exists("/number")
+names = "\n".join(f"ln /twice/{'a/' * n}a /twice/{'a/' * n}b" for n in range(40))
+debugfs = ["debugfs", "-w", "-f", "-", "new.img"]
+subprocess.run(debugfs, input=f"{names}\nln /round /round/a/b\n", text=True, check=True, capture_output=True)
+os.mkdir("out")
+with extant.open("new.img") as volume:
+    for top in ("/twice", "/round"):
+        try:
+            volume.copy_out(top, f"out{top}")
+            raise AssertionError("directories without end")
+        except OSError as error:
+            assert error.errno == errno.EUCLEAN, error
+        shutil.rmtree(f"out{top}")
+with extant.open("new.img", write=True) as volume:
+    for top in ("/twice", "/round"):
+        try:
+            volume.rmtree(top)
+            raise AssertionError("directories without end")
+        except OSError as error:
+            assert error.errno == errno.EUCLEAN, error
+# What follows needs a volume that is whole.
+subprocess.run(["e2fsck", "-fy", "new.img"], capture_output=True)
+with extant.open("new.img", write=True) as volume:
+    for name in set(volume.listdir()) & {"twice", "round"}:
+        volume.rmtree(name)
 
 # Close beside reads, and one iterator in several threads: each call has its whole answer, or ValueError.
 with extant.open("new.img", write=True) as volume:

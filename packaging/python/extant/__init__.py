@@ -71,6 +71,7 @@ def _load():
         ("stat", c_int, _HANDLE, c_char_p, POINTER(_Stat)), ("lstat", c_int, _HANDLE, c_char_p, POINTER(_Stat)),
         ("readlink", c_int64, _HANDLE, c_char_p, c_void_p, c_size_t),
         ("mkdir", c_int, _HANDLE, c_char_p, c_uint32), ("rmdir", c_int, _HANDLE, c_char_p),
+        ("mkdir_all", c_int, _HANDLE, c_char_p, c_uint32), ("rmdir_all", c_int, _HANDLE, c_char_p),
         ("unlink", c_int, _HANDLE, c_char_p), ("rename", c_int, _HANDLE, c_char_p, c_char_p),
         ("symlink", c_int, _HANDLE, c_char_p, c_char_p), ("link", c_int, _HANDLE, c_char_p, c_char_p),
         ("mknod", c_int, _HANDLE, c_char_p, c_uint32, c_uint32, c_uint32),
@@ -117,6 +118,11 @@ def _number(value, what, most=_BYTES_MAX):
     if number > most:
         raise OverflowError(f"{what} is larger than {most}")
     return number
+
+
+def _content(data):
+    """The bytes of a buffer; bytes() would take a number for a length."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
 def _ask(name, *arguments, path=None):
@@ -274,7 +280,7 @@ class File(_Handle, io.RawIOBase):
         return memory[:done]
 
     def write_at(self, offset, data):
-        offset, data = _number(offset, "the offset"), bytes(data)
+        offset, data = _number(offset, "the offset"), _content(data)
         with self._held() as handle:
             return _ask("file_write", handle, offset, data, len(data))
 
@@ -381,6 +387,7 @@ class Volume(_Handle):
             return file.read_at(0, size)
 
     def write(self, path, data, *, mode=0o644):
+        data = _content(data)
         with self.open_file(path, write=True, create=True, truncate=True, mode=mode) as file:
             return file.write_at(0, data)
 
@@ -451,7 +458,7 @@ class Volume(_Handle):
         known = {0: 0, os.XATTR_CREATE: _EXCLUSIVE, os.XATTR_REPLACE: _REPLACE}
         if flags not in known:
             raise ValueError(f"flags are {flags}")
-        flags, value = known[flags] | (0 if follow_symlinks else _NOFOLLOW), bytes(value)
+        flags, value = known[flags] | (0 if follow_symlinks else _NOFOLLOW), _content(value)
         self._do("setxattr", path, _bytes(attribute), value, len(value), flags)
 
     def removexattr(self, path, attribute, *, follow_symlinks=True):
@@ -490,25 +497,18 @@ class Volume(_Handle):
     def makedirs(self, path, mode=0o755, exist_ok=False):
         """Creates a directory and those above it that are missing, as os.makedirs."""
         path = os.fsencode(path)
-        made = b"/" if path.startswith(b"/") else b""
-        names = [name for name in path.split(b"/") if name]
-        for at, name in enumerate(names):
-            made = os.path.join(made, name)
-            try:
-                self.mkdir(made, mode)
-            except FileExistsError:
-                last = at == len(names) - 1
-                if last and not (exist_ok and _stat.S_ISDIR(self.stat(made).mode)):
-                    raise
+        above = path.rstrip(b"/").rpartition(b"/")[0]
+        if above:
+            self._do("mkdir_all", above, _number(mode, "the mode", _MODE_MAX))
+        try:
+            self.mkdir(path, mode)
+        except FileExistsError:
+            if not (exist_ok and _stat.S_ISDIR(self.stat(path).mode)):
+                raise
 
     def rmtree(self, path):
         """Removes a directory and everything below it; symlinks are not followed."""
-        with self.walk(path) as entries:
-            found = [(entry.path, entry.kind) for entry in entries]
-        if found and found[0][1] != "directory":
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path))
-        for below, kind in reversed(found):
-            self.rmdir(below) if kind == "directory" else self.unlink(below)
+        self._do("rmdir_all", path)
 
 
 class _Host:
@@ -569,7 +569,7 @@ class _Host:
 
 def _copy(of, source, to, target):
     """Copies source of one side to target of the other. Nothing that is there is written to or followed."""
-    seen, later, todo = {}, [], [(source, target)]
+    seen, entered, later, todo = {}, set(), [], [(source, target)]
     while todo:
         source, target = todo.pop()
         found = of.stat(source, follow_symlinks=False)
@@ -580,6 +580,10 @@ def _copy(of, source, to, target):
                 continue
             seen[found.ino] = target
         if kind == _stat.S_IFDIR:
+            # Directories of a damaged volume can hold each other, and each of them many times.
+            if isinstance(of, Volume) and found.ino in entered:
+                raise OSError(errno.EUCLEAN, "directory is reachable in more than one way", os.fsdecode(source))
+            entered.add(found.ino)
             to.mkdir(target, 0o700)
             for name in of.listdir(source):
                 name = os.fsencode(name)
