@@ -46,6 +46,15 @@ pub struct FileDevice {
     passed_locks: Vec<u32>,
 }
 
+impl std::fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("len", &self.len.load(Ordering::Relaxed))
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
 impl FileDevice {
     /// Opens `path` for reading, locked against writers.
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {

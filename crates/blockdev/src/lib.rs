@@ -16,6 +16,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 #[allow(unsafe_code)]
 mod aligned;

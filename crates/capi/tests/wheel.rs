@@ -45,10 +45,25 @@ fn used_by(python: &str, here: &Path) {
         .current_dir(here));
     fs::create_dir_all(here.join("source/etc")).unwrap();
     fs::write(here.join("source/etc/hostname"), "built\n").unwrap();
+    // What the command's help names, a line for each verb.
+    let left_to_the_command = ["output", "force", "json", "quiet", "reproducible", "help"];
+    let options = ["build", "tune"].map(|verb| {
+        let help = home().join(format!("../cli/tests/help/{verb}.txt"));
+        let help = fs::read_to_string(help).unwrap();
+        let lines = help.lines().filter_map(|line| {
+            let (before, name) = line.split_once("--")?;
+            let name = name.split(' ').next()?;
+            let is_option = before.trim_start().is_empty() || before.trim_start().starts_with('-');
+            (is_option && !left_to_the_command.contains(&name)).then(|| name.to_owned())
+        });
+        lines.collect::<Vec<_>>().join(" ")
+    });
+    assert!(options[0].contains("source-date-epoch") && options[1].contains("mount-text"));
+    fs::write(here.join("options"), options.join("\n")).unwrap();
     // -I: no module is found by way of the folder or the environment.
     let mut program = Command::new("env/bin/python");
     run(program.arg("-I").arg(home().join("tests/stranger.py")).current_dir(here));
-    for image in ["built.img", "new.img"] {
+    for image in ["built.img", "new.img", "options.img", "sized.img"] {
         e2fsprogs::e2fsck(&here.join(image), None).expect_clean().unwrap();
     }
 }

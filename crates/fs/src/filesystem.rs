@@ -56,6 +56,15 @@ pub struct Filesystem {
     opened: Arc<Opened>,
 }
 
+impl std::fmt::Debug for Filesystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filesystem")
+            .field("uuid", &self.superblock().uuid)
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
+}
+
 /// What an open volume did so far.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -197,7 +197,7 @@ fn renames_move_replace_and_exchange() {
             assert!(matches!(taken, Err(Error::Exists)));
             sub.rename("file", &b, "moved", RenameFlags::WHITEOUT).unwrap();
             let whiteout = sub.lookup("file").unwrap().metadata();
-            assert_eq!(whiteout.kind(), FileKind::CharDevice);
+            assert_eq!(whiteout.file_type(), FileKind::CharDevice);
             assert_eq!(fs.node("/b/moved").unwrap().ino(), file.ino());
         });
         scratch.with(|fs| {

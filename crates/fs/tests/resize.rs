@@ -33,7 +33,7 @@ fn seen(fs: &Filesystem) -> BTreeMap<String, String> {
         let path = entry.path().display().to_string();
         let meta = entry.metadata().expect("every inode is readable");
         let mut hash = DefaultHasher::new();
-        let text = match meta.kind() {
+        let text = match meta.file_type() {
             FileKind::Regular => {
                 fs.read(entry.path()).expect("every file is readable").hash(&mut hash);
                 format!("{:x}", hash.finish())

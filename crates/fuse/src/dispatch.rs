@@ -51,6 +51,12 @@ pub struct Dispatch {
     connection: Option<Arc<OwnedFd>>,
 }
 
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatch").finish_non_exhaustive()
+    }
+}
+
 impl Dispatch {
     /// For a connection on which `agreed` was settled.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {

@@ -59,6 +59,12 @@ pub struct DirectQueue<M: CallerMemory<'static> + Send + 'static> {
     depth: usize,
 }
 
+impl<M: CallerMemory<'static> + Send + 'static> std::fmt::Debug for DirectQueue<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirectQueue").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
 struct Shared<M> {
     fs: Filesystem,
     /// What the device has. Held while waiting for it; nothing ranked is taken under it.

@@ -75,6 +75,12 @@ pub struct Volume {
     dirs: HandleTable<OpenDir>,
 }
 
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("filesystem", &self.fs).finish_non_exhaustive()
+    }
+}
+
 impl Volume {
     /// Shows `fs` under a mount.
     ///
