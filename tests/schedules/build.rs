@@ -22,7 +22,7 @@ const MODULES: [(&str, &str); 5] = [
     ("journal", "crates/journal/src"),
     ("pagecache", "crates/pagecache/src"),
     ("in_flight", "crates/fs/src/direct/in_flight.rs"),
-    ("cache_driver", "crates/pagecache/tests/common/mod.rs"),
+    ("cache_driver", "crates/pagecache/tests/it/common/mod.rs"),
 ];
 
 /// Parts of the crates' tests that scenes use, too; other tests stay out.

@@ -105,13 +105,13 @@ impl Volume {
         let was_valid = self.at_open().state.contains(VolumeState::VALID);
         if self.journal().is_off() {
             self.journal().sync()?;
-            return patch_superblock(&*self.device(), |sb| {
+            return patch_superblock(&**self.device(), |sb| {
                 sb.state.set(VolumeState::VALID, was_valid)
             });
         }
         self.journal().close()?;
         // Rule D3: the log is empty now, and that is durable.
-        patch_superblock(&*self.device(), |sb| sb.features.incompat.remove(Incompat::LIVE))
+        patch_superblock(&**self.device(), |sb| sb.features.incompat.remove(Incompat::LIVE))
     }
 
     /// See [`Filesystem::set_label`](crate::Filesystem::set_label).

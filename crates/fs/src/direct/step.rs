@@ -265,7 +265,7 @@ impl Volume {
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
-        transfer_all(&*self.device(), next, |done| step.borrow_mut().landed(done));
+        transfer_all(&**self.device(), next, |done| step.borrow_mut().landed(done));
         let step = step.into_inner();
         if step.error.is_some() {
             // What came behind the failure was not taken, or does not count.

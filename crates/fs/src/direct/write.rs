@@ -128,12 +128,12 @@ impl Volume {
         };
         match requests.next() {
             Some(mut request) if !many => {
-                let result = transfer(&*self.device(), &mut request);
+                let result = transfer(&**self.device(), &mut request);
                 landed(Completion { request, result });
             }
             first => {
                 let mut all = first.into_iter().chain(requests);
-                transfer_all(&*self.device(), || all.next(), landed);
+                transfer_all(&**self.device(), || all.next(), landed);
             }
         }
     }

@@ -1,0 +1,4 @@
+//! Devices by what they offer to other crates.
+
+mod conformance;
+mod file;

@@ -1,0 +1,16 @@
+//! The command, run as its users run it.
+
+mod as_named;
+mod build;
+mod change;
+mod common;
+mod get;
+mod help;
+mod install;
+mod killed;
+mod layouts;
+mod look;
+mod manual;
+mod mkfs;
+mod package;
+mod report;

@@ -1,0 +1,4 @@
+//! Checksums against published vectors and against the definition.
+
+mod equal;
+mod vectors;

@@ -1,0 +1,112 @@
+//! What becomes of a file's folios while its inode comes and goes.
+
+use crate::common::{judge, mke2fs, new_file};
+use extant::{Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant_testkit::rng;
+use std::sync::Arc;
+
+fn volume(mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
+    let device = Arc::new(mke2fs(64, mke2fs_options));
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None).page_cache_bytes(16 << 20);
+    (device.clone(), options.open_device(device).unwrap())
+}
+
+/// Makes so many inodes that those nobody holds leave the table of inodes in use.
+fn crowd(fs: &Filesystem) {
+    fs.create_dir("crowd", &NewFile::default()).unwrap();
+    for n in 0..INODES {
+        fs.create_file(format!("crowd/{n}"), &NewFile::default()).unwrap();
+    }
+}
+
+const INODES: u32 = 20_000;
+
+#[test]
+fn folios_that_outlive_their_inode_in_memory_follow_what_becomes_of_the_file() {
+    let (device, fs) = volume("-N 30000 -b 4096");
+    for name in ["cut", "gone"] {
+        let file = new_file(&fs, name);
+        file.write_all_at(0, &[0xAA; 100_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let ino = fs.metadata("gone").unwrap().ino();
+    crowd(&fs);
+    assert!(fs.cache_stats().unwrap().cached >= 200_000);
+
+    let cut = fs.open_file("cut").unwrap();
+    cut.set_len(0).unwrap();
+    cut.set_len(100_000).unwrap();
+    assert!(fs.read("cut").unwrap() == vec![0; 100_000], "what was cut off is back");
+
+    fs.remove_file("gone").unwrap();
+    let file = new_file(&fs, "heir");
+    assert_eq!(file.ino(), ino);
+    file.set_len(100_000).unwrap();
+    assert!(fs.read("heir").unwrap() == vec![0; 100_000], "the content of another file");
+    drop((cut, file));
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn small_writes_promise_no_more_than_they_need() {
+    for kind in ["-b 1024 -O ^extents,^64bit", "-b 1024 -O ^has_journal", "-b 1024 -O bigalloc"] {
+        let (device, fs) = volume(kind);
+        let file = new_file(&fs, "f");
+        let before = fs.space().free;
+        let want = rng::bytes(3, 3 << 20);
+        for (n, block) in want.chunks(1024).enumerate() {
+            file.write_all_at(n as u64 * 1024, block).unwrap();
+        }
+        let (promised, blocks) = (before - fs.space().free, want.len() as u64 / 1024);
+        assert!(promised <= blocks + blocks / 20 + 16, "{kind}: {promised} for {blocks}");
+        drop(file);
+        assert!(fs.read("f").unwrap() == want, "{kind}");
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn space_that_is_promised_and_not_needed_is_no_reason_to_refuse_a_write() {
+    for kind in ["-b 1024 -O ^extents,^64bit -m 0", "-b 1024 -O ^has_journal -m 0"] {
+        let (device, fs) = volume(kind);
+        let ballast = new_file(&fs, "ballast");
+        let free = fs.space().free * 1024;
+        ballast.write_all_at(0, &vec![1; (free - (3 << 20)) as usize]).unwrap();
+        fs.sync().unwrap();
+        // Pieces far from each other: each may need blocks of its own to be found by.
+        let file = new_file(&fs, "f");
+        for n in 0..1000 {
+            file.write_all_at(n * 20 * 1024, &[n as u8; 1024])
+                .unwrap_or_else(|e| panic!("{kind}: {n}: {e}"));
+        }
+        drop((ballast, file));
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn a_borrow_that_is_refused_leaves_no_promise_behind() {
+    let (device, fs) = volume("-b 1024 -m 0");
+    let file = new_file(&fs, "f");
+    for n in 0..200 {
+        file.write_all_at(n * 20 * 1024, &[1; 1024]).unwrap();
+    }
+    fs.sync().unwrap();
+    let ballast = new_file(&fs, "ballast");
+    while ballast.append(&[2; 64 << 10]).is_ok() {}
+    while ballast.append(&[2; 1 << 10]).is_ok() {}
+    ballast.set_len(ballast.metadata().len() - (100 << 10)).unwrap();
+    fs.sync().unwrap();
+    // Over many holes, of which some find space.
+    assert!(matches!(file.borrow_mut(0..2 << 20), Err(Error::NoSpace)));
+    fs.sync().unwrap();
+    let free = fs.space().free;
+    drop((file, ballast));
+    fs.close().unwrap();
+    judge(&*device);
+    assert_eq!(OpenOptions::new().open_device(device).unwrap().space().free, free);
+}

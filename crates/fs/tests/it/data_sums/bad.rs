@@ -1,0 +1,305 @@
+//! Blocks that do not match: each way of reading tells of them, a mirror mends them, other data is not harmed.
+
+use crate::common::{image_of, judge, new_file, pattern};
+use crate::data_sums::{
+    Device, below, cut, findings, findings_of, flip, is_mismatch, made, open, options, read_back,
+    seed, switched,
+};
+use extant::mkfs::MkfsOptions;
+use extant::{
+    BlockDevice, BlockSize, DirectOptions, Environment, Error, MemoryDevice, OpenOptions,
+    SetAttributes, What, mkfs,
+};
+use extant_base::{ByteOffset, IoOp};
+use extant_blockdev::Faulty;
+use extant_testkit::e2fsprogs;
+use extant_testkit::rng::Rng;
+use std::sync::Arc;
+
+#[test]
+fn a_flipped_bit_is_found_by_every_way_of_reading() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let bytes = pattern(40_960, 3);
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, &bytes).unwrap();
+    drop(file);
+    fs.close().unwrap();
+    let image = image_of(&*device);
+    let at = image.windows(4096).position(|window| *window == bytes[8192..12_288]).unwrap() as u64;
+    for (skip, cache) in [(0, 0), (1234, 8), (4095, 8)] {
+        flip(&device, at + skip);
+        let fs = open(&device, cache);
+        let file = fs.open_file("/f").unwrap();
+        let mut buf = vec![0; 4096];
+        assert_eq!(file.read_at(4096, &mut buf).unwrap(), 4096);
+        assert!(is_mismatch(file.read_at(8192, &mut buf)), "buffered, {cache}");
+        assert!(is_mismatch(file.read_at(8192 + 100, &mut buf[..10])), "a part");
+        assert!(
+            is_mismatch(file.read_direct_at(8192, &mut buf, &DirectOptions::default())),
+            "direct"
+        );
+        let bounce = DirectOptions { bounce: extant::Bounce::Always, ..DirectOptions::default() };
+        assert!(is_mismatch(file.read_direct_at(8192, &mut buf, &bounce)), "direct, copied");
+        assert_eq!(file.read_direct_at(12_288, &mut buf, &bounce).unwrap(), 4096);
+        assert_eq!(buf, bytes[12_288..16_384]);
+        // Writing over a part of it would bless what is there; writing it whole mends it.
+        assert!(is_mismatch(file.write_at(8192 + 5, &[1; 10]).and_then(|_| file.sync_data())));
+        assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
+        drop(file);
+        drop(fs);
+        flip(&device, at + skip);
+        extant::OpenOptions::new().recover_device_in_place(device.clone()).unwrap();
+    }
+    let fs = open(&device, 8);
+    assert_eq!(fs.read("/f").unwrap(), bytes);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
+fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, &pattern(2 << 20, 1)).unwrap();
+    file.sync_all().unwrap();
+    let data: Vec<_> = file.extents().unwrap();
+    drop(file);
+    fs.close().unwrap();
+    let (found, blocks) = findings(&device);
+    assert_eq!((found, blocks), (vec![], 512));
+    let debug = |request: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        std::fs::write(&path, image_of(&*device)).unwrap();
+        e2fsprogs::debugfs(&path, request).unwrap()
+    };
+    let sums = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
+    let sums: u64 = sums.trim().parse().unwrap();
+    let mut rng = Rng::new(seed());
+    for _ in 0..60 {
+        let extent = &data[below(&mut rng, data.len() as u64) as usize];
+        let at = (extent.block.0 << 12) + below(&mut rng, extent.len);
+        flip(&device, at);
+        let (found, _) = findings(&device);
+        assert_eq!(found, [What::DataChecksum], "data, byte {at}");
+        flip(&device, at);
+        let at = (sums << 12) + below(&mut rng, 4096);
+        flip(&device, at);
+        let (found, _) = findings(&device);
+        assert!(found.contains(&What::DataSumsChecksum), "sums, byte {at}: {found:?}");
+        flip(&device, at);
+    }
+    // A block of zeros says that nothing was stored, which does not match what is there.
+    let mut block = vec![0; 4096];
+    device.read_at(ByteOffset(sums << 12), &mut block).unwrap();
+    device.write_at(ByteOffset(sums << 12), &[0; 4096]).unwrap();
+    assert!(findings(&device).0.contains(&What::DataChecksum));
+    assert!(is_mismatch(read_back(&device, "/f")));
+    device.write_at(ByteOffset(sums << 12), &block).unwrap();
+    assert_eq!(findings(&device).0, []);
+}
+
+#[test]
+fn a_mirror_mends_data_from_the_copy_that_matches() {
+    use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
+    let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(32 << 20))).collect();
+    let parts = || {
+        let part =
+            |(n, device): (usize, &Device)| Part::new(Arc::clone(device) as _, format!("m{n}"));
+        devices.iter().enumerate().map(part).collect::<Vec<_>>()
+    };
+    create(&parts(), Wanted::Mirrored { alike: true }, [7; 16], 32 << 20).unwrap();
+    let mirror = || match assemble(parts(), Opening::write()).unwrap() {
+        Assembled::Mirrored(mirror) => mirror,
+        _ => panic!("no mirror"),
+    };
+    let bytes = pattern(1 << 20, 9);
+    let mut at = 0;
+    {
+        let device = mirror();
+        let size = BlockSize::from_bytes(4096).unwrap();
+        let words = MkfsOptions::new().block_size(size).features("data_csum").unwrap();
+        mkfs::format(device.clone(), &words, &Environment::default()).unwrap();
+        let fs = options(8).open_device(device).unwrap();
+        let file = new_file(&fs, "f");
+        file.write_all_at(0, &bytes).unwrap();
+        file.sync_all().unwrap();
+        at += file.extents().unwrap()[0].block.0 << 12;
+        drop(file);
+        fs.close().unwrap();
+    }
+    let mut rng = Rng::new(seed());
+    for round in 0..20u64 {
+        let member = &devices[below(&mut rng, 2) as usize];
+        let place = at + below(&mut rng, 100) * 4096 + below(&mut rng, 4096);
+        flip(member, place);
+        let fs = options([0, 8][round as usize % 2]).open_device(mirror()).unwrap();
+        let file = fs.open_file("/f").unwrap();
+        // Which member is asked is its own choice: each of them has its turn.
+        for _ in 0..4 {
+            let mut back = vec![0; bytes.len()];
+            match round % 3 {
+                0 => assert_eq!(file.read_at(0, &mut back).unwrap(), bytes.len()),
+                _ => assert_eq!(
+                    file.read_direct_at(0, &mut back, &DirectOptions::default()).unwrap(),
+                    bytes.len()
+                ),
+            }
+            assert!(back == bytes, "round {round}");
+        }
+        drop(file);
+        fs.close().unwrap();
+        let mut there = [vec![0; 4096], vec![0; 4096]];
+        for (device, there) in devices.iter().zip(&mut there) {
+            device.read_at(ByteOffset(place / 4096 * 4096), there).unwrap();
+        }
+        if there[0] != there[1] {
+            // Nobody asked the bad one.
+            flip(member, place);
+        }
+    }
+    let (found, _) = findings_of(mirror());
+    assert_eq!(found, []);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let old = pattern(4096, 1);
+    new_file(&fs, "a").write_all_at(0, &old).unwrap();
+    fs.close().unwrap();
+    // Its next block has its word beside this one.
+    let word = extant_ondisk::data_sums::sum_of(&old).to_le_bytes();
+    let all = image_of(&*device);
+    let places = (0..all.len()).step_by(4).filter(|at: &usize| all[*at..].starts_with(&word));
+    places.for_each(|at| flip(&device, at as u64));
+
+    let fs = open(&device, 8);
+    let a = fs.open_file("/a").unwrap();
+    a.write_all_at(0, &pattern(4096, 2)).unwrap();
+    new_file(&fs, "b");
+    assert!(fs.sync().is_err());
+    assert!(read_back(&cut(&device), "/b").unwrap().is_empty());
+    new_file(&fs, "c");
+    drop(a);
+    assert!(fs.close().is_err());
+    assert!(read_back(&cut(&device), "/c").unwrap().is_empty());
+}
+
+/// A file of which block 0 has a bit flipped on the device, and where that block is.
+fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
+    let fs = open(device, 8);
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, &pattern(blocks * 4096, 3)).unwrap();
+    file.sync_all().unwrap();
+    let at = file.extents().unwrap()[0].block.0 << 12;
+    drop(file);
+    fs.close().unwrap();
+    flip(device, at + 50);
+    at
+}
+
+#[test]
+fn a_truncation_that_fails_leaves_what_was_not_synced() {
+    for by_attributes in [false, true] {
+        let device = made(64, 4096, "");
+        bad_at_its_start(&device, 3);
+        let fs = open(&device, 8);
+        let file = fs.open_file("/f").unwrap();
+        // Over what is there, behind a block that is kept, and behind the file's end.
+        file.write_all_at(4096, &[7; 4096]).unwrap();
+        file.write_all_at(5 * 4096, &[8; 9000]).unwrap();
+        let cut = match by_attributes {
+            false => file.set_len(100),
+            true => {
+                let size = Some(100);
+                file.set_attributes(&SetAttributes { size, ..SetAttributes::default() })
+            }
+        };
+        assert!(is_mismatch(cut), "{by_attributes}");
+        let mut want = pattern(3 * 4096, 3);
+        want[4096..8192].fill(7);
+        want.resize(5 * 4096, 0);
+        want.resize(5 * 4096 + 9000, 8);
+        let mut bytes = vec![1; want.len() - 4096];
+        assert_eq!(file.read_at(4096, &mut bytes).unwrap(), bytes.len(), "{by_attributes}");
+        assert!(bytes == want[4096..], "{by_attributes}");
+        file.sync_all().unwrap();
+        // The whole block can be written, and then all of it is cut.
+        file.write_all_at(0, &want[..4096]).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        fs.close().unwrap();
+        assert!(read_back(&device, "/f").unwrap() == want, "{by_attributes}");
+        let fs = open(&device, 8);
+        fs.open_file("/f").unwrap().set_len(100).unwrap();
+        assert_eq!(fs.read("/f").unwrap(), want[..100]);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
+    let made = made(64, 4096, "");
+    bad_at_its_start(&made, 1);
+    let fs = open(&made, 8);
+    let file = fs.open_file("/f").unwrap();
+    // Behind a hole, so that each block has a request of its own.
+    file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
+    file.sync_all().unwrap();
+    let behind = file.extents().unwrap()[1].block.0 << 12;
+    drop(file);
+    fs.close().unwrap();
+
+    let device = Arc::new(Faulty::new(MemoryDevice::copy_of(&*made).unwrap()));
+    let fs = options(8).open_device(device.clone()).unwrap();
+    let file = fs.open_file("/f").unwrap();
+    device.fail_range(IoOp::Read, behind..behind + 4096);
+    let mut buf = vec![0; 3 * 4096];
+    for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
+        let how = DirectOptions { bounce, ..DirectOptions::default() };
+        assert!(is_mismatch(file.read_direct_at(0, &mut buf, &how)), "{bounce:?}");
+    }
+}
+
+#[test]
+fn a_bad_block_of_sums_is_told_of_and_made_anew() {
+    let device = made(64, 4096, "");
+    let fs = open(&device, 8);
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, &pattern(50_000, 1)).unwrap();
+    file.sync_all().unwrap();
+    let block = file.extents().unwrap()[0].block.0;
+    drop(file);
+    fs.close().unwrap();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(image.path(), image_of(&*device)).unwrap();
+    let sums = e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
+    let sums: u64 = sums.trim().parse().unwrap();
+    flip(&device, (sums << 12) + 100);
+
+    let is_told = |done: extant::Result<()>| {
+        matches!(done, Err(Error::Corrupt { what: What::DataSumsChecksum, at })
+            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == sums))
+    };
+    let fs = open(&device, 8);
+    let file = fs.open_file("/f").unwrap();
+    assert!(is_told(file.read_at(0, &mut [0; 10]).map(drop)));
+    assert!(is_told(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
+    drop(file);
+    // Nothing of it is for e2fsck to mend.
+    let _ = fs.close();
+    let fs = options(8).open_device(device.clone()).unwrap();
+    assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
+    drop(fs);
+    OpenOptions::new().recover_device_in_place(device.clone()).unwrap();
+    switched(&device, "^data_csum").unwrap();
+    switched(&device, "data_csum").unwrap();
+    assert_eq!(findings(&device).0, []);
+    assert_eq!(read_back(&device, "/f").unwrap(), pattern(50_000, 1));
+    judge(&*device);
+}

@@ -1,0 +1,93 @@
+//! Overwrites on a full volume: taken or refused at the write.
+
+use crate::common::{judge, new_file, pattern};
+use crate::data_sums::{below, made, open, read_back, seed};
+use extant::Error;
+use extant_testkit::rng::Rng;
+
+#[test]
+fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
+    let device = made(24, 4096, "");
+    let fs = open(&device, 32);
+    let file = new_file(&fs, "f");
+    let mut want = Vec::new();
+    // All that is free, but for a little.
+    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
+        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
+        if n < 65_536 {
+            break;
+        }
+    }
+    file.sync_all().unwrap();
+    let mut rng = Rng::new(seed());
+    let (mut refused, mut taken) = (0, 0);
+    for step in 0..400 {
+        let at = below(&mut rng, want.len() as u64 - 20_000);
+        let bytes = pattern(1 + below(&mut rng, 20_000) as usize, step as u8);
+        match file.write_at(at, &bytes) {
+            Ok(n) => {
+                want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
+                taken += 1;
+            }
+            Err(Error::NoSpace) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if step % 37 == 0 {
+            file.sync_all().unwrap();
+        }
+        if step == 200 {
+            want.truncate(want.len() - 500_000);
+            file.set_len(want.len() as u64).unwrap();
+        }
+    }
+    file.sync_all().unwrap();
+    assert!(taken > 100, "{taken} taken, {refused} refused");
+    drop(file);
+    fs.close().unwrap();
+    assert!(read_back(&device, "/f").unwrap() == want);
+    judge(&*device);
+}
+
+#[test]
+fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_refused_at_once() {
+    let device = made(16, 1024, "");
+    let fs = open(&device, 32);
+    let file = new_file(&fs, "f");
+    let mut want = Vec::new();
+    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
+        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
+        if n < 65_536 {
+            break;
+        }
+    }
+    file.sync_all().unwrap();
+    // Some room, so that blocks move about.
+    want.truncate(want.len() - 600_000);
+    file.set_len(want.len() as u64).unwrap();
+    file.sync_all().unwrap();
+    let mut rng = Rng::new(seed());
+    let (mut refused, mut taken) = (0, 0);
+    for step in 0..20_000u64 {
+        let at = below(&mut rng, want.len() as u64 / 1024) * 1024;
+        let bytes = pattern(1024, step as u8);
+        match file.write_at(at, &bytes) {
+            Ok(n) => {
+                want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
+                taken += 1;
+            }
+            Err(Error::NoSpace) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if step % 300 == 0 {
+            file.sync_all().unwrap_or_else(|error| {
+                panic!("step {step}, {taken} taken, {refused} refused: {error}")
+            });
+        }
+    }
+    file.sync_all().unwrap();
+    println!("{taken} taken, {refused} refused");
+    drop(file);
+    fs.close().unwrap();
+    assert!(read_back(&device, "/f").unwrap() == want);
+    judge(&*device);
+}

@@ -1,0 +1,77 @@
+//! Direct I/O: coherent with buffered, on every kind of range, by every kind of memory, at any depth.
+
+mod doubles;
+mod faults;
+mod model;
+mod pieces;
+mod queued;
+mod ranges;
+mod rules;
+mod threads;
+
+use extant::{Bounce, DirectOptions, Filesystem, OpenOptions};
+use extant_blockdev::MemoryDevice;
+use std::sync::Arc;
+
+/// Each way to copy or not.
+pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never];
+
+/// The options of one.
+pub fn by(bounce: Bounce) -> DirectOptions {
+    DirectOptions { bounce, ..DirectOptions::default() }
+}
+
+/// Makes a volume with blocks of so many bytes, with so many MiB for content.
+type Kind = fn(usize, Option<u64>) -> (Arc<MemoryDevice>, Filesystem);
+
+/// Those that every rule holds for.
+pub const VOLUMES: [Kind; 2] = [volume, volume_with_sums];
+
+/// A volume with blocks of `block` bytes in memory, whose free blocks hold garbage, with so much memory for content.
+pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+    let device = Arc::new(crate::common::mke2fs(24, &format!("-b {block} -O ^resize_inode")));
+    full_of_garbage(device, cache_mib)
+}
+
+/// The same, whose files have sums.
+pub fn volume_with_sums(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+    let mib = if block > 4096 { 144 } else { 24 };
+    let words =
+        format!("-b {block} -O ^resize_inode -J size={}", if block > 4096 { 64 } else { 4 });
+    let device = Arc::new(crate::common::mke2fs(mib, &words));
+    let wish = extant::tune::Tune::default().features("data_csum").unwrap();
+    let dynamic: Arc<dyn extant::BlockDevice> = device.clone();
+    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &wish).unwrap();
+    full_of_garbage(device, cache_mib)
+}
+
+fn full_of_garbage(
+    device: Arc<MemoryDevice>,
+    cache_mib: Option<u64>,
+) -> (Arc<MemoryDevice>, Filesystem) {
+    {
+        let fs = open(&device, None);
+        let file = crate::common::new_file(&fs, "garbage");
+        let full = vec![GARBAGE; 1 << 20];
+        let mut at = 0;
+        while let Ok(n) = file.write_at(at, &full) {
+            at += n as u64;
+        }
+        drop(file);
+        fs.remove_file("/garbage").unwrap();
+        fs.close().unwrap();
+    }
+    let fs = open(&device, cache_mib);
+    (device, fs)
+}
+
+/// Opens it to write, with so much memory for content.
+pub fn open(device: &Arc<MemoryDevice>, cache_mib: Option<u64>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None);
+    options.page_cache_bytes(cache_mib.unwrap_or(0) << 20);
+    options.open_device(device.clone()).unwrap()
+}
+
+/// What free blocks hold.
+pub const GARBAGE: u8 = 0xEE;

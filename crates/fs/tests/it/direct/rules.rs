@@ -1,0 +1,288 @@
+//! The rules of bounced transfers, and of those that may not wait.
+
+use crate::common::{judge, new_file, pattern};
+use crate::direct::doubles::{Absent, FaultsAt, Mapping};
+use crate::direct::{ALL, VOLUMES, by, volume};
+use extant::{
+    AlignedBuf, Bounce, CallerMemory, DirectOptions, Error, FallocateMode, Filesystem,
+    SharedCursor, SharedMemory, Target,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const MIB: usize = 1 << 20;
+
+fn content(fs: &Filesystem, name: &str) -> Vec<u8> {
+    fs.read(format!("/{name}")).unwrap()
+}
+
+#[test]
+fn each_byte_is_lent_or_copied_once_and_never_both() {
+    for cache in [None, Some(4)] {
+        let (_device, fs) = volume(4096, cache);
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 4 << 20).unwrap();
+        let bytes = AlignedBuf::copy_of(&pattern(3 * MIB, 9));
+        let mut back = AlignedBuf::zeroed(3 * MIB);
+        for bounce in ALL {
+            let before = fs.direct_stats();
+            assert_eq!(file.write_direct_at(0, &bytes, &by(bounce)).unwrap(), 3 * MIB);
+            assert_eq!(file.read_direct_at(0, &mut back, &by(bounce)).unwrap(), 3 * MIB);
+            let after = fs.direct_stats();
+            let copied = after.copied_bytes - before.copied_bytes;
+            let lent = after.lent_bytes - before.lent_bytes;
+            let want = match bounce {
+                Bounce::Auto | Bounce::Never => (0, 6 * MIB as u64),
+                Bounce::Always | Bounce::Summed => (6 * MIB as u64, 0),
+            };
+            assert_eq!((copied, lent), want, "{bounce:?}");
+            assert_eq!(after.buffered_bytes, 0);
+            assert!(back[..] == bytes[..]);
+        }
+    }
+}
+
+#[test]
+fn a_short_copy_gives_everything_back_and_says_so() {
+    for volume in VOLUMES {
+        let (device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.write_all_at(0, &pattern(4 * MIB, 1)).unwrap();
+        file.sync_all().unwrap();
+        let before = content(&fs, "f");
+        let bytes = pattern(3 * MIB, 2);
+        for at in [0, 1, 4096, MIB - 1, MIB, 2 * MIB + 5, 3 * MIB - 1] {
+            for (start, len) in [(0, 3 * MIB), (512, 3072), (4096, MIB)] {
+                let mut memory = FaultsAt::new(&bytes[..len], at.min(len - 1), false);
+                let done = file.write_direct(start, &mut memory, &DirectOptions::default());
+                assert!(
+                    matches!(done, Err(Error::Fault)),
+                    "{len} bytes that end at {at}: {done:?}"
+                );
+                assert_eq!(memory.left(), len, "all is given back");
+                assert!(content(&fs, "f") == before, "nothing is written");
+            }
+        }
+        // Steps that were whole count, as with any short write.
+        let mut memory = FaultsAt::new(&bytes[..5000], 4700, false);
+        let n = file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap();
+        // Whole sectors, or whole blocks where they have sums.
+        assert!([4096, 4608].contains(&n), "{n}");
+        assert_eq!(memory.left(), 5000 - n);
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        let bytes = pattern(2 * MIB, 3);
+        let mut memory = FaultsAt::new(&bytes, 70_000, true);
+        assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), 2 * MIB);
+        assert_eq!((memory.faulted_in, memory.left()), (1, 0));
+        assert!(content(&fs, "f") == bytes);
+        // Pages that leave again and again: in the end the bytes are copied where that can wait.
+        let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
+        memory.flees = 1000;
+        assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
+        assert!(memory.faulted_in < 100);
+        assert!(content(&fs, "f") == bytes);
+    }
+}
+
+#[test]
+fn a_hole_is_read_into_memory_that_is_not_present() {
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.write_direct_at(64 << 10, &pattern(64 << 10, 3), &DirectOptions::default()).unwrap();
+        for (at, hole) in [(0, 32 << 10), (32 << 10, 32 << 10), (64 << 10, 0)] {
+            let mut got = vec![0xEE; 32 << 10];
+            let mut memory = Absent { inner: Target::new(&mut got), present: false };
+            let done = file.read_direct(at, &mut memory, &DirectOptions::default()).unwrap();
+            assert_eq!((done, memory.left()), (32 << 10, 0));
+            let wanted =
+                if hole > 0 { vec![0; hole] } else { pattern(64 << 10, 3)[..32 << 10].to_vec() };
+            assert!(got == wanted, "at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
+    for volume in VOLUMES {
+        for block in [1024, 4096, 65_536] {
+            let (device, fs) = volume(block, Some(8));
+            let file = new_file(&fs, "f");
+            let bytes = pattern(512 << 10, 4);
+            file.write_all_at(0, &bytes).unwrap();
+            // From the same range, from one that overlaps, into a hole, past the end, and at no alignment.
+            for (from, to, len) in [
+                (0, 0, 65_536),
+                (8192, 4096, 65_536),
+                (0, 300_000 / 4096 * 4096, 131_072),
+                (5, 700_001, 70_000),
+            ] {
+                let mut want = content(&fs, "f");
+                let copy = want[from..from + len].to_vec();
+                let size = want.len().max(to + len);
+                want.resize(size, 0);
+                want[to..to + len].copy_from_slice(&copy);
+                let mut memory =
+                    Mapping { file: &file, start: from as u64, len, at: 0, present: 0 };
+                let mut done = 0;
+                while done < len {
+                    done += file
+                        .write_direct((to + done) as u64, &mut memory, &DirectOptions::default())
+                        .unwrap();
+                    assert_eq!(memory.left(), len - done);
+                }
+                // Where the ranges overlap the program cannot know which bytes it sends.
+                let overlaps = from < to + len && to < from + len && from != to;
+                assert!(overlaps || content(&fs, "f") == want, "blocks of {block}: {from} to {to}");
+            }
+            drop(file);
+            fs.close().unwrap();
+            judge(&*device);
+        }
+    }
+}
+
+#[test]
+fn what_may_not_wait_says_so_instead() {
+    let (_device, fs) = volume(4096, Some(4));
+    let file = new_file(&fs, "f");
+    file.write_all_at(0, &pattern(MIB, 1)).unwrap();
+    file.sync_all().unwrap();
+    // So few that the flusher leaves them for now.
+    file.write_all_at(0, &[1; 100]).unwrap();
+    let bytes = AlignedBuf::copy_of(&[2; 4096]);
+    let mut back = AlignedBuf::zeroed(4096);
+    let now = DirectOptions { no_wait: true, ..DirectOptions::default() };
+    let blocks = |done: extant::Result<usize>| matches!(done, Err(Error::WouldBlock));
+    assert!(blocks(file.read_direct_at(0, &mut back, &now)), "dirty bytes are in the way");
+    file.sync_all().unwrap();
+    assert_eq!(file.read_direct_at(0, &mut back, &now).unwrap(), 4096);
+    // The change time is set by the first.
+    file.write_direct_at(0, &bytes, &by(Bounce::Auto)).unwrap();
+    while blocks(file.write_direct_at(0, &bytes, &now)) {
+        file.write_direct_at(0, &bytes, &by(Bounce::Auto)).unwrap();
+    }
+    for bounce in [Bounce::Always, Bounce::Summed] {
+        let now = DirectOptions { bounce, ..now };
+        assert!(blocks(file.write_direct_at(0, &bytes, &now)), "a copy may wait for memory");
+        assert!(blocks(file.read_direct_at(0, &mut back, &now)));
+    }
+    assert!(blocks(file.write_direct_at(MIB as u64, &bytes, &now)), "it grows");
+    assert!(blocks(file.write_direct_at(10, &bytes, &now)), "the cache may wait");
+    assert!(blocks(file.read_direct_at(10, &mut back, &now)));
+    file.allocate(FallocateMode::PunchHole, 0, 4096).unwrap();
+    assert!(blocks(file.write_direct_at(0, &bytes, &now)), "blocks have to be found");
+    assert_eq!(file.metadata().len(), MIB as u64);
+}
+
+#[test]
+fn chunks_shrink_when_memory_is_short_and_no_page_is_an_error() {
+    for volume in VOLUMES {
+        let (device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 4 << 20).unwrap();
+        let bytes = pattern(MIB, 6);
+        for (most, least) in [(64 * MIB, 1), (MIB, 1), (700 << 10, 2), (4096, 256)] {
+            fs.limit_direct_chunks(most);
+            let before = fs.direct_stats().chunks;
+            let done = file.write_direct_at(0, &bytes, &by(Bounce::Always));
+            let used = fs.direct_stats().chunks - before;
+            assert_eq!(done.unwrap(), MIB);
+            assert!(used >= least && (used == 1 || least > 1), "{used} chunks out of {most} bytes");
+            let mut back = vec![0; MIB];
+            assert_eq!(file.read_direct_at(0, &mut back, &by(Bounce::Always)).unwrap(), MIB);
+            assert!(back == bytes);
+        }
+        fs.limit_direct_chunks(0);
+        let small = AlignedBuf::zeroed(4096);
+        let done = file.write_direct_at(0, &small, &by(Bounce::Always));
+        assert!(matches!(done, Err(Error::NoMemory)));
+        fs.limit_direct_chunks(64 * MIB);
+        assert!(content(&fs, "f")[..MIB] == bytes[..], "nothing was written without memory");
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
+#[test]
+fn a_thread_that_scribbles_on_the_buffer_writes_old_words_or_new_ones_and_nothing_else() {
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
+        let memory = Arc::new(SharedMemory::zeroed(65_536));
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0u64;
+                while !ends.load(Ordering::Relaxed) {
+                    memory.store((n as usize * 8) % 65_536, (n % 250) * 0x0101_0101_0101_0101);
+                    n += 1;
+                }
+            });
+            for n in 0..100 {
+                let mut cursor = SharedCursor::new(Arc::clone(&memory), 0, 65_536);
+                file.write_direct(0, &mut cursor, &by(ALL[n % 4])).unwrap();
+                let mut back = AlignedBuf::zeroed(65_536);
+                file.read_direct_at(0, &mut back, &by(Bounce::Auto)).unwrap();
+                let whole = |word: &[u8]| word.iter().all(|byte| *byte == word[0]);
+                assert!(back.chunks(8).all(whole));
+                let mut again = vec![0; 65_536];
+                file.read_at(0, &mut again).unwrap();
+                assert!(back[..] == again[..], "buffered and direct readers see the same");
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn vectors_of_odd_lengths_are_written_and_read_whole() {
+    for volume in VOLUMES {
+        let (_device, fs) = volume(4096, Some(4));
+        let file = new_file(&fs, "f");
+        let bytes = pattern(100_000, 8);
+        for cuts in [vec![1, 4095, 4096, 7777], vec![512, 1024, 99_000], vec![50_001]] {
+            for bounce in ALL {
+                let mut pieces = Vec::new();
+                let mut from = 0;
+                for to in cuts.iter().copied().chain([bytes.len()]) {
+                    pieces.push(std::io::IoSlice::new(&bytes[from..to]));
+                    from = to;
+                }
+                let mut source = extant::Source::vectored(&pieces);
+                let mut done = 0;
+                while source.left() > 0 {
+                    done += file.write_direct(done as u64, &mut source, &by(bounce)).unwrap();
+                }
+                let mut back = vec![0; bytes.len()];
+                let mut targets = Vec::new();
+                let mut rest = &mut back[..];
+                let mut from = 0;
+                for to in cuts.iter().copied() {
+                    let (piece, behind) = rest.split_at_mut(to - from);
+                    targets.push(std::io::IoSliceMut::new(piece));
+                    (rest, from) = (behind, to);
+                }
+                targets.push(std::io::IoSliceMut::new(rest));
+                let mut target = extant::Target::vectored(&mut targets);
+                let n = file.read_direct(0, &mut target, &by(bounce)).unwrap();
+                drop(target);
+                drop(targets);
+                assert_eq!(n, bytes.len());
+                assert!(back == bytes, "{cuts:?} {bounce:?}");
+            }
+        }
+    }
+}

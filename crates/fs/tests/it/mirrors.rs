@@ -1,0 +1,289 @@
+//! Volumes on two mirrors of which one fails or rots: each bit that flips anywhere is found and mended from the other copy,
+//! and a request that one of them fails costs nothing.
+
+use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
+use crate::common::seen::{Tree, differences, tree};
+use crate::common::{image_of, judge, pattern};
+use extant::check::{Options, check_device};
+use extant::raid::record_of;
+use extant::{
+    BlockDevice, Bounce, DirectOptions, Error, Filesystem, MemoryDevice, NewFile, OpenOptions,
+};
+use extant_base::{ByteOffset, IoOp, MemberError, MemberProblem};
+use extant_blockdev::Faulty;
+use extant_ondisk::superblock::VolumeState;
+use extant_testkit::e2fsprogs;
+use extant_testkit::rng::Rng;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+fn seed() -> u64 {
+    std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+/// Blocks that somebody uses, but for the log, which is empty.
+fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; LEN as usize];
+    device.read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let log = e2fsprogs::debugfs(&path, "blocks <8>").unwrap();
+    let log: BTreeSet<u64> = log.split_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
+    let is_used = |n: &u64| {
+        let bytes = &bytes[(n * block) as usize..][..block as usize];
+        !log.contains(n) && bytes.iter().any(|byte| *byte != 0)
+    };
+    (0..LEN / block).filter(is_used).collect()
+}
+
+#[test]
+fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
+    for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota")] {
+        let devices = made(block, features);
+        let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+        let blocks = used_blocks(&devices[0], block.into());
+        let mut rng = Rng::new(seed());
+        let (mut mended, mut found, mut unread) = (0, 0, 0);
+        for round in 0..80 {
+            let devices = copies(&devices);
+            let (sick, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
+            let mut at = n * u64::from(block) + rng.below(block as usize) as u64;
+            while at < 1536 {
+                // The record, and the sector by which a change from outside is noticed: the layout's own tests have them.
+                at += 512;
+            }
+            if byte(&devices[sick], at) == b't' {
+                // Perhaps of the link's target, which has no sum.
+                continue;
+            }
+            let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
+            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+            let context = format!("round {round}: member {sick}, block {n}, byte {at}");
+
+            let device = mirror(&devices);
+            let fs = open(device.clone(), [0, 8][round % 2]);
+            expect_same(&fs, &want, &context);
+            // What changes beside it takes nothing along.
+            let name = format!("/file{}", rng.below(40));
+            let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
+            fs.set_attributes(&name, &wish).unwrap();
+            fs.create_file("/new", &NewFile::default()).unwrap();
+            fs.sync().unwrap();
+            let after = tree(&fs).unwrap();
+            let state = fs.superblock().state;
+            assert!(!state.contains(VolumeState::ERROR), "{context}: marked as damaged");
+            fs.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+            drop(device);
+            let again = mirror(&devices);
+            assert!(again.left_out().is_empty(), "{context}");
+            expect_same(&open(again.clone(), 0), &after, &context);
+            drop(again);
+
+            let same = byte(&devices[0], at) == byte(&devices[1], at);
+            if same {
+                mended += 1;
+                continue;
+            }
+            // Nobody read it: a look at this member alone finds it, or nobody uses the byte.
+            let options = Options { data: true, ..Options::default() };
+            let report = check_device(devices[sick].clone(), &options, &()).unwrap();
+            match report.clean {
+                true => unread += 1,
+                false => found += 1,
+            }
+        }
+        println!("{features}: {mended} mended, {found} found by a check, {unread} without meaning");
+        assert!(mended + found > 40, "{mended} mended, {found} found");
+    }
+}
+
+#[test]
+fn each_place_that_is_mended_is_told_of() {
+    let devices = made(4096, "data_csum");
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["a", "b"].map(|name| dir.path().join(name));
+    for (device, path) in devices.iter().zip(&paths) {
+        let mut bytes = image_of(&**device);
+        if path.ends_with("b") {
+            for at in used_blocks(&devices[1], 4096).into_iter().map(|n| n as usize * 4096 + 77) {
+                // But for the layout's own block, which its own tests have, and the link's, which has no sum.
+                if at > 4096 && bytes[at] != b't' {
+                    bytes[at] ^= 1;
+                }
+            }
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    let mut options = OpenOptions::new();
+    options.write(true).commit_interval(None).member(&paths[1]);
+    options.on_error(Arc::new(move |error| match error {
+        Error::Member(error) => hears.lock().unwrap().push(MemberError::clone(error)),
+        error => panic!("{error}"),
+    }));
+    let fs = options.open(&paths[0]).unwrap();
+    expect_same(&fs, &tree(&open(mirror(&devices), 0)).unwrap(), "");
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    let [a, b] = paths.each_ref().map(|path| std::fs::read(path).unwrap());
+    let mut places = BTreeSet::new();
+    for error in &told {
+        assert_eq!(Path::new(&error.member), paths[1], "{error}");
+        let MemberProblem::Mended { at, len } = error.problem else { panic!("{error}") };
+        let range = at as usize..(at + len) as usize;
+        assert!(a[range.clone()] == b[range.clone()], "{error}");
+        assert!(places.insert(at), "told of twice: {error}");
+    }
+    // How many of them are asked of this mirror is for the mirror to say.
+    assert!(told.len() > 3, "{}", told.len());
+    fs.close().unwrap();
+}
+
+/// The block of the inode table that has the inode `name`, as debugfs says.
+fn inode_block(image: &Path, name: &str) -> u64 {
+    let place = e2fsprogs::debugfs(image, &format!("imap {name}")).unwrap();
+    let block = place.split("at block ").nth(1).expect("the block of the inode");
+    block.split(',').next().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
+    let devices = made(4096, "data_csum");
+    let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+    for sick in [0, 1] {
+        let devices = copies(&devices);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        let mut bytes = vec![0; LEN as usize];
+        devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let inodes = inode_block(&path, "/file5");
+        let sums = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
+        let sums = sums.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
+        for block in sums.chain([inodes]) {
+            devices[sick].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
+        }
+        let fs = open(mirror(&devices), 0);
+        expect_same(&fs, &want, "zeroed");
+        fs.remove_file("/file5").unwrap();
+        fs.create_file("/new", &NewFile::default()).unwrap();
+        fs.sync().unwrap();
+        let after = tree(&fs).unwrap();
+        fs.close().unwrap();
+        expect_same(&open(mirror(&devices), 0), &after, "changed");
+        judge(&*mirror(&devices));
+    }
+}
+
+#[test]
+fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_they_are_right() {
+    let devices = made(4096, "");
+    let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("img");
+    let mut bytes = vec![0; LEN as usize];
+    devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let block = inode_block(&path, "/file5");
+    // Sixteen slots: every other one is wrong here, the rest there.
+    for slot in 0..16 {
+        let at = ByteOffset(block * 4096 + slot * 256 + 4);
+        devices[slot as usize % 2].write_at(at, &[0xA5; 8]).unwrap();
+    }
+    let fs = open(mirror(&devices), 0);
+    expect_same(&fs, &want, "mixed");
+    let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
+    fs.set_attributes("/file5", &wish).unwrap();
+    fs.sync().unwrap();
+    let after = tree(&fs).unwrap();
+    fs.close().unwrap();
+    devices.iter().for_each(|device| judge(&**device));
+    expect_same(&open(mirror(&devices), 0), &after, "changed");
+}
+
+type Member = Arc<Faulty<MemoryDevice>>;
+
+/// Everything that a volume is asked for; what it shows then.
+fn worked(fs: &Filesystem, summed: Bounce) -> extant::Result<Tree> {
+    let root = fs.root()?;
+    let direct = DirectOptions { bounce: summed, ..DirectOptions::default() };
+    for round in 0..3u8 {
+        let file = fs.open_file("/file30")?;
+        file.write_all_at(10_000, &pattern(20_000, round))?;
+        file.write_direct_at(40_960, &pattern(16_384, round), &direct)?;
+        let mut back = vec![0; 20_000];
+        file.read_at(10_000, &mut back)?;
+        assert_eq!(back, pattern(20_000, round));
+        file.sync_all()?;
+        let mut back = vec![0; 16_384];
+        file.read_direct_at(40_960, &mut back, &direct)?;
+        assert_eq!(back, pattern(16_384, round));
+        root.create(format!("new{round}"), &NewFile::default())?;
+        fs.rename(format!("/file{round}"), format!("/many/moved{round}"))?;
+        fs.remove_file(format!("/file{}", 10 + round))?;
+        fs.sync()?;
+    }
+    tree(fs)
+}
+
+#[test]
+fn requests_that_one_mirror_fails_cost_nothing() {
+    for (features, bounce) in
+        [("", Bounce::Auto), ("data_csum", Bounce::Auto), ("", Bounce::Always)]
+    {
+        let base = made(4096, features);
+        for op in [IoOp::Read, IoOp::Write, IoOp::Flush] {
+            for nth in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] {
+                for (sick, for_good) in [(0, false), (1, false), (0, true), (1, true)] {
+                    let context =
+                        format!("{features} {bounce:?}: {op} {nth} of {sick}, {for_good}");
+                    let members: Vec<Member> = base
+                        .iter()
+                        .map(|d| Arc::new(Faulty::new(MemoryDevice::clone(d))))
+                        .collect();
+                    let device = mirror(&members);
+                    let fs = open(device.clone(), 1);
+                    match for_good {
+                        true => members[sick].fail_from(op, nth),
+                        false => members[sick].fail(op, nth),
+                    }
+                    let want = worked(&fs, bounce).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));
+                    let lost = device.stats().failed_members;
+                    drop(device);
+                    assert!(op != IoOp::Read || for_good || lost == 0, "{context}: {lost} lost");
+                    members.iter().for_each(|member| member.heal());
+                    let device = mirror(&members);
+                    assert_eq!(device.left_out().len() as u64, lost, "{context}");
+                    let found = tree(&open(device.clone(), 0)).unwrap();
+                    assert_eq!(differences(&want, &found), [""; 0], "{context}");
+                    if nth == 5 {
+                        judge(&*device);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_closed_volume_leaves_nothing_to_compare_though_a_clone_of_it_is_kept() {
+    let devices = made(4096, "");
+    let fs = open(mirror(&devices), 8);
+    let kept = fs.clone();
+    let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
+    file.write_all_at(0, &pattern(2 << 20, 3)).unwrap();
+    file.sync_all().unwrap();
+    let record = |device: &MemoryDevice| record_of(device).unwrap().unwrap();
+    assert!(!record(&devices[0]).intent.is_empty());
+    drop(file);
+    fs.close().unwrap();
+    for device in &devices {
+        let record = record(device);
+        assert!(record.settled && record.intent.is_empty(), "{record:?}");
+        judge(device);
+    }
+    drop(kept);
+}

@@ -1,0 +1,3 @@
+//! The journal through its public API.
+
+mod e2fsprogs_judges;
