@@ -76,7 +76,7 @@ const CRATES: &[Crate] = &[
     only_cycles("crates/base", 2),
     only_cycles("crates/crc32c", 2),
     only_cycles("crates/ondisk", 4),
-    only_cycles("crates/blockdev", 11),
+    only_cycles("crates/blockdev", 10),
     only_cycles("crates/raid", 2),
     only_cycles("crates/journal", 21),
     only_cycles("crates/pagecache", 9),

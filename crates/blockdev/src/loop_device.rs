@@ -11,7 +11,6 @@
 //! namespaces hide nothing. Its path, in sysfs, is only for opening the file, and may be gone or mean another file.
 //! A file without a path cannot be locked from here; then a writer's mark on it is looked up.
 
-use crate::lock;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -22,9 +21,9 @@ use std::path::{Path, PathBuf};
 
 /// A file, by device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Numbers {
-    dev: u64,
-    ino: u64,
+pub(crate) struct Numbers {
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
 }
 
 impl Numbers {
@@ -44,7 +43,7 @@ pub(crate) struct Stored {
     /// The opened file and all files below it.
     numbers: Vec<Numbers>,
     /// The last of them, if it has no path.
-    hidden: Option<Numbers>,
+    pub(crate) hidden: Option<Numbers>,
     /// The loop device that was opened, if it is one: its directory in sysfs.
     device: Option<PathBuf>,
 }
@@ -100,13 +99,10 @@ pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stor
 
 impl Stored {
     /// Whether the bytes can be written by another way: a loop device over one of the files, or a block device among
-    /// them, has an exclusive opener, such as a mount; or a writer has marked the file that has no path. What the
-    /// system does not say counts as no.
+    /// them, has an exclusive opener, such as a mount. What the system does not say counts as no.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_claimed = |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
-        if self.layers.iter().any(is_claimed)
-            || self.hidden.is_some_and(|file| lock::has_mark(file.dev, file.ino))
-        {
+        if self.layers.iter().any(is_claimed) {
             return true;
         }
         let mounted = mounted_devices();

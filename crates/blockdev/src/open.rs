@@ -16,7 +16,7 @@
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
 use crate::file::FileDevice;
-use crate::lock::lock;
+use crate::lock::{has_mark, lock};
 use crate::loop_device;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::fs::{self, File, OpenOptions};
@@ -96,7 +96,8 @@ impl FileOptions {
         let mut backing = Vec::new();
         if self.lock {
             let stored = loop_device::stored_in(&file, kind == Kind::BlockDevice, self.write);
-            if self.write && stored.is_in_use() {
+            let is_marked = stored.hidden.is_some_and(|file| has_mark(file.dev, file.ino));
+            if self.write && (is_marked || stored.is_in_use()) {
                 return Err(Error::Busy);
             }
             for layer in stored.layers {
