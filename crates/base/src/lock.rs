@@ -3,7 +3,7 @@
 //! ```text
 //!   A thread may wait only for a lock whose rank is higher than the rank of every lock it holds.
 //!
-//!   Door → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
+//!   Listing → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
 //!         → Folio → Superblock → Group → JournalState → Leaf
 //! ```
 //!
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub enum Rank {
     /// State that a front end keeps locked while it calls the engine: the position of an open
     /// directory's listing.
-    Door,
+    Listing,
     /// Whether the superblock on disk says that the volume is in use by a writer.
     Mount,
     /// Renames of directories from one parent to another.
