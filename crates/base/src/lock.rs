@@ -3,8 +3,8 @@
 //! ```text
 //!   A thread may wait only for a lock whose rank is higher than the rank of every lock it holds.
 //!
-//!   Listing → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
-//!         → Folio → Superblock → Group → JournalState → Leaf
+//!   Listing → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared
+//!         → Quota → Folio → Superblock → Group → JournalState → Leaf
 //! ```
 //!
 //! There are three exceptions:
