@@ -7,7 +7,7 @@
 //!   └───────┴──────┴───────────────┴─────────── …          no record crosses a block
 //!
 //!   HEAD ─ records … ─ TAIL │ records … ─ TAIL │ …         one epoch: from block 0 of the area
-//!                           └ each commit starts a block   HEAD stands only in front of the first
+//!                           └ each commit starts a block   only the first has a HEAD before it
 //!
 //!   TAIL: tid u32 │ crc u32 │ to the block's end
 //!   crc = crc32c(0; every record since the TAIL before, heads, PAD and HEAD included;

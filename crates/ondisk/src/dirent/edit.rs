@@ -110,6 +110,9 @@ impl<'a> DirBlockMut<'a> {
 
     /// As [`DirBlockMut::insert`], into the slack of the entry that starts at `offset`, which the
     /// caller has found before. `None` if its slack is too small for the name.
+    ///
+    /// # Errors
+    /// Those of [`DirBlockMut::insert`].
     pub fn insert_at(
         &mut self,
         offset: usize,

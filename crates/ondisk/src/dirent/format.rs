@@ -4,7 +4,7 @@
 //!   0       4        6         7      8            8+n
 //!   ┌───────┬────────┬─────────┬──────┬─────────────┐       rec_len  in 64 KiB blocks: 65536 is
 //!   │ inode │rec_len │name_len │ type │ name        │                FFFF (or 0), else bits 16, 17
-//!   └───────┴────────┴─────────┴──────┴─────────────┘                stand in bits 0, 1
+//!   └───────┴────────┴─────────┴──────┴─────────────┘                are in bits 0, 1
 //! ```
 //!
 //! Source: ext4 documentation, "Directory Entries".

@@ -34,7 +34,10 @@ pub struct IndexMut<'a> {
 }
 
 impl<'a> IndexMut<'a> {
-    /// A root to edit. Checks and errors are those of [`Index::root`].
+    /// A root to edit, checked as by [`Index::root`].
+    ///
+    /// # Errors
+    /// Those of [`Index::root`].
     pub fn root(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -47,7 +50,10 @@ impl<'a> IndexMut<'a> {
         Ok(IndexMut { block, base, limit, count, checksums, seed: inode_seed })
     }
 
-    /// A node to edit. Checks and errors are those of [`Index::node`].
+    /// A node to edit, checked as by [`Index::node`].
+    ///
+    /// # Errors
+    /// Those of [`Index::node`].
     pub fn node(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -279,7 +285,7 @@ impl<'a> IndexMut<'a> {
         (self.checksums && *reserved == [0; 4]).then_some(StoredChecksum { sum, is_right })
     }
 
-    /// Stores `sum`, which was computed incrementally from `before`.
+    /// Stores `sum`, the checksum that was computed incrementally from `before`.
     fn put_checksum(&mut self, before: StoredChecksum, sum: u32) {
         let at = self.base + self.limit * ENTRY_LEN + 4;
         self.block[at..at + 4].copy_from_slice(&sum.to_le_bytes());

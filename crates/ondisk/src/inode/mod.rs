@@ -112,6 +112,9 @@ impl Default for Inode {
 
 impl Inode {
     /// Decodes and checks an inode that is in use: [`Inode::parse`], then [`Inode::check_fields`].
+    ///
+    /// # Errors
+    /// Those of both.
     pub fn check(bytes: &[u8], ino: Ino, format: &InodeFormat) -> Result<Inode, Error> {
         let inode = Inode::parse(bytes, ino, format)?;
         inode.check_fields(ino, format)?;

@@ -3,10 +3,10 @@
 //! ```text
 //!   0      4      8      C         D         10          30         38          3C      bs
 //!   ┌──────┬──────┬──────┬─────────┬─────────┬───────────┬──────────┬───────────┬───────┐
-//!   │magic │ = 2  │ tid  │sum type │sum size │ sum[8]    │ seconds  │ nanosecs  │ zero  │
+//!   │magic │ = 2  │ tid  │csum type│csum size│ csum[8]   │ seconds  │ nanosecs  │ zero  │
 //!   └──────┴──────┴──────┴─────────┴─────────┴───────────┴──────────┴───────────┴───────┘
-//!   v2, v3: type 0, size 0, sum[0] = crc32c(seed, the block with sum[0] as zero)
-//!   v1:     type 1, size 4, sum[0] = CRC-32 over the transaction's descriptors and copies
+//!   v2, v3: type 0, size 0, csum[0] = crc32c(seed, the block with csum[0] as zero)
+//!   v1:     type 1, size 4, csum[0] = CRC-32 over the transaction's descriptors and copies
 //! ```
 //!
 //! Rule: a commit block that was torn after its first sector is valid: its checksum also passes if

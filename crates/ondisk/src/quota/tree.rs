@@ -3,8 +3,8 @@
 //! ```text
 //!   id 0x00_01_86_A0:   root ─[00]─► block ─[01]─► block ─[86]─► block ─[A0]─► leaf ─► its entry
 //!
-//!   free block  ─► block ─► block          out of use, linked by next_free
-//!   free entry  ─► leaf  ◄─► leaf          with room, linked both ways
+//!   free block  ─► block ─► block          unused, linked by next_free
+//!   free entry  ─► leaf  ◄─► leaf          with a free slot, linked both ways
 //! ```
 //!
 //! A block number from the file is used only after a check against the file's count of blocks.
@@ -17,6 +17,9 @@ const LEAF_HEAD: usize = size_of::<RawLeafHeader>();
 
 impl QuotaInfo {
     /// Makes an empty quota file in `store`: header and root, two blocks.
+    ///
+    /// # Errors
+    /// The errors of `store`.
     pub fn create(kind: QuotaKind, store: &mut impl QuotaStore) -> Result<QuotaInfo, Error> {
         let info = QuotaInfo {
             kind,

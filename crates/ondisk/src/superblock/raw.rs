@@ -1,7 +1,7 @@
 //! The superblock's 1024 bytes as they lie on disk.
 //!
 //! ```text
-//!   byte 1024 of the device, whatever the block size; in a backup: byte 0 of its block
+//!   byte 1024 of the device, for any block size; in a backup: byte 0 of its block
 //!   000      038    058          068   078   0E0      150    194      200    270        3FC  400
 //!   ┌────────┬──────┬────────────┬─────┬─────┬────────┬──────┬────────┬──────┬──────────┬────┐
 //!   │ counts │ EF53 │ sizes,     │uuid │label│journal │ high │ errors │ mount│ seed,    │csum│
