@@ -1,14 +1,14 @@
-//! One error type for every layer: what, where, and one errno.
+//! The error type of every crate: what went wrong, where, and which errno a system call returns.
 
+use crate::numbers::Tid;
 use crate::site::Site;
 use crate::what::What;
-use crate::words::Tid;
 use core::fmt;
 
-/// Shorthand for results across the layers.
+/// A result whose error is [`Error`], unless another is named.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Which bit field a feature stands in.
+/// The bit field that holds a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FeatureSet {
     /// `s_feature_compat`
@@ -19,18 +19,18 @@ pub enum FeatureSet {
     RoCompat,
     /// The incompatible features of the journal superblock.
     Journal,
-    /// Not a bit: a format version or an option of a feature.
+    /// No bit field: the feature is a format version or an option of another feature.
     Option,
 }
 
-/// A feature that this engine does not keep.
+/// A feature of a volume that this engine does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Feature {
-    /// The field it stands in.
+    /// The field that holds it.
     pub set: FeatureSet,
-    /// Its bits in that field, or the unknown value.
+    /// Its bits in that field; for [`FeatureSet::Option`], the unknown value.
     pub bits: u32,
-    /// Its name in e2fsprogs, or a short description; empty when nobody has named it.
+    /// Its name in e2fsprogs, or a short description; empty if it has no known name.
     pub name: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub enum IoOp {
     Write,
     /// Making earlier writes durable.
     Flush,
-    /// Telling the device that blocks are free.
+    /// Reporting to the device that blocks are free.
     Discard,
     /// Changing the length.
     Resize,
@@ -80,17 +80,18 @@ impl fmt::Display for IoOp {
     }
 }
 
-/// Who holds a volume, as the volume itself says (multiple mount protection).
+/// The host that uses a volume, from the volume's multiple mount protection (MMP) block.
 #[cfg(feature = "std")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Name of its host; empty when it gave none.
+    /// The host's name; empty if the block has none.
     pub node: String,
-    /// Name of the volume's device there; empty when it gave none.
+    /// The name of the volume's device on that host; empty if the block has none.
     pub device: String,
-    /// When it last said so, seconds since 1970.
+    /// When the host last updated the block, in seconds since 1970.
     pub seen: u64,
-    /// A checker: it says nothing while it works, so nobody can tell whether it still does.
+    /// True for a checker. A checker does not update the block, so other hosts cannot find out
+    /// whether it is still running.
     pub is_checker: bool,
 }
 
@@ -104,7 +105,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Everything that can go wrong. `?` carries it across the layers unchanged.
+/// Every error of every crate. `?` passes it through the layers unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -114,38 +115,38 @@ pub enum Error {
     Exists,
     /// A path component is not a directory.
     NotADirectory,
-    /// A file was asked for and a directory is there.
+    /// The operation needs another kind of file, and the name is a directory.
     IsADirectory,
-    /// The directory still holds names.
+    /// The directory still has entries.
     NotEmpty,
-    /// A name is longer than 255 bytes, or a path or target too long.
+    /// A name is longer than 255 bytes, or a path or symlink target is too long.
     NameTooLong,
-    /// A name is not valid UTF-8 in a directory that demands it.
+    /// A name is not valid UTF-8, and its directory accepts only UTF-8 (strict casefold).
     NameNotUtf8,
-    /// Too many symlinks on the way.
+    /// A path has too many symlinks.
     TooManyLinks,
-    /// An inode has as many links as its format can count.
+    /// The inode's link count is at the limit of its format.
     LinkLimit,
-    /// No blocks or inodes left.
+    /// The volume has no free blocks or no free inodes left.
     NoSpace,
     /// The system has no memory left.
     NoMemory,
-    /// The owner, group or project may not use more.
+    /// The owner, group or project is at its quota limit.
     QuotaExceeded,
-    /// A file would become larger than its format allows.
+    /// The file would become larger than its format allows.
     FileTooLarge,
-    /// An attribute that is not there.
+    /// The file has no such extended attribute.
     NoAttribute,
-    /// An argument that makes no sense.
+    /// An argument is invalid; the text says why.
     Invalid(&'static str),
-    /// The file or its directory is marked immutable or append-only, or is of a kind that this is
-    /// never done to.
+    /// The file or its directory is immutable or append-only, or files of this kind do not permit
+    /// the operation.
     NotPermitted,
-    /// A kind of attribute that only another kind of file has.
+    /// The attribute belongs to another kind of file; the text says to which.
     Denied(&'static str),
-    /// Names of one file would stand in directories of different projects.
+    /// The file and the directory of its new name belong to different projects.
     CrossProject,
-    /// The operation is not offered for this kind of file.
+    /// The volume or this kind of file does not support the operation; the text says which.
     NotSupported(&'static str),
     /// An attribute's name is empty or longer than 255 bytes.
     OutOfRange,
@@ -153,68 +154,70 @@ pub enum Error {
     TooBig,
     /// The volume is open read-only.
     ReadOnly,
-    /// Somebody else uses the volume.
+    /// The volume, or the part of it that the call needs, is in use.
     Busy,
     /// Another process of this machine has locked the file or device.
     Locked {
-        /// The process, by number.
+        /// Its process ID.
         pid: u32,
     },
-    /// It would have to wait, and was not to.
+    /// The operation would have to wait, and the caller asked not to wait.
     WouldBlock,
-    /// The caller's memory is not there.
+    /// An address of the caller's buffer is not mapped.
     Fault,
-    /// Somebody holds the volume, perhaps on another host.
+    /// Another user of the volume, perhaps on another host, holds it by multiple mount protection.
     #[cfg(feature = "std")]
     Held {
-        /// Who.
+        /// That user.
         holder: Box<Holder>,
     },
-    /// The file's content is encrypted and no key is known.
+    /// The file's content is encrypted, and the engine has no key.
     Encrypted,
-    /// Bytes on the disk are wrong.
+    /// Bytes on disk failed a check.
     Corrupt {
-        /// Which check failed.
+        /// The check that failed.
         what: What,
-        /// Where.
+        /// The place of the bytes.
         at: Site,
     },
-    /// The volume uses something this engine does not keep.
+    /// The volume uses a feature that this engine does not support.
     Unsupported {
-        /// What it is.
+        /// The feature.
         feature: Feature,
     },
-    /// The device failed.
+    /// The device failed an operation.
     #[cfg(feature = "std")]
     Device {
-        /// What was tried.
+        /// The operation.
         op: IoOp,
-        /// Where, in bytes from the device's start.
-        at: crate::words::ByteOffset,
-        /// How many bytes.
+        /// The first byte of the transfer, counted from the device's start.
+        at: crate::numbers::ByteOffset,
+        /// The length of the transfer in bytes.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A member of a layout cannot be what it is named for.
+    /// A device cannot be used as the member of a layout.
     #[cfg(feature = "std")]
     Member(Box<crate::MemberError>),
-    /// A change is larger than the log takes as one step.
+    /// A change needs more log blocks than one transaction can have.
     TransactionTooLarge {
-        /// Log blocks that it needs.
+        /// Log blocks that the change needs.
         needed: u64,
-        /// Log blocks that one step can have.
+        /// Log blocks that one transaction can have.
         limit: u64,
     },
-    /// The journal gave up in this transaction; the volume is read-only now.
+    /// The journal aborted in this transaction; the volume is read-only now.
     Aborted {
-        /// The transaction that could not be kept.
+        /// The transaction that failed.
         tid: Tid,
     },
 }
 
 impl Error {
-    /// The same answer for one more who waits for it.
+    /// A copy of the error, for a further thread that waits for the same operation.
+    ///
+    /// A copied [`Error::Device`] keeps the errno, or else the kind and the text, of its source.
     pub fn again(&self) -> Error {
         match self {
             Error::NotFound => Error::NotFound,
@@ -265,7 +268,7 @@ impl Error {
         }
     }
 
-    /// The errno a system call would return, as Linux numbers it.
+    /// The errno that a system call returns for this error, as Linux numbers it.
     pub fn errno(&self) -> i32 {
         match self {
             Error::NotFound => 2,         // ENOENT
@@ -297,9 +300,10 @@ impl Error {
             #[cfg(feature = "std")]
             Error::Held { .. } => 16, // EBUSY
             Error::Encrypted => 126,      // ENOKEY
-            Error::Corrupt { what: What::DataChecksum, .. } => 5, // EIO, as for a block that cannot be read
-            Error::Corrupt { .. } => 117,                         // EUCLEAN
-            Error::Unsupported { .. } => 95,                      // EOPNOTSUPP
+            // EIO, as for a block that cannot be read
+            Error::Corrupt { what: What::DataChecksum, .. } => 5,
+            Error::Corrupt { .. } => 117,    // EUCLEAN
+            Error::Unsupported { .. } => 95, // EOPNOTSUPP
             #[cfg(feature = "std")]
             Error::Device { source, .. } => source.raw_os_error().unwrap_or(5), // EIO
             #[cfg(feature = "std")]
@@ -326,7 +330,7 @@ impl fmt::Display for Error {
             Error::NameNotUtf8 => {
                 f.write_str("name is not valid UTF-8, which this directory demands")
             }
-            Error::TooManyLinks => f.write_str("too many symbolic links on the way"),
+            Error::TooManyLinks => f.write_str("too many symbolic links in the path"),
             Error::LinkLimit => f.write_str("too many links to one inode"),
             Error::NoSpace => f.write_str("no space left on the volume"),
             Error::NoMemory => f.write_str("out of memory"),
@@ -341,22 +345,22 @@ impl fmt::Display for Error {
             Error::OutOfRange => f.write_str("an attribute name has 1 to 255 bytes"),
             Error::TooBig => f.write_str("an attribute value has at most 65536 bytes"),
             Error::ReadOnly => f.write_str("the volume is open read-only"),
-            Error::WouldBlock => f.write_str("it would have to wait"),
-            Error::Fault => f.write_str("the memory of the caller is not there"),
+            Error::WouldBlock => f.write_str("the operation would have to wait"),
+            Error::Fault => f.write_str("an address of the caller's buffer is not mapped"),
             Error::Busy => f.write_str("the volume is in use"),
-            Error::Locked { pid } => write!(f, "process {pid} has locked it"),
+            Error::Locked { pid } => write!(f, "process {pid} has locked the file or device"),
             #[cfg(feature = "std")]
             Error::Held { holder } => {
                 write!(f, "the volume is in use by {holder}, last seen at {} s", holder.seen)
             }
             Error::Encrypted => f.write_str("the content is encrypted and no key is known"),
-            // Most often another file was named, and nothing is damaged.
+            // In most cases the caller named the wrong file, and nothing is damaged.
             Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none() => {
                 f.write_str("not an ext2, ext3 or ext4 volume")
             }
             Error::Corrupt { what, at } => write!(f, "corrupt: {} ({at})", what.text()),
             Error::Unsupported { feature } => write!(f, "unsupported: {feature}"),
-            // An open has no place, and a flush is about all of the device.
+            // An open has no offset, and a flush covers the whole device.
             #[cfg(feature = "std")]
             Error::Device { op: op @ (IoOp::Open | IoOp::Flush), source, .. } => {
                 write!(f, "device: {op} failed: {source}")
@@ -369,11 +373,11 @@ impl fmt::Display for Error {
             Error::Member(error) => error.fmt(f),
             Error::TransactionTooLarge { needed, limit } => write!(
                 f,
-                "the change needs {needed} blocks of the journal at once and can have {limit}: make \
-                 it in smaller steps, or give the volume a larger journal"
+                "the change needs {needed} journal blocks in one transaction, which can have {limit}: \
+                 make it in smaller steps, or give the volume a larger journal"
             ),
             Error::Aborted { tid } => {
-                write!(f, "the journal gave up in transaction {tid}; the volume is read-only now")
+                write!(f, "the journal aborted in transaction {tid}; the volume is read-only now")
             }
         }
     }
@@ -389,8 +393,8 @@ impl core::error::Error for Error {
     }
 }
 
-/// The kind that the standard library has for the errno, with this error and all that it says inside:
-/// [`get_ref`](std::io::Error::get_ref) gives it back.
+/// The kind is the standard library's for [`Error::errno`]. The new error holds this one, and
+/// [`get_ref`](std::io::Error::get_ref) returns it.
 #[cfg(feature = "std")]
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
@@ -402,7 +406,7 @@ impl From<Error> for std::io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::{BlockNr, Ino};
+    use crate::numbers::{BlockNr, Ino};
     use core::fmt::Write;
 
     #[test]
@@ -416,7 +420,7 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn an_io_error_keeps_what_and_where() {
+    fn an_io_error_holds_the_error_it_is_made_of() {
         let fails = || -> std::io::Result<()> { Err(Error::NotFound)? };
         assert_eq!(fails().unwrap_err().kind(), std::io::ErrorKind::NotFound);
         let at = Site::of_ino(Ino::new(51).unwrap()).block(BlockNr(8212));

@@ -1,28 +1,28 @@
-//! The shared words of extant: numbers that do not mix, one error type, the lock order.
+//! Types that every crate of extant shares: typed numbers, one error type, the lock order.
 //!
-//! This is the lowest room of the house. It does no I/O and, without the `std` feature, needs
-//! only `core`.
+//! Every other crate may depend on this one; it depends on none of them. It does no I/O. Without
+//! the `std` feature it needs only `core`.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-mod apart;
+mod cache_padded;
 mod error;
 #[cfg(feature = "std")]
 pub mod lock;
 #[cfg(feature = "std")]
 mod member;
+mod numbers;
 mod site;
 mod what;
-mod words;
 
-pub use apart::CachePadded;
+pub use cache_padded::CachePadded;
 pub use error::{Error, Feature, FeatureSet, Result};
 #[cfg(feature = "std")]
 pub use error::{Holder, IoOp};
 #[cfg(feature = "std")]
 pub use member::{MemberError, MemberProblem};
+pub use numbers::{BlockNr, BlockSize, ByteOffset, GroupNr, Ino, LogicalBlock, Tid};
 pub use site::Site;
 pub use what::What;
-pub use words::{BlockNr, BlockSize, ByteOffset, GroupNr, Ino, LogicalBlock, Tid};

@@ -1,44 +1,52 @@
-//! Locks that know their place in the order.
+//! Mutexes, readers-writer locks and condition variables that check the lock order.
 //!
 //! ```text
-//!   a thread may only take a lock whose rank is higher than every lock it holds
+//!   A thread may wait only for a lock whose rank is higher than the rank of every lock it holds.
 //!
-//!   Door → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared → Quota
-//!         → Folio → Superblock → Group → JournalState → Leaf
+//!   Listing → Mount → Rename → Write → WriteBack → Stream → Inode → Handle → Orphan → Shared
+//!         → Quota → Folio → Superblock → Group → JournalState → Leaf
 //! ```
 //!
-//! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
-//! broken. Release builds pay nothing. `docs/LOCKS.md` says what each rank guards.
+//! There are three exceptions:
+//! - The methods named `…_second` also allow a lock of the same rank as the highest one held. The
+//!   caller takes locks of one rank in ascending order of their numbers (inode, group).
+//! - [`Mutex::try_lock`] does not wait, so it cannot deadlock and takes a lock of any rank.
+//! - [`RwLock::write_unshared`] takes a lock that no other thread can reach yet, of any rank.
+//!
+//! Debug builds record the ranks that each thread holds. When a thread breaks the order, they panic
+//! and name the place of both locks. Release builds check nothing, at no cost. `docs/LOCKS.md` says
+//! what each rank guards.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-/// The order in which locks are taken: later ones inside earlier ones, never the other way.
+/// The order of the locks: a thread that holds a lock may take those of later ranks only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// A door's own state that it keeps while it asks the engine: an open directory's place.
-    Door,
-    /// Closing a volume.
+    /// State that a front end keeps locked while it calls the engine: the position of an open
+    /// directory's listing.
+    Listing,
+    /// Whether the superblock on disk says that the volume is in use by a writer.
     Mount,
     /// Renames of directories from one parent to another.
     Rename,
-    /// One file: who writes to it where that needs more than its folios, or changes its size.
+    /// One file: writes that need more than its folios, and changes of its size or its mapping.
     Write,
-    /// One file: its data on the way from the page cache to the device.
+    /// One file: the write-back of its dirty data from the page cache to the device.
     WriteBack,
-    /// One file: whose turn it is to find and take the next of that data.
+    /// One file: the cursor of its write-back; the holder finds and takes the next dirty data.
     Stream,
-    /// One inode: its fields and what its names mean.
+    /// One inode: its fields, its mapping and, for a directory, its entries.
     Inode,
     /// A running journal handle: starting one can wait for a commit.
     Handle,
-    /// The list of orphans, or one block of the orphan file.
+    /// The orphan list, or one block of the orphan file.
     Orphan,
-    /// Counts of attribute values that inodes share.
+    /// Reference counts of attribute values that several inodes share.
     Shared,
-    /// One quota file: where its entries are.
+    /// One quota file: the tree of its entries.
     Quota,
     /// One folio of file data.
     Folio,
@@ -46,9 +54,9 @@ pub enum Rank {
     Superblock,
     /// One block group: its bitmaps, descriptor and free extents.
     Group,
-    /// The journal's lists of transactions and buffers.
+    /// The journal's own state: transactions, log, fast commits, writes of metadata to its home.
     JournalState,
-    /// Anything that takes no further lock: a buffer's bytes, a table's shard.
+    /// Objects whose holder takes no other lock: a buffer's bytes, one shard of a table.
     Leaf,
 }
 
@@ -61,16 +69,21 @@ mod held {
         static HELD: RefCell<Vec<(Rank, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
     }
 
+    /// The record of one held rank; dropping it removes the record.
     #[derive(Debug)]
     pub struct Mark(Rank);
 
     impl Mark {
+        /// Records `rank` before the thread waits for a lock.
+        ///
+        /// # Panics
+        /// If the thread holds a higher rank, or the same one and `same_rank_ok` is false.
         pub fn take(rank: Rank, same_rank_ok: bool, at: &'static Location<'static>) -> Mark {
             HELD.with_borrow_mut(|held| {
                 if let Some((high, place)) = held.iter().max_by_key(|(rank, _)| *rank) {
-                    let fine = rank > *high || (same_rank_ok && rank == *high);
+                    let in_order = rank > *high || (same_rank_ok && rank == *high);
                     assert!(
-                        fine,
+                        in_order,
                         "lock order: {rank:?} at {at} while holding {high:?} from {place}"
                     );
                 }
@@ -79,8 +92,8 @@ mod held {
             Mark(rank)
         }
 
-        /// Of a lock that was free for certain, so that taking it could not wait.
-        pub fn note(rank: Rank, at: &'static Location<'static>) -> Mark {
+        /// Records `rank` without a check, for a lock that the thread took without waiting.
+        pub fn unchecked(rank: Rank, at: &'static Location<'static>) -> Mark {
             HELD.with_borrow_mut(|held| held.push((rank, at)));
             Mark(rank)
         }
@@ -111,19 +124,24 @@ mod held {
         }
 
         #[inline(always)]
-        pub fn note(_: Rank, _: &'static Location<'static>) -> Mark {
+        pub fn unchecked(_: Rank, _: &'static Location<'static>) -> Mark {
             Mark
         }
     }
 }
 
-/// Holds the place of `rank` for as long as it lives, for things that exclude like a lock without
-/// being one (a running handle).
+/// Counts as a held lock of its rank until it is dropped.
+///
+/// It puts objects that other threads wait for, but that are no locks (a running journal handle),
+/// into the lock order.
 #[derive(Debug)]
 pub struct RankMark(#[allow(dead_code)] held::Mark);
 
 impl RankMark {
-    /// Enters `rank` on this thread; several of one rank may be held at once.
+    /// Marks `rank` as held by this thread, which may hold several marks of one rank.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock of a higher rank.
     #[track_caller]
     pub fn enter(rank: Rank) -> RankMark {
         RankMark(held::Mark::take(rank, true, Location::caller()))
@@ -142,7 +160,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Holds a [`Mutex`].
+/// Exclusive access to the value of a [`Mutex`]; dropping it releases the lock.
 pub struct MutexGuard<'a, T: ?Sized> {
     inner: parking_lot::MutexGuard<'a, T>,
     _mark: held::Mark,
@@ -160,7 +178,7 @@ impl<T> Mutex<T> {
         Mutex { rank, inner: parking_lot::Mutex::new(value) }
     }
 
-    /// The value, without the lock.
+    /// Consumes the lock and returns the value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
@@ -168,20 +186,26 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock of the same or a higher rank. The same holds for
+    /// every method here that waits.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let mark = held::Mark::take(self.rank, false, Location::caller());
         MutexGuard { inner: self.inner.lock(), _mark: mark }
     }
 
-    /// The lock, if it is to be had at once, whatever the caller holds: what does not wait needs no order.
+    /// Takes the lock if it is free. The caller may hold locks of any rank: a call that does not
+    /// wait cannot deadlock.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, _mark: held::Mark::note(self.rank, Location::caller()) })
+        Some(MutexGuard { inner, _mark: held::Mark::unchecked(self.rank, Location::caller()) })
     }
 
-    /// Waits for the lock while holding another of the same rank. The caller keeps number order.
+    /// Waits for the lock while the caller may hold others of the same rank. The caller takes them
+    /// in ascending order of their numbers.
     #[track_caller]
     pub fn lock_second(&self) -> MutexGuard<'_, T> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
@@ -207,44 +231,51 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// How often a thread looks before it sleeps (see [`Condvar::wait_soon`]). To be woken takes tens of
-/// microseconds, so what takes one or two is not slept for.
+/// How often one wait has checked its condition before the thread sleeps (see
+/// [`Condvar::wait_soon`]).
+///
+/// To wake a sleeping thread takes tens of microseconds, so a thread does not sleep for an event
+/// that takes one or two.
 #[derive(Debug, Default)]
 pub struct Patience(u32);
 
 impl Patience {
-    /// Looks in all.
-    const LOOKS: u32 = 16;
-    /// The first ones, with the processor kept in between.
+    /// Checks before the thread sleeps.
+    const CHECKS: u32 = 16;
+    /// The first of those: the thread spins between them and keeps the processor. Between the later
+    /// ones it yields.
     const SPINS: u32 = 8;
-    /// Pauses of the processor between two of those.
+    /// Spin-loop hints between two of the first checks.
     const PAUSES: u32 = 32;
 
-    /// Whether there was some left.
+    /// Counts one check; false when none is left.
     fn spend(&mut self) -> bool {
         self.0 += 1;
-        self.0 <= Self::LOOKS
+        self.0 <= Self::CHECKS
     }
 }
 
-/// Lets threads wait for something that a [`Mutex`] guards.
+/// A condition variable: threads wait for a change of a value that a [`Mutex`] guards.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Gives the lock up, waits to be woken, and takes the lock again. What was waited for may
-    /// not be so yet.
+    /// Releases the lock, sleeps until another thread wakes this one, and takes the lock again. The
+    /// caller checks its condition afterwards, which may still be false.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(&mut guard.inner);
     }
 
-    /// [`Condvar::wait`] for what others are about to do: looks again a few times, letting others have the
-    /// processor in between, before it sleeps. `patience` is of one wait, from its first call to its last.
+    /// Waits as [`Condvar::wait`] does, for an event that is expected within microseconds.
+    ///
+    /// The first calls of one wait release the lock only to spin or yield, so that the caller
+    /// checks its condition again at once; later calls sleep. `patience` counts the calls: the
+    /// caller makes a new one for each wait and passes it to every call of that wait.
     pub fn wait_soon<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, patience: &mut Patience) {
         if !patience.spend() {
             return self.wait(guard);
@@ -256,12 +287,13 @@ impl Condvar {
         });
     }
 
-    /// [`Condvar::wait`] for at most `time`; a time too long to be reckoned is for ever.
+    /// Waits as [`Condvar::wait`] does, for at most `time`. Without a limit if the end of `time`
+    /// cannot be represented.
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
         self.0.wait_for(&mut guard.inner, time);
     }
 
-    /// Wakes everyone who waits.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
@@ -279,7 +311,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// Reads under a [`RwLock`].
+/// Shared access to the value of a [`RwLock`]; dropping it releases the lock.
 pub struct ReadGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
     _mark: held::Mark,
@@ -291,7 +323,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
     }
 }
 
-/// Writes under a [`RwLock`].
+/// Exclusive access to the value of a [`RwLock`]; dropping it releases the lock.
 pub struct WriteGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
     _mark: held::Mark,
@@ -318,7 +350,11 @@ impl<T: ?Sized> RwLock<T> {
         ReadGuard { inner: self.inner.read(), _mark: mark }
     }
 
-    /// Shared access, if it is to be had at once.
+    /// Takes shared access if the lock allows it at once.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock of the same or a higher rank: unlike
+    /// [`Mutex::try_lock`], this checks the lock order.
     #[track_caller]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let mark = held::Mark::take(self.rank, false, Location::caller());
@@ -332,33 +368,39 @@ impl<T: ?Sized> RwLock<T> {
         WriteGuard { inner: self.inner.write(), _mark: mark }
     }
 
-    /// Waits for shared access while holding another lock of the same rank. The caller keeps
-    /// number order.
+    /// Waits for shared access while the caller may hold other locks of the same rank. The caller
+    /// takes them in ascending order of their numbers.
     #[track_caller]
     pub fn read_second(&self) -> ReadGuard<'_, T> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
         ReadGuard { inner: self.inner.read(), _mark: mark }
     }
 
-    /// Exclusive access while holding another lock of the same rank, if it is to be had at once:
-    /// what does not wait needs no number order.
+    /// Takes exclusive access if the lock is free, while the caller may hold other locks of the
+    /// same rank. They need no order of numbers: a call that does not wait cannot deadlock.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock of a higher rank.
     #[track_caller]
     pub fn try_write_second(&self) -> Option<WriteGuard<'_, T>> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
         Some(WriteGuard { inner: self.inner.try_write()?, _mark: mark })
     }
 
-    /// Exclusive access to what no other thread knows yet, whatever the caller holds: nothing is
-    /// waited for. Panics when somebody does know it.
+    /// Takes exclusive access to a value that no other thread can reach yet. The caller may hold
+    /// locks of any rank, because this does not wait.
+    ///
+    /// # Panics
+    /// If a guard of this lock exists.
     #[track_caller]
     pub fn write_unshared(&self) -> WriteGuard<'_, T> {
-        let mark = held::Mark::note(self.rank, Location::caller());
-        let inner = self.inner.try_write().expect("a lock that nobody knows is free");
+        let mark = held::Mark::unchecked(self.rank, Location::caller());
+        let inner = self.inner.try_write().expect("no other thread can reach the lock");
         WriteGuard { inner, _mark: mark }
     }
 
-    /// Waits for exclusive access while holding another lock of the same rank. The caller keeps
-    /// number order.
+    /// Waits for exclusive access while the caller may hold other locks of the same rank. The
+    /// caller takes them in ascending order of their numbers.
     #[track_caller]
     pub fn write_second(&self) -> WriteGuard<'_, T> {
         let mark = held::Mark::take(self.rank, true, Location::caller());
@@ -391,26 +433,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_soon_and_what_comes_late_are_both_waited_for() {
-        for late in [Duration::ZERO, Duration::from_millis(20)] {
-            let (come, told) = (Mutex::new(Rank::Leaf, false), Condvar::new());
+    fn wait_soon_waits_for_early_and_for_late_events() {
+        for delay in [Duration::ZERO, Duration::from_millis(20)] {
+            let (happened, changed) = (Mutex::new(Rank::Leaf, false), Condvar::new());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut patience = Patience::default();
-                    let mut come = come.lock();
-                    while !*come {
-                        told.wait_soon(&mut come, &mut patience);
+                    let mut happened = happened.lock();
+                    while !*happened {
+                        changed.wait_soon(&mut happened, &mut patience);
                     }
                 });
-                std::thread::sleep(late);
-                *come.lock() = true;
-                told.notify_all();
+                std::thread::sleep(delay);
+                *happened.lock() = true;
+                changed.notify_all();
             });
         }
     }
 
     #[test]
-    fn the_order_lets_inner_locks_follow_outer_ones() {
+    fn a_lock_of_a_higher_rank_may_follow() {
         let inode = Mutex::new(Rank::Inode, 1);
         let group = RwLock::new(Rank::Group, 2);
         let outer = inode.lock();
@@ -421,7 +463,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "lock order")]
-    fn an_outer_lock_inside_an_inner_one_panics() {
+    fn a_lock_of_a_lower_rank_panics() {
         let inode = Mutex::new(Rank::Inode, ());
         let group = Mutex::new(Rank::Group, ());
         let _inner = group.lock();
@@ -431,7 +473,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "lock order")]
-    fn two_of_one_rank_need_to_say_so() {
+    fn a_second_lock_of_one_rank_panics() {
         let a = Mutex::new(Rank::Inode, ());
         let b = Mutex::new(Rank::Inode, ());
         let _a = a.lock();
@@ -439,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_rank_go_in_order_when_said() {
+    fn lock_second_takes_a_second_lock_of_one_rank() {
         let a = Mutex::new(Rank::Inode, ());
         let b = Mutex::new(Rank::Inode, ());
         let _a = a.lock();

@@ -1,84 +1,85 @@
-//! Why a device cannot be a part of the device that it is named for.
+//! Why a device cannot be used as the member of a layout (mirror, stripes).
 
 use core::fmt;
 
-/// A device of a layout, by the name it was given, and what is wrong with it.
+/// A device named as a member of a layout, and the problem with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberError {
-    /// As the caller named it.
+    /// The device's name, as the caller gave it.
     pub member: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: MemberProblem,
 }
 
-/// What can be wrong with a member of a layout.
+/// A problem with a member of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemberProblem {
     /// Its file or device cannot be opened.
     CannotOpen {
-        /// What the system said, as a number.
+        /// The system's error number.
         errno: i32,
     },
     /// It has no member record.
     NoRecord,
-    /// It has no bytes at all.
+    /// Its length is 0 bytes.
     Empty,
-    /// Its member record is damaged, or says what cannot be.
+    /// Its member record is damaged or has values that are out of range.
     Damaged,
     /// It belongs to another volume.
     Foreign,
-    /// Another device says that it is the same member.
+    /// The records of two devices name the same member.
     Duplicate {
-        /// Which member, from 0.
+        /// The member's index, from 0.
         index: u16,
     },
     /// It is shorter than the volume needs.
     TooShort {
-        /// Bytes it must have.
+        /// The length in bytes that it must have.
         needed: u64,
     },
-    /// The volume was changed without it.
+    /// A mirror was changed without it. Another member has the data.
     Stale,
-    /// The same of a member of raid0, which nothing holds a second time.
+    /// A striped volume (raid0) was changed without it. No other member has its data.
     StaleStripes,
-    /// It was changed by itself, past the layout.
+    /// It was changed on its own, outside the layout.
     ChangedOutside,
-    /// It is being rebuilt and does not hold everything yet.
+    /// Its rebuild has not ended, so it lacks a part of the data.
     Unfinished,
-    /// It and another one were each changed without the other.
+    /// It and another member were each changed without the other.
     Split,
-    /// A member that is needed was not named with it.
+    /// The caller did not name a member that the volume needs.
     Missing {
-        /// Which member, from 0.
+        /// The missing member's index, from 0.
         index: u16,
-        /// Members of the volume.
+        /// Number of members of the volume.
         count: u16,
     },
-    /// A transfer to it failed, and the volume goes on without it.
+    /// A transfer to or from it failed, and the volume continues without it.
     Failed {
-        /// What the system said, as a number.
+        /// The system's error number.
         errno: i32,
     },
-    /// Bytes of it could not be read or did not match their checksum, and have the copy of another member now.
+    /// Bytes on it were unreadable or did not match their checksum. The mirror has replaced them
+    /// with the copy of another member.
     Mended {
-        /// The first of them, in the volume.
+        /// The first of those bytes, as an offset in the volume.
         at: u64,
-        /// How many.
+        /// Their number.
         len: u64,
     },
-    /// It has changes that those lack which it is to be copied from.
+    /// It was to be rebuilt from the mirror, but has changes that the mirror lacks.
     Newer {
         /// Its generation.
         generation: u64,
-        /// Theirs.
+        /// The mirror's generation.
         source: u64,
     },
-    /// It and those which it is to be copied from may each have changes that the other lacks.
+    /// It was to be rebuilt from the mirror, but each may have changes that the other lacks.
     Diverged {
         /// Its generation.
         generation: u64,
-        /// Theirs.
+        /// The mirror's generation.
         source: u64,
     },
 }

@@ -1,27 +1,29 @@
-//! Where something is wrong: whichever coordinates are known.
+//! The place of an error on a volume, as far as it is known.
 
-use crate::words::{BlockNr, GroupNr, Ino, Tid};
+use crate::numbers::{BlockNr, GroupNr, Ino, Tid};
 use crate::{Error, What};
 use core::fmt;
 
-/// A place on a volume, as far as it is known. Built by naming what one knows:
-/// `Site::ino(ino).block(nr).offset(24)`.
+/// A place on a volume, as far as it is known.
+///
+/// The caller starts with one coordinate and adds the others that it knows:
+/// `Site::of_ino(ino).block(nr).offset(24)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// The inode being read.
+    /// The inode.
     pub ino: Option<Ino>,
     /// The block group.
     pub group: Option<GroupNr>,
-    /// The filesystem block (or log block, inside the journal).
+    /// The filesystem block; inside the journal, the log block.
     pub block: Option<BlockNr>,
-    /// Bytes from the start of that block, inode or structure.
+    /// Bytes from the start of the block, inode or structure.
     pub offset: Option<u32>,
     /// The journal transaction.
     pub tid: Option<Tid>,
 }
 
 impl Site {
-    /// Nothing known yet.
+    /// The place with no known coordinate.
     pub const NOWHERE: Site = Site { ino: None, group: None, block: None, offset: None, tid: None };
 
     /// A place inside `ino`.
@@ -54,7 +56,8 @@ impl Site {
         Site { block: Some(block), ..self }
     }
 
-    /// The same place, `offset` bytes in.
+    /// The same place, `offset` bytes from the start of the block, inode or structure. An offset
+    /// that does not fit 32 bits is left out.
     pub fn offset(self, offset: usize) -> Site {
         Site { offset: u32::try_from(offset).ok(), ..self }
     }
@@ -64,7 +67,7 @@ impl Site {
         Site { tid: Some(tid), ..self }
     }
 
-    /// The error that says `what` is wrong here.
+    /// The error for the check `what` that failed at this place.
     pub fn corrupt(self, what: What) -> Error {
         Error::Corrupt { what, at: self }
     }

@@ -1,8 +1,9 @@
-//! What can be wrong with bytes from a disk: one variant a check, one plain sentence a variant.
+//! The checks that bytes from a disk can fail: one variant per check, with a text and a stable
+//! name.
 
 macro_rules! what {
     ($($(#[$section:meta])* $name:ident => $text:literal,)*) => {
-        /// One check that bytes from a disk failed.
+        /// A check that bytes from a disk failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum What {
@@ -10,7 +11,7 @@ macro_rules! what {
         }
 
         impl What {
-            /// The finding as a sentence part, lower case, without a full stop.
+            /// The finding as a clause in lower case, without a full stop.
             pub const fn text(self) -> &'static str {
                 match self { $(What::$name => $text,)* }
             }
@@ -23,7 +24,7 @@ macro_rules! what {
     };
 }
 
-// Kept in sections, one per structure: add a variant at the end of its section.
+// One section per structure: add a variant at the end of its section.
 what! {
     // Superblock
     SuperblockMagic => "superblock magic is not EF53",
@@ -141,7 +142,7 @@ what! {
     FastCommitTag => "fast-commit record is malformed",
     ByteLogRecord => "byte-log record is malformed",
     FastCommitInode => "fast-commit record names an unusable inode",
-    // What only a check of the whole volume finds
+    // Findings of a check of the whole volume
     BlockShared => "block is used more than once",
     BlockNotMarked => "block is in use but free in the bitmap",
     BlockLeaked => "block is marked used but nothing uses it",

@@ -1,25 +1,29 @@
-//! The formulas, once, over whatever machine can multiply: a [`Field`] is such a machine.
+//! The formulas of the crate, written once for all backends: a [`Field`] is a backend's arithmetic.
 //!
 //! ```text
 //!                offset      count
 //!   ├──────────────┼───────────┼──────────────────────┤ total           flip
 //!                  │           └────── start ─────────┤
-//!                  └────────────── end ───────────────┤      delta = R(end) ^ R(start)
+//!                  └────────────── end ───────────────┤   delta = R(end) ^ R(start)
 //!
 //!   ├──────────────┬ old ^ new ┬───── trailing ───────┤                 splice
-//!                  └───────────┴──────────────────────┤      delta = crc0(old ^ new) · x^(8·trailing)
+//!                  └───────────┴──────────────────────┤   delta = crc0(old ^ new) · x^(8·trailing)
 //!
 //!   ├────── 1 ───────────┼───────── 2, len2 ──────────┤                 combine
 //!                                                            crc1 · x^(8·len2) ^ crc2
 //! ```
 //!
-//! One primitive pays for all: `reduce(clmul(a, b)) = a · b · x^33 mod P`, where `reduce` is the CRC of
-//! eight bytes from register 0. No branch depends on a distance, only on the size of the whole.
+//! R(n) is the CRC, from register 0, of n one-bits; crc0 is the CRC from register 0. All formulas
+//! use one primitive: `reduce(clmul(a, b)) = a · b · x^33 mod P`, where `reduce` is the CRC of
+//! eight bytes from register 0. Branches depend on the size of the whole buffer and not on the
+//! place of the change.
+//!
+//! "Sum" and "+" below are additions of polynomials over GF(2), which are xors.
 
 use crate::table::{Entry, HIGH_BITS, LEVELS, LOW_BITS, TWO_DIGITS};
 use crate::words;
 
-/// A machine's way to multiply polynomials and to reduce them mod P.
+/// A backend's operations on polynomials: multiplication, and reduction mod P.
 pub(crate) trait Field: Copy {
     /// A sum of products, not yet reduced.
     type Wide: Copy;
@@ -33,11 +37,11 @@ pub(crate) trait Field: Copy {
     /// The register `crc` after the eight bytes of `word`.
     fn crc_word(self, crc: u32, word: u64) -> u32;
 
-    /// The register `seed` after `bytes`, faster than word by word when `bytes` is long.
-    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32;
-    /// The register, from 0, after `old ^ new`, faster than word by word when they are long.
-    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32;
-    /// From this length on, in bytes, the `long` functions are the faster ones.
+    /// The register `seed` after `bytes`. Faster than word by word if `bytes` is long.
+    fn crc_long(self, seed: u32, bytes: &[u8]) -> u32;
+    /// The register, from 0, after `old ^ new`. Faster than word by word if they are long.
+    fn crc_difference_long(self, old: &[u8], new: &[u8]) -> u32;
+    /// The length in bytes from which on the `long` functions are faster.
     const LONG: usize;
 
     /// a · b · x^33 mod P.
@@ -77,7 +81,7 @@ fn top(n: u64) -> &'static Entry {
     &LEVELS.top[((n >> (2 * LOW_BITS + HIGH_BITS)) & 63) as usize]
 }
 
-/// A run of ones, half summed: R(n) is `reduce(wide) ^ rest`.
+/// R(n) before its reduction: R(n) = `reduce(wide) ^ rest`.
 struct Half<W> {
     wide: W,
     rest: u32,
@@ -127,7 +131,7 @@ fn within_power_period(mut n: u64) -> u64 {
     n
 }
 
-/// The sum of two half-summed runs.
+/// The xor of two values R(n), with one reduction.
 #[inline(always)]
 fn difference<F: Field>(f: F, a: Half<F::Wide>, b: Half<F::Wide>) -> u32 {
     a.rest ^ b.rest ^ f.reduce(f.add(a.wide, b.wide))
@@ -138,8 +142,8 @@ fn difference<F: Field>(f: F, a: Half<F::Wide>, b: Half<F::Wide>) -> u32 {
 pub(crate) fn flip_delta<F: Field>(f: F, total: u64, offset: u64, count: u64) -> u32 {
     let end = total - offset;
     let start = end - count;
-    // The digits are chosen by `total`: it hardly changes from call to call, so the branch is free,
-    // whereas `end` and `start` jump about.
+    // The branch depends on `total`, which rarely changes from call to call, so that the CPU
+    // predicts it. `end` and `start` vary.
     if total < TWO_DIGITS {
         difference(f, ones_two(f, end), ones_two(f, start))
     } else if total < TWO_DIGITS << HIGH_BITS {
@@ -184,21 +188,21 @@ pub(crate) fn combine<F: Field>(f: F, crc1: u32, crc2: u32, len2: u64) -> u32 {
 /// See [`crate::crc32c`].
 #[inline(always)]
 pub(crate) fn crc32c<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() >= F::LONG { f.sum_long(seed, bytes) } else { words::sum(f, seed, bytes) }
+    if bytes.len() >= F::LONG { f.crc_long(seed, bytes) } else { words::crc(f, seed, bytes) }
 }
 
 /// See [`crate::splice_delta`].
 #[inline(always)]
 pub(crate) fn splice_delta<F: Field>(f: F, trailing: u64, old: &[u8], new: &[u8]) -> u32 {
     let sum = if old.len() >= F::LONG {
-        f.sum_difference_long(old, new)
+        f.crc_difference_long(old, new)
     } else {
-        words::sum_difference(f, old, new)
+        words::crc_difference(f, old, new)
     };
     f.mul(sum, power_of_bytes(f, trailing))
 }
 
-/// See [`crate::splice_delta`]; the region is what [`words::two_words`] makes of it.
+/// See [`crate::splice_delta`]; `first` and `last` are the words of [`words::two_words`].
 #[inline(always)]
 pub(crate) fn splice_two<F: Field>(f: F, trailing: u64, first: u64, last: u64) -> u32 {
     f.mul(f.crc_word(f.crc_word(0, first), last), power_of_bytes(f, trailing))
@@ -215,7 +219,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lengths_fold_into_their_periods() {
+    fn lengths_reduce_to_their_periods() {
         for n in [0, 1, 0xFFFF_FFFD, 0xFFFF_FFFE, 0xFFFF_FFFF, 1 << 32, u64::MAX] {
             assert_eq!(within_ones_period(n) % 0xFFFF_FFFE, n % 0xFFFF_FFFE);
             assert!(within_ones_period(n) < 1 << 32, "{n:#x}");

@@ -1,4 +1,5 @@
-//! Long regions as a dot product: each 16 bytes times its own power of x, and one reduction for all.
+//! The CRC of a long region as a dot product: each 16 bytes are multiplied by a power of x, and one
+//! reduction follows for all of them.
 //!
 //! ```text
 //!   bytes   │ short │ word? │  16 bytes  │  16 bytes  │ … │  16 bytes  │
@@ -7,14 +8,14 @@
 //!                                    └─────── sum, then reduce ──────┘
 //! ```
 //!
-//! The multiplications do not wait for each other, as the words of a chain of CRC instructions do.
-//! Blocks of 512 bytes follow each other by Horner's rule.
+//! The multiplications are independent of each other, whereas in a chain of CRC instructions each
+//! one waits for the one before. Blocks of 512 bytes are combined by Horner's rule.
 
 use crate::field::Field;
 use crate::poly::{self, x_to_minus};
 use crate::words;
 
-/// A machine that multiplies 64-bit words, two at a time.
+/// A backend that multiplies two pairs of 64-bit words at a time.
 pub(crate) trait Lanes: Field {
     /// The two words of 16 bytes.
     fn load(self, bytes: &[u8; 16]) -> Self::Wide;
@@ -28,16 +29,16 @@ pub(crate) trait Lanes: Field {
     fn reduce_128(self, wide: Self::Wide) -> u32;
 }
 
-/// Pairs in a block.
+/// Pairs of words in a block.
 const BLOCK: usize = 32;
 
-/// Bytes that one dot product takes at most.
+/// The most bytes of one dot product.
 pub(crate) const MOST_BYTES: usize = 16 * BLOCK;
 
 /// x^(128j + 64 − 33) and x^(128j − 33), the greatest j first.
 static POWERS: [[u32; 2]; BLOCK] = powers();
 
-/// x^(8·512 − 33): a register moved over one block.
+/// x^(8·512 − 33): moves a register over one block.
 const OVER_BLOCK: u32 = poly::mul_by_x(x_to_minus(33), 8 * MOST_BYTES as u32);
 
 const fn powers() -> [[u32; 2]; BLOCK] {
@@ -68,7 +69,7 @@ fn dot<L: Lanes>(l: L, crc: u32, pairs: impl ExactSizeIterator<Item = L::Wide>) 
 
 /// The register `seed` after `bytes`.
 #[inline(always)]
-pub(crate) fn sum<L: Lanes>(l: L, seed: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc<L: Lanes>(l: L, seed: u32, bytes: &[u8]) -> u32 {
     let (mut crc, rest) = words::start(l, seed, bytes);
     let (odd, pairs) = rest.as_flattened().as_rchunks::<16>();
     if let Some(word) = odd.first_chunk() {
@@ -77,7 +78,7 @@ pub(crate) fn sum<L: Lanes>(l: L, seed: u32, bytes: &[u8]) -> u32 {
     let (head, blocks) = pairs.as_rchunks::<BLOCK>();
     crc = dot(l, crc, head.iter().map(|pair| l.load(pair)));
     for block in blocks {
-        // The block's own sum does not wait for the register.
+        // The dot product of the block does not depend on the register.
         crc = l.mul(crc, OVER_BLOCK) ^ dot(l, 0, block.iter().map(|pair| l.load(pair)));
     }
     crc
@@ -85,9 +86,9 @@ pub(crate) fn sum<L: Lanes>(l: L, seed: u32, bytes: &[u8]) -> u32 {
 
 /// The register, from 0, after `old ^ new`.
 #[inline(always)]
-pub(crate) fn sum_difference<L: Lanes>(l: L, old: &[u8], new: &[u8]) -> u32 {
+pub(crate) fn crc_difference<L: Lanes>(l: L, old: &[u8], new: &[u8]) -> u32 {
     if old.len() > MOST_BYTES {
-        return sum(l, 0, old) ^ sum(l, 0, new);
+        return crc(l, 0, old) ^ crc(l, 0, new);
     }
     let (mut crc, old, new) = words::start_difference(l, old, new);
     let (odd_old, old) = old.as_flattened().as_rchunks::<16>();

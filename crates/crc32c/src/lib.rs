@@ -1,35 +1,36 @@
-//! CRC32C whole, and in constant time after a change.
+//! CRC32C of whole buffers, and its update in constant time after a change.
 //!
 //! ```text
 //!   crc32c(seed, bytes)        ███████████████████████████████   reads every byte
 //!   flip_range(old, …)         ───────────┤flip├──────────────   reads none
-//!   splice(old, …, a, b)       ───────────┤ab├────────────────   reads what changed
+//!   splice(old, …, a, b)       ───────────┤ab├────────────────   reads the changed bytes
 //!   combine(crc1, crc2, len2)  ──────1──────┼────────2────────   reads none
 //! ```
 //!
-//! A CRC is linear: a change of the message changes the sum by an amount that depends on the change
-//! and on its distance to the end, and on nothing else. Bits that flip in a bitmap of 64 KiB cost the
-//! same few nanoseconds as in one of 1 KiB.
+//! A CRC is linear. If a message changes, the CRC changes by a value (xor) that depends only on the
+//! change and on its distance to the end of the message. So an update after flipped bits in a
+//! bitmap takes the same few nanoseconds for 64 KiB as for 1 KiB.
 //!
 //! # Convention
-//! Every CRC here is the raw register: it starts at a given `seed` and is not inverted at the end, as
-//! ext4 stores it. The standard CRC32C of a message is `!crc32c(!0, message)`:
+//! Every CRC in this crate is the raw register: it starts at a given `seed` and is not inverted at
+//! the end, as ext4 stores it. The standard CRC32C of a message is `!crc32c(!0, message)`:
 //!
 //! ```
 //! assert_eq!(!extant_crc32c::crc32c(!0, b"123456789"), 0xE306_9283);
 //! ```
 //!
-//! The `*_delta` functions give what to xor into a sum, whatever its seed, its inversion and its
-//! old value. The low 16 bits of a delta serve a checksum that was cut to its low 16 bits.
+//! The `*_delta` functions return the value to xor into an old CRC. It is the same for every seed,
+//! for inverted and raw CRCs, and for every old value. For a checksum that was cut to its low 16
+//! bits, the low 16 bits of the delta are right.
 //!
 //! # A mismatch stays a mismatch
-//! An incremental update of a sum that did not match its bytes does not match afterwards either:
-//! damage stays detectable, where a fresh sum would bless it.
+//! If a CRC does not match its bytes before an incremental update, it does not match afterwards
+//! either. So damage stays detectable. A CRC that is computed again from the bytes would hide it.
 //!
 //! # Backends
 //! x86-64 with SSE4.2 and PCLMULQDQ, aarch64 with CRC and PMULL, and [`portable`]. With the feature
-//! `std` the choice is made once when the program runs; without it, at compile time by the
-//! target's features.
+//! `std` the first call selects a backend by the CPU's features; without it, the compiler selects
+//! one by the target's features.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![deny(unsafe_code)]
@@ -43,7 +44,7 @@ mod simd;
 mod table;
 mod words;
 
-/// The raw register after `bytes`, from `seed`.
+/// The CRC of `bytes`: the raw register after them, if it starts at `seed`.
 ///
 /// ```
 /// let seed = extant_crc32c::crc32c(!0, b"volume");
@@ -56,7 +57,9 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     simd::crc32c(seed, bytes)
 }
 
-/// Copies `src` to `dst` and sums it in the same pass: the sum is of the bytes that `dst` received.
+/// Copies `src` to `dst` and returns the CRC of the copied bytes, in one pass.
+///
+/// The CRC is that of `dst`, also if another process changes `src` during the call.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -69,8 +72,8 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 #[must_use]
 pub fn crc32c_and_copy(seed: u32, src: &[u8], dst: &mut [u8]) -> u32 {
     assert_eq!(src.len(), dst.len(), "crc32c_and_copy: the lengths differ");
-    // A piece is copied and then summed while it lies in the first cache. What is summed is `dst`:
-    // if another process changes `src` meanwhile, sum and copy still agree.
+    // The CRC reads each piece while it is in the first-level cache. It reads `dst`: if another
+    // process changes `src` meanwhile, CRC and copy still agree.
     let mut crc = seed;
     for (from, to) in src.chunks(COPY_PIECE_BYTES).zip(dst.chunks_mut(COPY_PIECE_BYTES)) {
         to.copy_from_slice(from);
@@ -79,14 +82,15 @@ pub fn crc32c_and_copy(seed: u32, src: &[u8], dst: &mut [u8]) -> u32 {
     crc
 }
 
-/// Bytes copied before they are summed: source and copy fit into a first-level cache of 32 KiB.
+/// Bytes of a piece: source and copy fit into a first-level cache of 32 KiB.
 const COPY_PIECE_BYTES: usize = 8192;
 
-/// The sum of a buffer of `total_bits` after `count_bits` bits from `offset_bits` on were inverted.
+/// The CRC of a buffer of `total_bits` bits after `count_bits` bits from `offset_bits` on were
+/// inverted; `old` is the CRC before.
 ///
-/// Bit i is bit i mod 8 of byte i/8, the order of ext4's bitmaps. Every bit of the range must really have
-/// changed. `total_bits` is what the sum covers, and need not be a multiple of 8.
-/// With a count of zero, `old` comes back.
+/// Bit i is bit i mod 8 of byte i/8, the order of ext4's bitmaps. Every bit of the range must have
+/// changed. `total_bits` is the length that the CRC covers, and need not be a multiple of 8. If
+/// `count_bits` is zero, the result is `old`.
 ///
 /// # Panics
 /// If the range is not inside `total_bits`.
@@ -105,7 +109,7 @@ pub fn flip_range(old: u32, total_bits: u64, offset_bits: u64, count_bits: u64) 
     old ^ flip_delta(total_bits, offset_bits, count_bits)
 }
 
-/// What [`flip_range`] xors into the old sum.
+/// The value that [`flip_range`] xors into the old CRC.
 ///
 /// # Panics
 /// If the range is not inside `total_bits`.
@@ -124,8 +128,8 @@ pub fn flip_delta(total_bits: u64, offset_bits: u64, count_bits: u64) -> u32 {
     simd::flip_delta(total_bits, offset_bits, count_bits)
 }
 
-/// The sum of a buffer of `total_len` bytes after the bytes from `offset` on changed from `old_region`
-/// to `new_region`.
+/// The CRC of a buffer of `total_len` bytes after the bytes from `offset` on changed from
+/// `old_region` to `new_region`; `old` is the CRC before.
 ///
 /// # Panics
 /// If the regions differ in length, or do not lie inside `total_len`.
@@ -149,7 +153,7 @@ pub fn splice(
     old ^ splice_delta(trailing_len as u64, old_region, new_region)
 }
 
-/// What [`splice`] xors into the old sum; `trailing_len` bytes follow the region.
+/// The value that [`splice`] xors into the old CRC; `trailing_len` bytes follow the region.
 ///
 /// # Panics
 /// If the regions differ in length.
@@ -157,20 +161,22 @@ pub fn splice(
 #[must_use]
 pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> u32 {
     assert_regions(old_region, new_region);
-    // A short region is read here, so that the call behind takes registers only.
+    // This reads a short region, so that the call needs only registers for its arguments.
     if let Some([first, last]) = words::two_words(old_region, new_region) {
         return simd::splice_two(trailing_len, first, last);
     }
     simd::splice_delta(trailing_len, old_region, new_region)
 }
 
-/// [`splice`] for a caller that has the sums of the old and of the new region, both from one seed, any.
+/// [`splice`] for a caller that has the CRCs of the old and of the new region, both from the same
+/// seed, which may be any.
 ///
 /// ```
 /// use extant_crc32c::{crc32c, splice_crcs};
 /// let old = crc32c(!0, b"a block of eleven bytes");
 /// let region = crc32c(0, b"eleven");
-/// assert_eq!(splice_crcs(old, 6, region, crc32c(0, b"twelve")), crc32c(!0, b"a block of twelve bytes"));
+/// let new = splice_crcs(old, 6, region, crc32c(0, b"twelve"));
+/// assert_eq!(new, crc32c(!0, b"a block of twelve bytes"));
 /// ```
 #[inline]
 #[must_use]
@@ -178,8 +184,9 @@ pub fn splice_crcs(old: u32, trailing_len: u64, old_region_crc: u32, new_region_
     old ^ append_zeros(old_region_crc ^ new_region_crc, trailing_len)
 }
 
-/// The sum of two messages one after the other: `crc1` from any seed, `crc2` from seed 0, of
-/// `len2` bytes. Standard, inverted CRCs combine just so.
+/// The CRC of two concatenated messages. `crc1` is that of the first, from any seed; `crc2` is that
+/// of the second, which has `len2` bytes, from seed 0. Standard, inverted CRCs combine in the same
+/// way.
 ///
 /// ```
 /// use extant_crc32c::{combine, crc32c};
@@ -223,11 +230,11 @@ fn assert_range(total: u64, offset: u64, count: u64) {
 
 #[inline(always)]
 fn assert_regions(old_region: &[u8], new_region: &[u8]) {
-    // Not `assert_eq!`: it would store both lengths for its message on each call.
+    // Not `assert_eq!`: it would store both lengths in memory for its message on each call.
     assert!(old_region.len() == new_region.len(), "the regions differ in length");
 }
 
-/// The examples of the README are run as tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Polynomials over GF(2) modulo P, in 32 bits, and the constants that everything else is built of.
+//! Polynomials over GF(2) modulo P, in 32 bits, and the constants for the other modules.
 //!
 //! ```text
 //!   bit   31    30    29          1     0
@@ -7,8 +7,8 @@
 //!        └─────┴─────┴─────┴ … ┴─────┴─────┘
 //! ```
 //!
-//! P = x^32 + 0x1EDC6F41 (Castagnoli), written reflected and without x^32: `82F63B78`. The functions
-//! here are slow and plain: they run at compile time and as the judge in tests.
+//! P = x^32 + 0x1EDC6F41 (Castagnoli), written reflected and without x^32: `82F63B78`. These
+//! functions are slow and simple: they run at compile time, and as the reference in tests.
 
 /// P without its x^32, reflected.
 pub(crate) const P: u32 = 0x82F6_3B78;
@@ -30,7 +30,8 @@ pub(crate) const fn mul(a: u32, mut b: u32) -> u32 {
 
 /// `a / x mod P`.
 const fn div_x(a: u32) -> u32 {
-    // Multiplying by x sets the high bit exactly when it reduced, for P has its high bit set.
+    // A multiplication by x sets the high bit if and only if it reduced, because P has its high bit
+    // set.
     if a & ONE != 0 { ((a ^ P) << 1) | 1 } else { a << 1 }
 }
 
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_powers_printed_in_the_reference_come_out() {
+    fn powers_equal_those_printed_in_the_reference() {
         let printed = [
             0x4000_0000,
             0x2000_0000,

@@ -1,11 +1,12 @@
-//! The backend of plain integer arithmetic, for any machine. The other backends are held against it.
+//! The backend of plain integer arithmetic, for any machine. Tests compare the other backends with
+//! it.
 //!
 //! ```text
 //!   clmul    a = ┌─┬─┬─┬─┬─┬─┬─┬─┐ eight digits of 4 bits; each picks one of 16 multiples of b
 //!   reduce   ┌──┬──┬──┬──┬──┬──┬──┬──┐ eight bytes; each picks from a table of its own (8 KB)
 //! ```
 //!
-//! The functions are those of the crate's root, without the choice of a backend.
+//! The functions are those of the crate's root, without the selection of a backend.
 
 use crate::field::{self, Field};
 use crate::poly::P;
@@ -79,12 +80,12 @@ impl Field for Plain {
 
     const LONG: usize = usize::MAX;
 
-    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32 {
-        words::sum(self, seed, bytes)
+    fn crc_long(self, seed: u32, bytes: &[u8]) -> u32 {
+        words::crc(self, seed, bytes)
     }
 
-    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
-        words::sum_difference(self, old, new)
+    fn crc_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
+        words::crc_difference(self, old, new)
     }
 }
 

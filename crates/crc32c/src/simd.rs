@@ -1,15 +1,15 @@
-//! The choice of a backend, and the machines behind it. All `unsafe` of the crate is here and below.
+//! The selection of a backend, and the backends. Only this module and its submodules use `unsafe`.
 //!
 //! ```text
-//!                      ┌─ x86-64 with AVX ────┬─ sums from 64 bytes, if it can: AVX-512, VPCLMULQDQ
-//!                      │                      └─ all else: PCLMULQDQ, CRC32
-//!   one relaxed load ──┼─ x86-64 without AVX: the same in SSE4.2's form
+//!                      ┌─ x86-64 with AVX ──┬─ from 64 bytes on, if present: AVX-512, VPCLMULQDQ
+//!                      │                    └─ otherwise: PCLMULQDQ, CRC32
+//!   one relaxed load ──┼─ x86-64 without AVX: PCLMULQDQ, CRC32 in SSE encoding
 //!                      ├─ aarch64: PMULL, CRC32CX
 //!                      └─ plain
 //! ```
 //!
-//! The first call asks the CPU and remembers the answer; from then on a call costs one load and
-//! one branch that always goes the same way.
+//! The first call queries the CPU and stores its level. A later call costs one load and one branch,
+//! which always goes the same way.
 
 #![allow(unsafe_code)]
 
@@ -35,14 +35,14 @@ pub(crate) use machine::{
     append_zeros, combine, crc32c, flip_delta, ones, splice_delta, splice_two,
 };
 
-/// What the CPU can do, asked once.
+/// The CPU's level: which instructions it has. It is detected once.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 mod level {
     use core::sync::atomic::{AtomicU8, Ordering};
 
-    /// Not asked yet.
+    /// Not detected yet.
     const UNKNOWN: u8 = 0;
-    /// Nothing of use.
+    /// None of the instructions.
     pub(super) const PLAIN: u8 = 1;
     /// A carry-less multiplication and a CRC instruction.
     pub(super) const CLMUL: u8 = 2;
@@ -55,10 +55,10 @@ mod level {
 
     static LEVEL: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// The CPU's level, or less if it has not been asked yet.
+    /// The CPU's level, or a lower one if it is not detected yet.
     #[inline(always)]
     pub(super) fn known() -> u8 {
-        // Relaxed: the answer is one byte, and whoever asks twice gets the same one.
+        // Relaxed: the level is one byte, and every detection returns the same one.
         LEVEL.load(Ordering::Relaxed)
     }
 
@@ -80,7 +80,7 @@ mod level {
     }
 }
 
-/// Whether the CPU has a feature: asked at run time with `std`, else as the target promises.
+/// Whether the CPU has the features: detected at run time with `std`, else those of the target.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 macro_rules! cpu_has {
     ($($feature:tt),+) => {{

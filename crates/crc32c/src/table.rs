@@ -1,4 +1,4 @@
-//! Powers of x and sums of runs of ones, for every length, in 17 KB.
+//! Powers of x and CRCs of runs of ones, for every length, in 17 KB.
 //!
 //! ```text
 //!   n  =  32       26       20                10                 0     bits of a length n
@@ -10,13 +10,13 @@
 //!                                                    └────────────┴──────┘
 //! ```
 //!
-//! R(n) is the raw CRC, from register 0, of n one-bits. Since R(a + b) = R(a)·x^b + R(b), digits
-//! combine with one multiplication each. The 33 is paid in advance for the multiplication of
-//! [`Field::mul`](crate::field::Field::mul), which gives a·b·x^33.
+//! R(n) is the raw CRC, from register 0, of n one-bits. Since R(a + b) = R(a)·x^b + R(b), one
+//! multiplication combines two digits. The factor x^−33 in each entry cancels the x^33 of
+//! [`Field::mul`](crate::field::Field::mul), which returns a·b·x^33.
 
 use crate::poly::{self, ONE, P, X, x_to_minus};
 
-/// What a digit stands for: see the module's picture.
+/// The entry of a digit: see the module's picture.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Entry {
@@ -42,7 +42,8 @@ pub(crate) struct Levels {
     pub top: [Entry; 1 << HIGH_BITS],
 }
 
-/// Fills one level. `step` is (x^s, R(s)) for the level's unit s; returns the next level's step too.
+/// Computes one level. `step` is (x^s, R(s)) for the level's unit s. Returns the level and the next
+/// level's step.
 const fn level<const N: usize>(step: (u32, u32)) -> ([Entry; N], (u32, u32)) {
     let mut entries = [Entry { power: x_to_minus(33), ones: 0 }; N];
     let mut n = (ONE, 0);

@@ -1,10 +1,10 @@
-//! A region summed word by word, without a loop for its tail.
+//! The CRC of a region, word by word, without a loop for single bytes.
 //!
 //! ```text
 //!   bytes      b0 b1 b2 │ b3 … b10 │ b11 … b18
 //!              ┌────────┴─┬────────┴─┬──────────┐
-//!   words      │00000b0b1b2│          │          │     the short word goes first, its bytes at the top:
-//!              └──────────┴──────────┴──────────┘     from register 0 leading zeros do not count
+//!   words      │00000b0b1b2│         │          │    the short word is the first, its bytes at the
+//!              └──────────┴──────────┴──────────┘    top: leading zeros keep register 0 at 0
 //! ```
 
 use crate::field::Field;
@@ -53,8 +53,8 @@ fn short_word(bytes: &[u8]) -> u64 {
 #[inline(always)]
 pub(crate) fn start<F: Field>(f: F, seed: u32, bytes: &[u8]) -> (u32, &[[u8; 8]]) {
     let Some(Words { first, shift, rest }) = Words::cut(bytes) else { return (seed, &[]) };
-    // The seed covers the first four bytes; what of it hangs over a shorter first word stays in the
-    // register. Two half shifts, for a shift by 64 is none.
+    // The seed is xored into the first four bytes. The part that lies beyond a shorter first word
+    // stays in the register. There are two half shifts because Rust has no shift by 64.
     let half_bits = (64 - shift) / 2;
     let over = (u64::from(seed) >> half_bits) >> half_bits;
     (f.crc_word(0, first ^ (u64::from(seed) << shift)) ^ over as u32, rest)
@@ -62,12 +62,13 @@ pub(crate) fn start<F: Field>(f: F, seed: u32, bytes: &[u8]) -> (u32, &[[u8; 8]]
 
 /// The register `seed` after `bytes`.
 #[inline(always)]
-pub(crate) fn sum<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
     let (crc, rest) = start(f, seed, bytes);
     rest.iter().fold(crc, |crc, word| f.crc_word(crc, u64::from_le_bytes(*word)))
 }
 
-/// The register after the first, short word of `old ^ new`, from 0, and the whole words that follow.
+/// The register, from 0, after the first, short word of `old ^ new`, and the whole words that
+/// follow.
 #[inline(always)]
 pub(crate) fn start_difference<'a, F: Field>(
     f: F,
@@ -82,15 +83,15 @@ pub(crate) fn start_difference<'a, F: Field>(
 
 /// The register, from 0, after `old ^ new`.
 #[inline(always)]
-pub(crate) fn sum_difference<F: Field>(f: F, old: &[u8], new: &[u8]) -> u32 {
+pub(crate) fn crc_difference<F: Field>(f: F, old: &[u8], new: &[u8]) -> u32 {
     let (crc, old, new) = start_difference(f, old, new);
     old.iter().zip(new).fold(crc, |crc, (old, new)| {
         f.crc_word(crc, u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new))
     })
 }
 
-/// `old ^ new` as two words, the first one short, if they are of one length in 9..=16 bytes: that of
-/// an extent, a short directory entry, a pair of counters.
+/// `old ^ new` as two words, the first one short, if both have the same length in 9..=16 bytes, as
+/// an extent, a short directory entry or a pair of counters has.
 #[inline(always)]
 pub(crate) fn two_words(old: &[u8], new: &[u8]) -> Option<[u64; 2]> {
     let len @ 9..=16 = new.len() else { return None };
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_word_takes_each_byte_once() {
+    fn a_short_word_contains_each_byte_once() {
         let bytes = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77];
         for len in 1..=7 {
             let mut padded = [0; 8];

@@ -1,14 +1,17 @@
-//! Access control lists: ext4's bytes, the list, and the system call's bytes.
+//! POSIX access control lists: the list, its form on disk, and its form in `getxattr`/`setxattr`.
 //!
 //! ```text
 //!   on disk        1 u32 │ tag u16, perm u16 │ tag u16, perm u16, id u32 │ …      little-endian
 //!                          short: owner,       long: user, group
 //!                          group, mask, other
-//!   system call    2 u32 │ tag u16, perm u16, id u32 │ …     id FFFFFFFF where there is none
+//!   system call    2 u32 │ tag u16, perm u16, id u32 │ …     id FFFFFFFF for tags without an id
 //! ```
 //!
-//! Rules: order is owner, users by id, owning group, groups by id, mask, other; exactly one owner,
-//! owning group and other; a mask if there is any user or group.
+//! Rules:
+//! - The order is owner, users by id, owning group, groups by id, mask, other.
+//! - There is exactly one owner, owning group and other.
+//! - There is at most one mask, and exactly one if there is any user or group.
+//!
 //! Source: ext4 documentation, "POSIX ACLs"; POSIX 1003.1e draft 17.
 
 use alloc::vec::Vec;
@@ -22,20 +25,20 @@ const HEADER_LEN: usize = 4;
 const SHORT_LEN: usize = 4;
 const LONG_LEN: usize = 8;
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AclTag {
     /// The file's owner.
     Owner,
     /// A user by id.
     User(u32),
-    /// The file's group.
+    /// The file's owning group.
     OwningGroup,
     /// A group by id.
     Group(u32),
-    /// The most that users, groups and the owning group get.
+    /// The mask: the upper limit for users, groups and the owning group.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -68,10 +71,10 @@ impl AclTag {
     }
 }
 
-/// One line of a list.
+/// One entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The subject.
     pub tag: AclTag,
     /// Read 4, write 2, execute 1.
     pub perm: u16,
@@ -84,17 +87,17 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// The list of these entries, in any order; sorted here.
+    /// A list of these entries, which may be in any order.
     ///
-    /// `None` unless there is exactly one owner, owning group and other, at most one mask, one if
-    /// any user or group is named, no id twice or FFFFFFFF, and no permission beyond 7.
+    /// `None` unless there is exactly one owner, owning group and other; at most one mask, and one
+    /// if there is any user or group; no id twice, and none FFFFFFFF; and no permission above 7.
     pub fn new(mut entries: Vec<AclEntry>) -> Option<Acl> {
         entries.sort_by_key(|entry| entry.tag);
         let acl = Acl { entries };
         acl.is_valid().then_some(acl)
     }
 
-    /// The list that says what mode bits 0..=8 say.
+    /// The list with the permissions of mode bits 0..=8.
     pub fn from_mode(mode: u16) -> Acl {
         let perm = |shift: u16| mode >> shift & 7;
         let entries = [(AclTag::Owner, 6), (AclTag::OwningGroup, 3), (AclTag::Other, 0)];
@@ -105,7 +108,7 @@ impl Acl {
         let count = |tag| self.entries.iter().filter(|entry| entry.tag == tag).count();
         let named = self.entries.iter().any(|entry| entry.tag.code().1.is_some());
         let masks = count(AclTag::Mask);
-        // Strictly ascending tags leave no tag and no id twice.
+        // In strictly ascending order no tag and no id occurs twice.
         self.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag)
             && self.entries.iter().all(|e| e.perm <= 7 && e.tag.code().1 != Some(NO_ID))
             && [AclTag::Owner, AclTag::OwningGroup, AclTag::Other]
@@ -129,8 +132,9 @@ impl Acl {
         }
     }
 
-    /// The mode bits 0..=8 that go with this list (the group's are the mask's, if there is one), and
-    /// whether they say all of it, so that no attribute is needed.
+    /// The mode bits 0..=8 that correspond to this list; the group's bits are those of the mask, if
+    /// there is one. The second value says whether the mode alone expresses the list, so that no
+    /// attribute is needed.
     pub fn to_mode(&self) -> (u16, bool) {
         let group = self.perm(AclTag::Mask).or(self.perm(AclTag::OwningGroup)).unwrap_or(0);
         let owner = self.perm(AclTag::Owner).unwrap_or(0);
@@ -138,7 +142,7 @@ impl Acl {
         (owner << 6 | group << 3 | other, self.entries.len() == 3)
     }
 
-    /// Follows a chmod to mode bits 0..=8: owner, mask (the owning group where there is none), other.
+    /// Applies a chmod to mode bits 0..=8: sets owner, mask (without a mask: owning group), other.
     pub fn chmod(&mut self, mode: u16) {
         self.set_perm(AclTag::Owner, mode >> 6);
         match self.perm(AclTag::Mask) {
@@ -148,8 +152,8 @@ impl Acl {
         self.set_perm(AclTag::Other, mode);
     }
 
-    /// What a new file gets from its directory's default list: its own list, cut down to the
-    /// `requested` mode bits 0..=8, and the mode bits that result.
+    /// The list and the mode bits of a new file in a directory with this default list: this list,
+    /// restricted to the `requested` mode bits 0..=8.
     pub fn inherit(&self, requested: u16) -> (Acl, u16) {
         let mut acl = self.clone();
         let (most, _) = self.to_mode();
@@ -160,7 +164,8 @@ impl Acl {
 
     /// Reads an attribute's value as ext4 stores it.
     ///
-    /// Errors: `Corrupt(Acl)`.
+    /// # Errors
+    /// `Corrupt(Acl)`.
     pub fn from_disk(value: &[u8], at: Site) -> Result<Acl> {
         Self::parse_disk(value).ok_or(at.corrupt(What::Acl))
     }
@@ -202,8 +207,8 @@ impl Acl {
         HEADER_LEN + self.entries.len() * SHORT_LEN + long * (LONG_LEN - SHORT_LEN)
     }
 
-    /// Reads what a caller hands to `setxattr`, a tar's attribute included. `None` when it is not
-    /// valid; entries may come in any order.
+    /// Decodes the value that a caller passes to `setxattr`, or that a tar archive holds. Entries
+    /// may be in any order. `None` if it is not valid.
     pub fn from_call(value: &[u8]) -> Option<Acl> {
         let rest = value.strip_prefix(&CALL_VERSION.to_le_bytes()[..])?;
         let chunks = rest.chunks_exact(LONG_LEN);
@@ -219,7 +224,7 @@ impl Acl {
         Acl::new(entries)
     }
 
-    /// What `getxattr` gives to a caller.
+    /// The value that `getxattr` returns.
     pub fn to_call(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(HEADER_LEN + self.entries.len() * LONG_LEN);
         value.extend(CALL_VERSION.to_le_bytes());
@@ -233,7 +238,8 @@ impl Acl {
     }
 }
 
-/// The short text form, numbers for names: `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`.
+/// The short text form, numbers for names:
+/// `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`.
 impl fmt::Display for Acl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, AclEntry { tag, perm }) in self.entries.iter().enumerate() {

@@ -8,8 +8,8 @@
 //!           └── the checksum covers per_group / 8 bytes, also in a short last group ──┘
 //! ```
 //!
-//! Every function works on words of 64 bits, whatever the alignment of the bytes. Bits past the end
-//! of the bytes do not exist: asking for one panics, as for any slice.
+//! The functions process 64 bits at a time, at any alignment of the bytes. A bit past the end of
+//! the bytes makes them panic, as an index past the end of a slice does.
 //! Source: ext4 documentation, "Block and Inode Bitmaps".
 
 use crate::checksum::Checksums;
@@ -24,22 +24,22 @@ pub fn test(map: &[u8], bit: u32) -> bool {
     map[bit as usize / 8] & 1 << (bit % 8) != 0
 }
 
-/// Sets `bit`; whether it was clear.
+/// Sets `bit`. Returns whether it was clear.
 pub fn set(map: &mut [u8], bit: u32) -> bool {
     let was_clear = !test(map, bit);
     map[bit as usize / 8] |= 1 << (bit % 8);
     was_clear
 }
 
-/// Clears `bit`; whether it was set.
+/// Clears `bit`. Returns whether it was set.
 pub fn clear(map: &mut [u8], bit: u32) -> bool {
     let was_set = test(map, bit);
     map[bit as usize / 8] &= !(1 << (bit % 8));
     was_set
 }
 
-// The bytes a range of bits touches: a partial first byte, whole bytes, a partial last byte. Where
-// the range lies within one byte, all is in `first`.
+// The bytes of a range of bits: a partial first byte, whole bytes, a partial last byte. A range
+// within one byte is in `first` only.
 struct Parts {
     first: Option<(usize, u8)>,
     whole: Range<usize>,
@@ -70,7 +70,7 @@ fn count_ones(bytes: &[u8]) -> u32 {
         + rest.iter().map(|byte| byte.count_ones()).sum::<u32>()
 }
 
-/// Sets `bits`; how many of them were clear.
+/// Sets `bits`. Returns how many of them were clear.
 pub fn set_range(map: &mut [u8], bits: Range<u32>) -> u32 {
     let parts = parts(&bits);
     let mut flipped = 0;
@@ -84,7 +84,7 @@ pub fn set_range(map: &mut [u8], bits: Range<u32>) -> u32 {
     flipped
 }
 
-/// Clears `bits`; how many of them were set.
+/// Clears `bits`. Returns how many of them were set.
 pub fn clear_range(map: &mut [u8], bits: Range<u32>) -> u32 {
     let parts = parts(&bits);
     let mut flipped = 0;
@@ -148,7 +148,7 @@ pub fn next_set(map: &[u8], bits: Range<u32>) -> Option<u32> {
     find(map, bits, 0)
 }
 
-/// The first run of clear bits in `bits`, as long as it goes within them.
+/// The first run of clear bits in `bits`, cut off at the end of `bits`.
 pub fn next_zero_run(map: &[u8], bits: Range<u32>) -> Option<Range<u32>> {
     let start = next_zero(map, bits.clone())?;
     let end = next_set(map, start..bits.end).unwrap_or(bits.end);
@@ -175,7 +175,7 @@ pub fn set_runs(map: &[u8], bits: Range<u32>) -> impl Iterator<Item = Range<u32>
     })
 }
 
-/// Sets all bits from `used` on: the padding behind a group's last cluster or inode.
+/// Sets all bits from `used` on: the padding after a group's last cluster or inode.
 pub fn fill_padding(map: &mut [u8], used: u32) {
     let end = (map.len() * 8) as u32;
     set_range(map, used..end);
@@ -204,7 +204,7 @@ impl Kind {
         }
     }
 
-    /// Bits that mean something in `group`; the rest is padding.
+    /// Number of bits that stand for clusters or inodes of `group`; the rest is padding.
     pub fn used_bits(self, geometry: &Geometry, group: GroupNr) -> u32 {
         match self {
             Kind::Block => geometry.clusters_in_group(group).unwrap_or(0),
@@ -213,8 +213,8 @@ impl Kind {
     }
 }
 
-/// The checksum of a bitmap, or `None` without `metadata_csum`. The same for every group: neither
-/// its number nor a zero field goes in.
+/// The checksum of a bitmap, or `None` without `metadata_csum`. It does not depend on the group's
+/// number, and covers no checksum field.
 pub fn compute_checksum(
     map: &[u8],
     kind: Kind,
@@ -226,8 +226,8 @@ pub fn compute_checksum(
     Some(crc32c(seed, map.get(..covered)?))
 }
 
-/// Stores a bitmap's checksum in its group's descriptor, cut to what the descriptor can hold. The
-/// descriptor's own checksum is set when it is written.
+/// Stores a bitmap's checksum in its group's descriptor, cut to the bits that the descriptor holds.
+/// The write of the descriptor sets its own checksum.
 pub fn set_checksum(
     desc: &mut GroupDesc,
     map: &[u8],
@@ -249,10 +249,13 @@ pub fn set_checksum(
 }
 
 /// Checks a bitmap read from the disk: length, checksum, padding, and that the group's own
-/// metadata is marked as used where it lies in the group. Not to be called while the group is
-/// UNINIT: see [`init_block_bitmap`] and [`init_inode_bitmap`].
+/// metadata, as far as it lies in the group, is marked as used.
 ///
-/// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree`, naming the group.
+/// The caller does not call this for a group that is UNINIT, whose bitmap holds garbage: see
+/// [`init_block_bitmap`] and [`init_inode_bitmap`].
+///
+/// # Errors
+/// `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree`, naming the group.
 pub fn check(
     map: &[u8],
     kind: Kind,
@@ -285,8 +288,9 @@ pub fn check(
     Ok(())
 }
 
-/// The clusters of `group` that its own metadata takes: superblock copy, descriptors, reserve, the
-/// two bitmaps and the inode table, as far as they lie in the group. Ranges may share a cluster.
+/// The clusters of `group` that its own metadata takes, as far as it lies in the group: superblock
+/// copy, descriptors, reserved descriptor blocks, the two bitmaps and the inode table. Two ranges
+/// may share a cluster.
 pub fn own_metadata(
     group: GroupNr,
     desc: &GroupDesc,
@@ -307,7 +311,7 @@ pub fn own_metadata(
     .filter_map(move |blocks| {
         let start = blocks.start.max(all.start);
         let end = blocks.end.min(all.end);
-        // In the group, so the differences fit 32 bits.
+        // Both ends lie in the group, so the differences fit 32 bits.
         (start < end).then(|| {
             let first = (start - all.start) >> log_ratio;
             let last = (end - 1 - all.start) >> log_ratio;
@@ -317,7 +321,7 @@ pub fn own_metadata(
 }
 
 /// Computes the block bitmap of a group marked BLOCK_UNINIT: its own metadata and the padding.
-/// Returns how many clusters are free, which is what the descriptor must count.
+/// Returns the number of free clusters, which the descriptor's count must equal.
 ///
 /// # Panics
 /// If `map` is not one block long.
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn single_bits_tell_what_they_were() {
+    fn set_and_clear_return_whether_the_bit_changed() {
         let mut map = [0u8; 4];
         assert!(set(&mut map, 17));
         assert!(!set(&mut map, 17));
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_every_bit_behind_the_last() {
+    fn padding_is_every_bit_after_the_last() {
         let mut map = vec![0u8; 1024];
         fill_padding(&mut map, 13);
         assert_eq!(map[..3], [0, 0xE0, 0xFF]);

@@ -31,17 +31,17 @@ pub fn max_blocks(block_size: BlockSize) -> u64 {
     (u64::from(DIRECT) + p + p * p + p * p * p).min(u64::from(u32::MAX))
 }
 
-/// The way to one logical block: a slot of `i_block`, then a slot of each pointer block.
+/// The path to one logical block: a slot of `i_block`, then a slot of each pointer block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     slots: [u32; 4],
     len: u8,
-    /// Logical blocks behind this one that the same last pointer block also maps.
+    /// Logical blocks after this one that the same last pointer block also maps.
     following: u32,
 }
 
 impl Path {
-    /// The way to `block`, or `None` if no map reaches it.
+    /// The path to `block`, or `None` if no map reaches it.
     pub fn to(block: LogicalBlock, block_size: BlockSize) -> Option<Path> {
         let log = block_size.log2() - 2;
         let p = 1u64 << log;
@@ -73,19 +73,18 @@ impl Path {
         &self.slots[..usize::from(self.len)]
     }
 
-    /// Pointer blocks on the way: 0 for a direct block, at most 3.
+    /// Pointer blocks on the path: 0 for a direct block, at most 3.
     pub fn depth(&self) -> usize {
         usize::from(self.len) - 1
     }
 
-    /// How many logical blocks after this one stand in the same last pointer block (or in the
-    /// direct pointers).
+    /// How many logical blocks after this one the same last pointer block (or the direct pointers)
+    /// also maps.
     pub fn following(&self) -> u32 {
         self.following
     }
 
-    /// How many logical blocks, from the first that a pointer block at `level` of this path maps,
-    /// lie below one slot of that level. Level 0 is `i_block`.
+    /// How many logical blocks one slot at `level` of this path maps. Level 0 is `i_block`.
     pub fn blocks_below(&self, level: usize, block_size: BlockSize) -> u64 {
         let below = (usize::from(self.len).saturating_sub(1 + level)) as u32;
         1u64 << ((block_size.log2() - 2) * below)
@@ -100,8 +99,9 @@ pub fn pointer(bytes: &[u8], slot: u32) -> Option<u32> {
 
 /// The block that `slot` points at: `None` for a hole.
 ///
-/// Errors: `MapBlockRange` if it lies outside `first_data_block..blocks_count` (given as `valid`),
-/// naming the slot's offset.
+/// # Errors
+/// `MapBlockRange` with the slot's offset, if the block lies outside `valid`, which is
+/// `first_data_block..blocks_count`.
 pub fn check_pointer(
     bytes: &[u8],
     slot: u32,
@@ -118,7 +118,8 @@ pub fn check_pointer(
 
 /// Sets the pointer in `slot`; `None` makes a hole.
 ///
-/// Errors: `FileTooLarge` if the block number does not fit 32 bits.
+/// # Errors
+/// `FileTooLarge` if the block number does not fit 32 bits.
 ///
 /// # Panics
 /// If `slot` lies past the end of `bytes`.

@@ -1,4 +1,4 @@
-//! Byte-log records: fast commits stored straight into memory that lasts.
+//! Byte-log records: fast commits stored directly in persistent memory.
 //!
 //! ```text
 //!   fast-commit area   0            base = 1 block                             end = blocks - 1
@@ -6,27 +6,33 @@
 //!                      │HEAD ANCHOR │ record │ record │record│ older bytes     │unused│
 //!                      │TAIL        │        │+ANCHOR │+ANCH.│                 │      │
 //!                      └────────────┴────────┴────────┴──────┴─────────────────┴──────┘
-//!                        an ordinary   one fast commit │ next │ offsets count from the area's start
-//!                        block         └───────────────┴──────┘ appended until the next full commit
+//!                      block 0 of     one fast commit │ next │ offsets are from the area's start
+//!                      the area       └───────────────┴──────┘ appended until the next full commit
 //!
 //!   record, all little-endian
-//!   00        04     06      08     0C     0E      10           14           18          1C
-//!   ┌────────┬──────┬───────┬──────┬──────┬───────┬────────────┬────────────┬───────────┬───────────┐
-//!   │"FCBL"  │ = 1  │ = 64  │ tid  │ tag  │ flags │payload_len │payload_crc │record_len │header_crc │
-//!   └────────┴──────┴───────┴──────┴──────┴───────┴────────────┴────────────┴───────────┴───────────┘
+//!   00       04     06      08     0C     0E      10          14          18         1C
+//!   ┌───────┬──────┬───────┬──────┬──────┬───────┬───────────┬───────────┬──────────┬──────────┐
+//!   │"FCBL" │ = 1  │ = 64  │ tid  │ tag  │ flags │payload_len│payload_crc│record_len│header_crc│
+//!   └───────┴──────┴───────┴──────┴──────┴───────┴───────────┴───────────┴──────────┴──────────┘
 //!   20 seq u64 │ 28 three u64, zero │ 40 payload │ zeros up to a multiple of 64
 //!
 //!   payload: fast-commit records (tags 1..6 and ANCHOR) back to back; more than one: tag = FFFF
 //!   ANCHOR, tag 000A: tid u32, 0 u32 │ head u64 │ tail u64 │ seq u64 │ crc u32, 0 u32
 //! ```
 //!
-//! Rules: a fast commit is whole with the ANCHOR that ends it: the last one of its last record's
-//! payload. It says where the fast commit starts (tail) and ends (head), how many records the epoch
-//! has by then (seq), and the sum of all payload bytes of the epoch in front of it. The ANCHOR in block 0
-//! opens the epoch: its seq is [`OPEN`] and its window the whole ring. An ANCHOR there with a number of
-//! records is the closed window of the design as published: exactly those records, one fast commit.
+//! Rules:
+//! - A fast commit is complete once its ANCHOR is stored. That ANCHOR is the last fast-commit
+//!   record in the payload of the fast commit's last byte-log record.
+//! - The ANCHOR holds the start (tail) and the end (head) of the fast commit, the number of records
+//!   of the epoch up to its end (seq), and the checksum of all payload bytes of the epoch that
+//!   precede the ANCHOR.
+//! - The ANCHOR in block 0 opens the epoch: its seq is [`OPEN`], and its tail and head are the ends
+//!   of the whole ring.
+//! - If the ANCHOR in block 0 has a number of records in seq, it is the closed window of the
+//!   published design: exactly those records form one fast commit.
+//!
 //! Source: the ByteLog series of February 2026 for the record and the ANCHOR; decision 0006 for
-//! what is different.
+//! the differences.
 
 use crate::fast_commit::{HEAD_LEN, Record, RecordTag, Records};
 use alloc::vec::Vec;
@@ -35,11 +41,11 @@ use extant_base::{BlockSize, Result, Site, Tid, What};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a record's header, and what records are aligned to.
+/// Bytes of a record's header, and the alignment of records.
 pub const HEADER_LEN: usize = 64;
 /// "FCBL".
 pub const MAGIC: u32 = 0x4C42_4346;
-/// Payload bytes that are gathered in one record.
+/// The most payload bytes that a writer gathers in one record of several fast-commit records.
 pub const BATCH_BYTES: usize = 4096;
 /// The tag of a record that holds several fast-commit records.
 pub const TAG_BATCH: u16 = 0xFFFF;
@@ -51,7 +57,7 @@ pub const ANCHOR_VALUE_LEN: usize = 40;
 pub const OPEN: u64 = u64::MAX;
 /// The most payload bytes of a record: one fast-commit record of the greatest length.
 pub const PAYLOAD_MAX: usize = HEAD_LEN + 0xFFFF;
-/// Where sums start.
+/// The seed of every checksum of the byte log.
 pub const SUM_START: u32 = !0;
 
 /// A record's header as stored.
@@ -92,14 +98,15 @@ const _: () = assert!(size_of::<RawAnchor>() == ANCHOR_VALUE_LEN);
 /// The bytes of the area that records are appended to, counted from the area's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Where the first record goes: behind the area's first block.
+    /// The place of the first record: after the area's first block.
     pub base: u64,
     /// One past the last byte.
     pub end: u64,
 }
 
 impl Ring {
-    /// The ring of an area of `blocks` blocks, the superblock's count; `None` where nothing fits.
+    /// The ring of an area of `blocks` blocks, as the superblock counts them; `None` if the area
+    /// has no space for records.
     pub fn new(blocks: u32, block_size: BlockSize) -> Option<Ring> {
         let ring = Ring {
             base: block_size.bytes() as u64,
@@ -109,7 +116,7 @@ impl Ring {
     }
 }
 
-/// A place in the byte log, and what was summed up to it.
+/// An ANCHOR: the place of a fast commit in the byte log, and the checksum up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     /// The transaction that the records belong to.
@@ -118,9 +125,9 @@ pub struct Anchor {
     pub head: u64,
     /// Its first byte.
     pub tail: u64,
-    /// Records of the epoch up to `head`, or [`OPEN`].
+    /// Number of records of the epoch up to `head`, or [`OPEN`].
     pub seq: u64,
-    /// Sum of the payload bytes in front.
+    /// Checksum of the epoch's payload bytes that precede this ANCHOR.
     pub crc: u32,
 }
 
@@ -128,13 +135,13 @@ impl Anchor {
     /// Bytes of an ANCHOR, its head included.
     pub const LEN: usize = HEAD_LEN + ANCHOR_VALUE_LEN;
 
-    /// The one that opens an epoch.
+    /// The ANCHOR that opens an epoch.
     pub fn open(tid: Tid, ring: Ring) -> Anchor {
         Anchor { tid, head: ring.end, tail: ring.base, seq: OPEN, crc: SUM_START }
     }
 
-    /// Reads the value of a record with the tag ANCHOR. The two words between the fields are not
-    /// looked at: others leave there what was in memory.
+    /// Reads the value of a record with the tag ANCHOR. The two padding words are ignored: other
+    /// writers leave uninitialized memory there.
     pub(crate) fn read(value: &[u8]) -> Option<Anchor> {
         let raw = RawAnchor::ref_from_bytes(value).ok()?;
         let (head, tail, seq) = (raw.head.get(), raw.tail.get(), raw.seq.get());
@@ -163,19 +170,20 @@ pub struct Header {
     pub tid: Tid,
     /// The tag of the only fast-commit record in the payload, or [`TAG_BATCH`].
     pub tag: u16,
-    /// Place in the epoch, from 0.
+    /// The record's number in the epoch, from 0.
     pub seq: u64,
-    /// Bytes behind the header.
+    /// Bytes of the payload, which follows the header.
     pub payload_len: usize,
-    /// Sum of the payload.
+    /// Checksum of the payload.
     pub payload_crc: u32,
 }
 
 impl Header {
-    /// Reads a header whose record may take `room` bytes.
+    /// Reads a header; its record may be at most `space` bytes long.
     ///
-    /// Errors: `Corrupt(ByteLogRecord)`.
-    pub fn read(bytes: &[u8; HEADER_LEN], room: u64, at: Site) -> Result<Header> {
+    /// # Errors
+    /// `Corrupt(ByteLogRecord)`.
+    pub fn read(bytes: &[u8; HEADER_LEN], space: u64, at: Site) -> Result<Header> {
         let raw = RawHeader::ref_from_bytes(bytes).expect("RawHeader is 64 bytes long");
         let payload_len = raw.payload_len.get() as usize;
         let whole = raw.magic.get() == MAGIC
@@ -183,7 +191,7 @@ impl Header {
             && usize::from(raw.hdr_len.get()) == HEADER_LEN
             && raw.flags.get() & COMMITTED != 0
             && (HEAD_LEN..=PAYLOAD_MAX).contains(&payload_len)
-            && u64::from(raw.record_len.get()) <= room
+            && u64::from(raw.record_len.get()) <= space
             && u64::from(raw.record_len.get()) == record_len(payload_len)
             && raw.header_crc.get() == header_crc(raw);
         if !whole {
@@ -218,16 +226,17 @@ impl Header {
         raw.as_bytes().try_into().expect("RawHeader is 64 bytes long")
     }
 
-    /// Bytes from this record to the next.
+    /// Bytes from the start of this record to the start of the next.
     pub fn record_len(&self) -> u64 {
         record_len(self.payload_len)
     }
 
-    /// The fast-commit records of `payload`, the bytes behind this header; `inode_len` is the
+    /// The fast-commit records of `payload`, the bytes that follow this header; `inode_len` is the
     /// volume's inode size.
     ///
-    /// Errors: `Corrupt` when the sum is wrong, a record is malformed or of a kind that has no
-    /// place here, or the header's tag is not theirs.
+    /// # Errors
+    /// `Corrupt` if the checksum is wrong, if a record is malformed or of a kind that the byte log
+    /// does not hold, or if the header's tag does not match the records.
     pub fn records<'a>(
         &self,
         payload: &'a [u8],
@@ -260,26 +269,26 @@ fn header_crc(raw: &RawHeader) -> u32 {
     sum(SUM_START, RawHeader { header_crc: U32::ZERO, ..*raw }.as_bytes())
 }
 
-/// Bytes of a record with so many bytes of payload.
+/// Bytes of a record with `payload_len` bytes of payload.
 fn record_len(payload_len: usize) -> u64 {
     (HEADER_LEN as u64 + payload_len as u64).next_multiple_of(HEADER_LEN as u64)
 }
 
-/// The sum `seed` with `bytes` behind it.
+/// Continues the checksum `seed` over `bytes`.
 pub fn sum(seed: u32, bytes: &[u8]) -> u32 {
     extant_crc32c::crc32c(seed, bytes)
 }
 
-/// How far an epoch has got: the next record's place, its number, and the sum so far.
+/// The end of an epoch's records: the next record's place and number, and the checksum so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The transaction.
     pub tid: Tid,
-    /// Where the next record goes.
+    /// The place of the next record.
     pub head: u64,
     /// Its number.
     pub seq: u64,
-    /// Sum of all payload bytes so far.
+    /// Checksum of the epoch's payload bytes so far.
     pub crc: u32,
 }
 
@@ -290,7 +299,7 @@ impl Cursor {
     }
 }
 
-/// Makes the records of one fast commit, in memory.
+/// Builds the records of one fast commit in memory.
 ///
 /// ```text
 ///   add … add ──► open record ──full──► closed ──► …        finish: + ANCHOR ──► bytes to store
@@ -300,10 +309,10 @@ pub struct FastCommitBytes {
     ring: Ring,
     batch: usize,
     from: Cursor,
-    /// Behind the closed records.
+    /// After the closed records.
     now: Cursor,
     bytes: Vec<u8>,
-    /// Where the open record's header is left out in `bytes`.
+    /// The place in `bytes` of the open record's header, which is not filled in yet.
     open: usize,
     /// Fast-commit records in the open record.
     count: usize,
@@ -312,21 +321,24 @@ pub struct FastCommitBytes {
 const ANCHOR_LEN: usize = Anchor::LEN;
 
 impl FastCommitBytes {
-    /// Starts a fast commit behind `from`. Records are gathered up to `batch` bytes of payload,
-    /// at most [`BATCH_BYTES`]; 0 gives each a record of its own. `buffer` lends its memory.
+    /// Starts a fast commit at `from`.
+    ///
+    /// One byte-log record takes several fast-commit records, up to `batch` bytes of payload (at
+    /// most [`BATCH_BYTES`]); if `batch` is 0, each gets a byte-log record of its own. The memory
+    /// of `buffer` is reused.
     pub fn new(ring: Ring, from: Cursor, batch: usize, mut buffer: Vec<u8>) -> FastCommitBytes {
         buffer.clear();
         let batch = batch.min(BATCH_BYTES);
         FastCommitBytes { ring, batch, from, now: from, bytes: buffer, open: 0, count: 0 }
     }
 
-    /// Whether nothing was added.
+    /// Whether no record was added.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Adds one fast-commit record, head and value; `false`, and no change, when it and the ANCHOR
-    /// behind it do not fit the ring.
+    /// Adds one fast-commit record, head and value. Returns `false` and changes nothing if the
+    /// record and an ANCHOR after it do not fit in the ring.
     pub fn add(&mut self, tlv: &[u8]) -> bool {
         debug_assert!(tlv.len() >= HEAD_LEN);
         let joins = self.joins(tlv.len());
@@ -347,8 +359,8 @@ impl FastCommitBytes {
         true
     }
 
-    /// Ends the fast commit: its bytes, which belong at the head it started from, and the cursor
-    /// behind them.
+    /// Ends the fast commit with its ANCHOR. Returns its bytes, to be stored at the `head` of the
+    /// cursor it started from, and the cursor after them.
     pub fn finish(mut self) -> (Vec<u8>, Cursor) {
         let joins = self.joins(ANCHOR_LEN);
         if !joins {
@@ -375,7 +387,7 @@ impl FastCommitBytes {
         (self.bytes, self.now)
     }
 
-    /// The memory it was lent; nothing happened.
+    /// Discards the fast commit and returns the buffer.
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,17 +1,17 @@
-//! Casefolded names: what makes two names the same in a directory that ignores case.
+//! Casefolded names: when two names are equal in a directory that ignores case.
 //!
 //! ```text
 //!   name ─► is it UTF-8? ─ no ─► strict: refused; else: its bytes
 //!              │ yes
 //!              └─► per character:
-//!                     ignorable?                     ─► nothing, but it parts runs of marks
+//!                     ignorable?                     ─► nothing, but it ends a run of marks
 //!                     not assigned in Unicode 12.1?  ─► itself
-//!                     else  full case folding ─► canonical decomposition ─► marks in canonical order
+//!                     else  full case folding ─► decomposition ─► marks in canonical order
 //! ```
 //!
-//! Encoding 1 is UTF-8 of Unicode 12.1. Names are stored as given; lookups compare them folded,
-//! and an htree hashes them folded. Characters that later versions assigned stand for themselves,
-//! as in the tables of e2fsprogs, whatever later versions fold them to.
+//! Encoding 1 is UTF-8 of Unicode 12.1. Names are stored as given. Lookups compare folded names,
+//! and an htree hashes folded names. A character that a later version assigned folds to itself, as
+//! in the tables of e2fsprogs, even if later versions fold it to another.
 //! Source: ext4 documentation, "Case-insensitive file name lookups"; Unicode 12.1, sections 3.11
 //! and 3.13, UAX #15; the choice of tables is decision 0002.
 
@@ -25,7 +25,7 @@ use extant_base::{Error, Feature, FeatureSet, Result};
 use unicase::UniCase;
 use unicode_normalization::char::{canonical_combining_class, decompose_canonical};
 
-/// `s_encoding` of UTF-8, Unicode 12.1: the only one there is.
+/// `s_encoding` of UTF-8, Unicode 12.1: the only encoding that is defined.
 pub const ENCODING_UTF8_12_1: u16 = 1;
 /// `s_encoding_flags`: names that are not valid are refused.
 pub const FLAG_STRICT: u16 = 1;
@@ -37,9 +37,10 @@ pub struct CaseFold {
 }
 
 impl CaseFold {
-    /// The rules that `s_encoding` and `s_encoding_flags` name.
+    /// The rules of these `s_encoding` and `s_encoding_flags`.
     ///
-    /// Errors: `Unsupported` for an unknown encoding.
+    /// # Errors
+    /// `Unsupported` for an unknown encoding.
     pub fn new(encoding: u16, flags: u16) -> Result<CaseFold> {
         if encoding != ENCODING_UTF8_12_1 {
             let (set, bits) = (FeatureSet::Option, u32::from(encoding));
@@ -54,25 +55,26 @@ impl CaseFold {
         self.strict
     }
 
-    /// Whether a name may be made.
+    /// Checks a name for a new entry.
     ///
-    /// Errors: `NameNotUtf8` in a strict volume for a name that is not valid.
+    /// # Errors
+    /// `NameNotUtf8` in a strict volume for a name that is not valid.
     pub fn check_new(&self, name: &[u8]) -> Result<()> {
         if self.strict && fold(name).is_none() { Err(Error::NameNotUtf8) } else { Ok(()) }
     }
 
-    /// What is hashed for `name`: the folded name, or the bytes as they are when it is not valid.
+    /// The bytes that are hashed for `name`: the folded name, or `name` itself if it is not valid.
     pub fn hashed<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         fold(name).map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
-    /// A name to look for.
+    /// A query for `name`.
     pub fn query<'a>(&self, name: &'a [u8]) -> FoldedQuery<'a> {
         FoldedQuery { name, folded: fold(name) }
     }
 }
 
-/// A name to look for, folded once.
+/// A name that a lookup searches for, folded once.
 #[derive(Clone, Debug)]
 pub struct FoldedQuery<'a> {
     name: &'a [u8],
@@ -80,13 +82,13 @@ pub struct FoldedQuery<'a> {
 }
 
 impl FoldedQuery<'_> {
-    /// Whether a stored name is the one looked for: the same bytes, or the same when folded.
+    /// Whether a stored name equals the queried one: in its bytes, or after folding.
     pub fn matches(&self, stored: &[u8]) -> bool {
         if self.name == stored {
             return true;
         }
         let Some(folded) = &self.folded else { return false };
-        // Most names in a scan differ in ASCII alone: no need to fold those.
+        // Most names in a scan already differ in their ASCII characters and need no folding.
         if stored.is_ascii() {
             return stored.len() == folded.len()
                 && stored.iter().zip(folded).all(|(s, f)| s.to_ascii_lowercase() == *f);
@@ -94,13 +96,14 @@ impl FoldedQuery<'_> {
         fold(stored).is_some_and(|stored| stored == *folded)
     }
 
-    /// What is hashed to find the name.
+    /// The bytes that are hashed for the queried name.
     pub fn hashed(&self) -> &[u8] {
         self.folded.as_deref().unwrap_or(self.name)
     }
 }
 
-/// The folded form of a name, or `None` when it is not UTF-8. May be longer than 255 bytes, or empty.
+/// The folded form of a name, or `None` when it is not UTF-8. May be longer than 255 bytes, or
+/// empty.
 pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     if name.is_ascii() {
         return Some(name.to_ascii_lowercase());
@@ -118,7 +121,8 @@ pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
             out.push(c);
             continue;
         }
-        // A folding may decompose, and a decomposition fold: both to the end.
+        // A folded character may decompose, and its parts may fold again: repeat until neither
+        // does.
         fold_char(c, |c| {
             decompose_canonical(c, |c| {
                 fold_char(c, |c| {
@@ -142,7 +146,7 @@ pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     Some(out.into_bytes())
 }
 
-/// Ends a run of marks: they leave in the order of their classes, equal ones as they came.
+/// Ends a run of marks: appends them in the order of their classes, equal ones in their order.
 fn flush(marks: &mut Vec<(u8, char)>, out: &mut String) {
     marks.sort_by_key(|&(class, _)| class);
     out.extend(marks.drain(..).map(|(_, c)| c));
@@ -252,7 +256,7 @@ mod tests {
         let ignorable = property(r"\p{Default_Ignorable_Code_Point}");
         for c in '\0'..=char::MAX {
             assert_eq!(is_assigned(c), inside(&assigned, c), "{c:?}");
-            // The one that became ignorable later.
+            // The one code point that became ignorable in a later version.
             if c != '\u{180F}' {
                 assert_eq!(is_ignorable(c), inside(&ignorable, c), "{c:?}");
             }

@@ -1,10 +1,10 @@
-//! Code points that Unicode 12.1 had not assigned: they fold to themselves.
+//! Code points that are not assigned in Unicode 12.1: they fold to themselves.
 //!
 //! ```text
 //!   (first, last), …    ascending, both ends belong to the gap; surrogates lie in one
 //! ```
 //!
-//! Derived from the `Age` property; the test beside the folding derives it again and compares.
+//! Derived from the `Age` property. A test in `casefold.rs` derives the table again and compares.
 
 /// The gaps of Unicode 12.1.
 #[rustfmt::skip]

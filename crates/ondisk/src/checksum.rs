@@ -1,4 +1,4 @@
-//! Which checksum a volume uses, and the seeds that are mixed into it.
+//! Which checksums a volume uses for its metadata, and their seeds.
 //!
 //! ```text
 //!   csum_seed = field 270 (metadata_csum_seed)  or  crc32c(~0, uuid[16])
@@ -8,13 +8,14 @@
 //!       └─────────────────────► bitmaps, attribute blocks, MMP
 //! ```
 //!
-//! All are reflected Castagnoli sums of the raw register: no inversion at the end.
+//! All of these are CRC32C (Castagnoli, reflected) of the raw register: without the usual inversion
+//! at the end.
 
 use crate::features::{Features, Incompat, RoCompat};
 use extant_base::Ino;
 use extant_crc32c::crc32c;
 
-/// How a volume checks its metadata. Copied into whatever reads or writes a structure.
+/// How a volume checks its metadata. Code that reads or writes a structure takes a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// No checksums at all.
@@ -32,7 +33,8 @@ pub enum Checksums {
 }
 
 impl Checksums {
-    /// What `features` ask for. `metadata_csum` wins over `uninit_bg` when both are set.
+    /// The checksums that `features` select. If both `metadata_csum` and `uninit_bg` are set,
+    /// `metadata_csum` applies.
     pub fn of(features: &Features, uuid: &[u8; 16], checksum_seed: u32) -> Checksums {
         if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
             Checksums::MetadataCsum { seed: filesystem_seed(features, uuid, checksum_seed) }
@@ -57,7 +59,7 @@ impl Checksums {
         self.seed().map(|seed| inode_seed(seed, ino, generation))
     }
 
-    /// Whether the UNINIT flags of group descriptors have meaning.
+    /// Whether the UNINIT flags of group descriptors are valid.
     pub const fn groups_may_be_uninit(&self) -> bool {
         !matches!(self, Checksums::None)
     }
@@ -73,7 +75,8 @@ pub fn inode_seed(seed: u32, ino: Ino, generation: u32) -> u32 {
     crc32c(crc32c(seed, &ino.get().to_le_bytes()), &generation.to_le_bytes())
 }
 
-/// CRC16 (polynomial A001, reflected) going on from `crc`, as `uninit_bg` descriptors use it.
+/// Continues a CRC16 (polynomial A001, reflected) from `crc` over `bytes`, as `uninit_bg`
+/// descriptors use it.
 pub fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(crc, |crc, byte| {
         let index = (crc ^ u16::from(*byte)) & 0xFF;

@@ -1,37 +1,38 @@
-//! A block of the checksum file: the sums of data, by where the data lies.
+//! A block of the data checksum file (feature `data_csum`): one checksum per block of the volume.
 //!
 //! ```text
 //!   block i of the file, E = block size / 4 - 1
 //!   0      4      8                      block size - 4
 //!   ┌──────┬──────┬── ─ ─ ─ ─ ──┬───────┬──────┐
-//!   │ iE   │ iE+1 │ …           │iE+E-1 │ csum │     one word a block of the volume, from block 0 on
+//!   │ iE   │ iE+1 │ …           │iE+E-1 │ csum │     entry n is the checksum of volume block n
 //!   └──────┴──────┴── ─ ─ ─ ─ ──┴───────┴──────┘
-//!   word = crc32c(all ones; the whole block of data)
-//!   csum = crc32c(volume seed; i, u64; all words)       nothing but zeros: no sum was stored yet
+//!   entry = crc32c(all ones; the whole block of data)
+//!   csum  = crc32c(volume seed; i, u64; all entries)     all zeros: no checksum was stored yet
 //! ```
 //!
-//! Words of blocks that hold no covered data mean nothing. Source: docs/FORMAT.md, "Data checksums".
+//! The entry of a block that holds no covered data has no meaning. All numbers are u32,
+//! little-endian. Source: docs/FORMAT.md, "Data checksums".
 
 use extant_base::{BlockNr, BlockSize, Error, Site, What};
 use extant_crc32c::{crc32c, splice_delta};
 
-/// Words in a block of the file.
+/// Checksum entries in a block of the file.
 pub const fn words_per_block(size: BlockSize) -> u64 {
     size.bytes() as u64 / 4 - 1
 }
 
-/// Blocks of the file of a volume of so many blocks.
+/// Blocks of the checksum file of a volume with `volume_blocks` blocks.
 pub const fn file_blocks(size: BlockSize, volume_blocks: u64) -> u64 {
     volume_blocks.div_ceil(words_per_block(size))
 }
 
-/// Where the sum of block `nr` stands: the block of the file, and the word in it.
+/// The place of the checksum of block `nr`: the block of the file, and the entry in that block.
 pub const fn place_of(size: BlockSize, nr: BlockNr) -> (u64, usize) {
     let words = words_per_block(size);
     (nr.0 / words, (nr.0 % words) as usize)
 }
 
-/// The sum of a block of data.
+/// The checksum of a block of data.
 #[inline]
 pub fn sum_of(data: &[u8]) -> u32 {
     crc32c(!0, data)
@@ -45,9 +46,11 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Checks block `index` of the file, which lies at `at`; `seed` is the volume's.
+/// Checks block `index` of the file; `at` is its place for errors, `seed` the volume's checksum
+/// seed.
 ///
-/// Errors: `DataSumsChecksum`.
+/// # Errors
+/// `DataSumsChecksum`.
 pub fn check(bytes: &[u8], index: u64, seed: u32, at: Site) -> Result<(), Error> {
     let tail = bytes.len().saturating_sub(4);
     let good = tail > 0
@@ -56,21 +59,21 @@ pub fn check(bytes: &[u8], index: u64, seed: u32, at: Site) -> Result<(), Error>
     if good { Ok(()) } else { Err(at.offset(tail).corrupt(What::DataSumsChecksum)) }
 }
 
-/// The words from `slot` on, at most `limit`.
+/// The entries from `slot` on, at most `limit`.
 pub fn words(bytes: &[u8], slot: usize, limit: usize) -> impl Iterator<Item = u32> + '_ {
     let words = bytes[..bytes.len().saturating_sub(4)].as_chunks::<4>().0;
     words.iter().skip(slot).take(limit).map(|word| u32::from_le_bytes(*word))
 }
 
-/// Stores `sums` from word `slot` on; the block's own sum follows by the difference. A block that did not match
-/// before does not match afterwards.
+/// Stores `sums` in the entries from `slot` on and updates the block's own checksum by the
+/// difference. So a block whose checksum was wrong before is wrong afterwards, too.
 ///
 /// # Panics
-/// If they do not fit in the block.
+/// If the entries do not fit in the block.
 pub fn store(bytes: &mut [u8], index: u64, seed: u32, slot: usize, sums: &[u32]) {
     const AT_ONCE: usize = 64;
     let tail = bytes.len() - 4;
-    assert!((slot + sums.len()) * 4 <= tail, "words {slot}.. of a block of sums");
+    assert!((slot + sums.len()) * 4 <= tail, "entries {slot}.. pass the end of a checksum block");
     if word(bytes, tail) == 0 && bytes[..tail].iter().all(|byte| *byte == 0) {
         let sum = tail_of(bytes, index, seed);
         bytes[tail..].copy_from_slice(&sum.to_le_bytes());
@@ -102,7 +105,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn every_block_of_a_volume_has_one_word() {
+    fn every_block_of_a_volume_has_one_entry() {
         let size = BlockSize::from_superblock_log(0).unwrap();
         assert_eq!((words_per_block(size), file_blocks(size, 256)), (255, 2));
         assert_eq!(file_blocks(size, 255), 1);
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_read_and_the_tail_follows() {
+    fn stored_checksums_read_back_and_the_block_checksum_matches() {
         let mut bytes = vec![0; 1024];
         check(&bytes, 7, 99, Site::NOWHERE).unwrap();
         for (slot, count) in [(0, 1), (3, 100), (254, 1), (0, 255), (17, 65)] {
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_found_and_a_store_does_not_hide_it() {
+    fn a_flipped_bit_is_found_even_after_a_later_store() {
         let mut bytes = vec![0; 1024];
         store(&mut bytes, 1, 5, 0, &[1, 2, 3]);
         for bit in (0..1024 * 8).step_by(37) {

@@ -1,4 +1,4 @@
-//! Fast-commit records: what one fsync changed, written behind the log.
+//! Fast-commit records: the changes of one fsync, written to the area after the log.
 //!
 //! ```text
 //!   0       2      4               4+len
@@ -7,16 +7,20 @@
 //!   └───────┴──────┴───────────────┴─────────── …          no record crosses a block
 //!
 //!   HEAD ─ records … ─ TAIL │ records … ─ TAIL │ …         one epoch: from block 0 of the area
-//!                           └ each commit starts a block   HEAD stands only in front of the first
+//!                           └ each commit starts a block   only the first has a HEAD before it
 //!
 //!   TAIL: tid u32 │ crc u32 │ to the block's end
 //!   crc = crc32c(0; every record since the TAIL before, heads, PAD and HEAD included;
 //!                   this TAIL's head and tid)
 //! ```
 //!
-//! Rules: where no further record's head fits behind a record, a PAD fills the block first; so 4
-//! bytes are always left for it. The same bytes serve a log of cache lines: nothing here
-//! depends on the block but [`Records`]' end.
+//! Rules:
+//! - At least 4 bytes of the block remain after a record, so that the head of a PAD fits. Only a
+//!   PAD or a TAIL ends at the block's end.
+//! - If the next record does not fit in the block, a PAD fills it, and the record goes to the next.
+//!
+//! The byte log holds the same records. Of this module only [`Records`] depends on the end of a
+//! block.
 //! Source: ext4 documentation, "Fast Commits"; jbd2's fast-commit area.
 
 mod write;
@@ -35,9 +39,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const HEAD_LEN: usize = 4;
 /// Value bytes of a HEAD.
 pub const HEAD_VALUE_LEN: usize = 8;
-/// Value bytes of a TAIL that mean something.
+/// Value bytes of a TAIL that have a meaning.
 pub const TAIL_VALUE_LEN: usize = 8;
-/// Bytes of the fixed part of an inode, the least an INODE carries.
+/// Bytes of the fixed part of an inode: the shortest value of an INODE holds them.
 pub const INODE_LEN_MIN: usize = 128;
 /// The largest inode.
 pub const INODE_LEN_MAX: usize = 65536;
@@ -77,14 +81,14 @@ pub struct RawDelRange {
 }
 const _: () = assert!(size_of::<RawDelRange>() == 12);
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordTag {
     /// 1: blocks of a file are mapped.
     AddRange,
     /// 2: blocks of a file are not mapped.
     DelRange,
-    /// 3: an inode is made and named.
+    /// 3: an inode is created with a name.
     Create,
     /// 4: an inode gets a name.
     Link,
@@ -98,9 +102,9 @@ pub enum RecordTag {
     Tail,
     /// 9: starts an epoch.
     Head,
-    /// 10: leads to records in the byte log.
+    /// 10: opens an epoch of the byte log, or ends a fast commit there.
     Anchor,
-    /// A tag nobody has named.
+    /// An unknown tag.
     Other(u16),
 }
 
@@ -140,12 +144,12 @@ impl RecordTag {
     }
 }
 
-/// A name put into or taken out of a directory.
+/// A name that is added to or removed from a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameChange<'a> {
     /// The directory.
     pub parent: Ino,
-    /// What the name leads to.
+    /// The inode that the name refers to.
     pub ino: Ino,
     /// The name: 1..=255 bytes, no slash, no NUL.
     pub name: &'a [u8],
@@ -166,7 +170,7 @@ pub struct MappedRange {
     pub start: BlockNr,
 }
 
-/// One record, checked as far as the record alone tells.
+/// One record, checked as far as that is possible without the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// Blocks of a file are mapped.
@@ -180,7 +184,7 @@ pub enum Record<'a> {
         /// Blocks; `first + len_blocks` does not pass 2^32.
         len_blocks: u32,
     },
-    /// An inode is made and named; its INODE came before.
+    /// An inode is created with a name; its INODE record precedes this one.
     Create(NameChange<'a>),
     /// An inode gets a name.
     Link(NameChange<'a>),
@@ -188,13 +192,13 @@ pub enum Record<'a> {
     Unlink(NameChange<'a>),
     /// An inode as it is now.
     Inode {
-        /// Which.
+        /// Its number.
         ino: Ino,
         /// 128 + extra_isize bytes, or the whole inode when it holds data. Checksum, block count
-        /// and (without inline data) the 60 bytes of `i_block` are not to be trusted.
+        /// and (without inline data) the 60 bytes of `i_block` are not valid.
         raw: &'a [u8],
     },
-    /// Nothing.
+    /// No content: fills the block.
     Pad,
     /// Ends a fast commit.
     Tail {
@@ -208,18 +212,18 @@ pub enum Record<'a> {
         /// The transaction.
         tid: Tid,
     },
-    /// Leads to records in the byte log, or ends a fast commit there.
+    /// Opens an epoch of the byte log, or ends a fast commit there.
     Anchor(Anchor),
 }
 
-/// A record and the bytes it stood in.
+/// A record, its bytes and their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<'a> {
     /// Bytes from the block's start.
     pub offset: usize,
     /// Head and value.
     pub bytes: &'a [u8],
-    /// What it says.
+    /// The decoded record.
     pub record: Record<'a>,
 }
 
@@ -235,7 +239,7 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// The records of `block`; `inode_len` is the volume's inode size in bytes.
     ///
-    /// A TAIL ends the walk, and so does a PAD that fills the block.
+    /// A TAIL ends the iteration, and so does a PAD, which fills the block.
     pub fn new(block: &'a [u8], inode_len: usize, at: Site) -> Records<'a> {
         Records { block, inode_len, next: 0, at }
     }
@@ -327,7 +331,7 @@ impl<'a> Iterator for Records<'a> {
     type Item = Result<Located<'a>>;
 
     /// Errors: `Corrupt` with `FastCommitTag` or `FastCommitInode`, `Unsupported` for a HEAD with
-    /// features; the walk then ends.
+    /// features; the iteration then ends.
     fn next(&mut self) -> Option<Self::Item> {
         if self.block.len().saturating_sub(self.next) < HEAD_LEN {
             return None;
@@ -346,13 +350,14 @@ impl<'a> Iterator for Records<'a> {
 pub struct FcSum(u32);
 
 impl FcSum {
-    /// The sum with one more record, which is not a TAIL.
+    /// Continues the checksum over one more record, which is not a TAIL.
     #[must_use]
     pub fn with(self, record: &[u8]) -> FcSum {
         FcSum(extant_crc32c::crc32c(self.0, record))
     }
 
-    /// What the TAIL that `tail` starts with must hold; `tail` is its head, tid and more.
+    /// The checksum that the TAIL at the start of `tail` must hold; `tail` has at least its head
+    /// and tid.
     pub fn at_tail(self, tail: &[u8]) -> u32 {
         extant_crc32c::crc32c(self.0, &tail[..HEAD_LEN + 4])
     }
@@ -392,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_reads_back_and_the_sum_spans_blocks() {
+    fn every_record_reads_back_and_the_checksum_spans_blocks() {
         let (raw, name) = ([7; 160], [b'n'; 255]);
         let change = NameChange { parent: ino(2), ino: ino(12), name: &name };
         let range = |len_blocks, unwritten| MappedRange {

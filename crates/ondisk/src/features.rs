@@ -1,4 +1,4 @@
-//! Feature bits: what a reader must know before it may read, or write, a volume.
+//! Feature bits: the features that an engine must support before it may read or write a volume.
 //!
 //! ```text
 //!   superblock 05C          060            064
@@ -8,7 +8,7 @@
 //!   unknown bit: mount      do not mount   mount read-only
 //! ```
 //!
-//! Rule: an unknown bit is carried through every rewrite. Names are those of e2fsprogs.
+//! Rule: every rewrite keeps unknown bits. Names are those of e2fsprogs.
 //! Source: ext4 documentation, "The Super Block".
 
 use core::fmt;
@@ -22,7 +22,7 @@ macro_rules! feature_set {
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
             pub struct $set: u32 {
                 $($(#[doc = $bit_doc])* const $flag = $bit;)*
-                // Bits that nobody here has named are carried, not dropped.
+                // Unknown bits are kept, not dropped.
                 const _ = !0;
             }
         }
@@ -44,8 +44,7 @@ macro_rules! feature_set {
                 Self::NAMES.iter().fold(self, |left, (bit, _)| left.difference(*bit))
             }
 
-            /// Every set bit on its own, lowest first, as an error can carry it. The name is empty
-            /// where nobody has named the bit.
+            /// Every set bit as a [`Feature`], lowest first. The name of an unknown bit is empty.
             pub fn features(self) -> impl Iterator<Item = Feature> {
                 let bits = self.bits();
                 (0..32).map(|n| 1u32 << n).filter(move |bit| bits & bit != 0).map(|bits| Feature {
@@ -59,7 +58,8 @@ macro_rules! feature_set {
             }
         }
 
-        /// The names, separated by spaces; a bit without a name as `FEATURE_` and its letter and number.
+        /// The names, separated by spaces; a bit without a name as `FEATURE_` and its letter and
+        /// number.
         impl fmt::Display for $set {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut before = "";
@@ -114,7 +114,7 @@ feature_set! {
 }
 
 feature_set! {
-    /// `s_feature_incompat`: who does not know a bit must not mount.
+    /// `s_feature_incompat`: an engine that does not know a bit must not mount the volume.
     Incompat in Incompat {
         /// Never finished.
         COMPRESSION = 0x1, "compression";
@@ -148,17 +148,17 @@ feature_set! {
         ENCRYPT = 0x10000, "encrypt";
         /// Some directories ignore case.
         CASEFOLD = 0x20000, "casefold";
-        /// The fast-commit area may hold a byte log. Known to no released kernel or e2fsprogs, so it
-        /// stands only while the log may be live.
+        /// The fast-commit area may hold a byte log. No released kernel or e2fsprogs knows this
+        /// bit, so it is set only while the byte log may hold records that recovery needs.
         DAX_FC_BYTELOG = 0x40000, "dax_fc_bytelog";
     }
     aliases { "extents" => EXTENTS, "fname_encoding" => CASEFOLD, "csum_seed" => CSUM_SEED, "largedir" => LARGEDIR }
 }
 
 feature_set! {
-    /// `s_feature_ro_compat`: who does not know a bit may only read.
+    /// `s_feature_ro_compat`: an engine that does not know a bit may mount the volume read-only.
     RoCompat in RoCompat {
-        /// Backups stand only in groups 0, 1 and the powers of 3, 5 and 7.
+        /// Only groups 0, 1 and the powers of 3, 5 and 7 hold superblock copies.
         SPARSE_SUPER = 0x1, "sparse_super";
         /// Some file is, or was, larger than 2 GiB - 1.
         LARGE_FILE = 0x2, "large_file";
@@ -182,7 +182,7 @@ feature_set! {
         METADATA_CSUM = 0x400, "metadata_csum";
         /// Never merged into Linux.
         REPLICA = 0x800, "replica";
-        /// The volume is to be mounted read-only.
+        /// The volume may be mounted read-only only.
         READONLY = 0x1000, "read-only";
         /// Inodes carry a project ID.
         PROJECT = 0x2000, "project";
@@ -192,16 +192,16 @@ feature_set! {
         VERITY = 0x8000, "verity";
         /// The orphan file may hold entries.
         ORPHAN_PRESENT = 0x10000, "orphan_present";
-        /// Blocks of files have sums, in a file of their own. extant's own: whoever does not know it reads only, and
-        /// no sum becomes stale.
+        /// File data has checksums, in a file of their own. This is extant's own feature. An engine
+        /// that does not know it mounts read-only, so no checksum becomes stale.
         DATA_CSUM = 0x4000_0000, "data_csum";
     }
     aliases { "uninit_groups" => GDT_CSUM, "gdt_csum" => GDT_CSUM, "readonly" => READONLY }
 }
 
 impl Incompat {
-    /// What an engine can read: all that Linux reads, and the byte log. Encrypted content stays
-    /// opaque.
+    /// The features that this engine can read: all that Linux reads, and the byte log. It does not
+    /// decrypt encrypted content.
     pub const READABLE: Incompat = Incompat::FILETYPE
         .union(Incompat::RECOVER)
         .union(Incompat::META_BG)
@@ -217,12 +217,13 @@ impl Incompat {
         .union(Incompat::CASEFOLD)
         .union(Incompat::DAX_FC_BYTELOG);
 
-    /// What stands only while a volume is being written, or has to be recovered.
+    /// The features that are set only while a volume is mounted for writing or needs recovery.
     pub const LIVE: Incompat = Incompat::RECOVER.union(Incompat::DAX_FC_BYTELOG);
 }
 
 impl RoCompat {
-    /// What an engine can keep whole while writing: all that Linux writes, and sums of data.
+    /// The features that this engine keeps consistent when it writes: all that Linux writes, and
+    /// data checksums.
     pub const WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::BTREE_DIR)
@@ -242,7 +243,7 @@ impl RoCompat {
 /// The three feature words of one volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Unknown bits do not matter.
+    /// Unknown bits are ignored.
     pub compat: Compat,
     /// Unknown bits forbid mounting.
     pub incompat: Incompat,
@@ -250,7 +251,7 @@ pub struct Features {
     pub ro_compat: RoCompat,
 }
 
-/// One feature bit, in whichever word it stands.
+/// One feature bit of any of the three words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureBit {
     /// A bit of `s_feature_compat`.
@@ -262,7 +263,7 @@ pub enum FeatureBit {
 }
 
 impl FeatureBit {
-    /// The bit called `name` by e2fsprogs, in whichever word it stands.
+    /// The bit of any of the three words that e2fsprogs calls `name`.
     pub fn by_name(name: &str) -> Option<FeatureBit> {
         Compat::by_name(name)
             .map(FeatureBit::Compat)

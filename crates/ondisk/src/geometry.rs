@@ -1,4 +1,4 @@
-//! Geometry: which block belongs to which group, and where the fixed metadata lies.
+//! Geometry: the group of each block, and the places of the fixed metadata.
 //!
 //! ```text
 //!   group g, from block first(g) = first_data_block + g × blocks_per_group
@@ -9,19 +9,19 @@
 //!   └─ only in groups that hold copies ─┘ └─ wherever the descriptor says ─┘
 //! ```
 //!
-//! With meta_bg, descriptor block k ≥ first_meta_bg lives in the groups it describes: the first
-//! (primary), the second and the last; those groups hold no copies of the blocks before it. Source:
-//! ext4 documentation, "Layout" and "Meta Block Groups".
+//! With meta_bg, descriptor block k ≥ first_meta_bg is stored in the groups that it describes: the
+//! primary in the first one, copies in the second and the last. Those groups hold no copies of the
+//! descriptor blocks before it. Source: ext4 documentation, "Layout" and "Meta Block Groups".
 
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::Superblock;
 use core::ops::Range;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Site, What};
 
-/// The geometry of one volume: small, immutable, and free to copy.
+/// The geometry of one volume: small, immutable, and cheap to copy.
 ///
-/// Built from a checked superblock, so no method below divides by zero or overflows: a method that
-/// takes a number out of range answers `None`.
+/// It is made from a checked superblock, so no method divides by zero or overflows. A method that
+/// gets a number out of range returns `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     block_size: BlockSize,
@@ -51,7 +51,7 @@ enum Backups {
     AtMostTwo([u32; 2]),
 }
 
-/// Where an inode lies.
+/// The place of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodePlace {
     /// Its group.
@@ -67,7 +67,8 @@ pub struct InodePlace {
 impl Geometry {
     /// The geometry that a superblock describes.
     ///
-    /// Errors: whatever [`Superblock::check_fields`] finds.
+    /// # Errors
+    /// Those of [`Superblock::check_fields`].
     pub fn new(sb: &Superblock) -> Result<Geometry, Error> {
         sb.check_fields(Site::NOWHERE)?;
         let groups =
@@ -232,7 +233,7 @@ impl Geometry {
         Some((group, in_group as u32 >> self.log_cluster_ratio))
     }
 
-    /// The first block of the cluster that `bit` of `group` stands for, or `None` if the group has
+    /// The first block of the cluster of `bit` in the bitmap of `group`, or `None` if the group has
     /// no such cluster.
     pub fn block_of_bit(&self, group: GroupNr, bit: u32) -> Option<BlockNr> {
         if bit >= self.clusters_in_group(group)? {
@@ -323,7 +324,7 @@ impl Geometry {
 
     // Blocks of `group` from its start through the superblock copy. With 1 KiB blocks and no
     // first data block (bigalloc), the primary superblock is in block 1 and block 0 is the boot
-    // sector: everything behind it is one block further on than the formula says.
+    // sector: everything after it is one block further on than the formula says.
     fn blocks_to_super_end(&self, group: u32) -> u32 {
         if !self.has_super(GroupNr(group)) {
             return 0;
@@ -349,7 +350,8 @@ impl Geometry {
     /// Where the copy of descriptor block `k` in `group` lies, or `None` if that group has none.
     pub fn desc_block_copy(&self, k: u32, group: GroupNr) -> Option<BlockNr> {
         let holds = if k < self.first_meta_bg {
-            // Groups whose own descriptors are spread keep no copies of those that are not.
+            // A group whose own descriptor is in a spread block keeps no copies of the blocks that
+            // are not spread.
             self.has_super(group) && group.0 / self.descs_per_block() < self.first_meta_bg
         } else {
             let (first, second, last) = self.meta_group_holders(k)?;
@@ -393,7 +395,7 @@ impl Geometry {
         near.chain(far).filter_map(move |group| Some((group, geometry.desc_block_copy(k, group)?)))
     }
 
-    /// Descriptor blocks, without reserved ones, that stand in `group`.
+    /// Number of descriptor blocks in `group`, reserved ones not counted.
     pub fn desc_blocks_in(&self, group: GroupNr) -> u32 {
         let per_block = self.descs_per_block();
         let k = group.0 / per_block;
@@ -410,9 +412,10 @@ impl Geometry {
         if self.has_super(group) { self.reserved_gdt } else { 0 }
     }
 
-    /// Where the resize inode names the copies of `block`, a reserved descriptor block of the first group: as far into
-    /// every other group that keeps copies, in order. With bigalloc and 1 KiB blocks that is one block further on than
-    /// they lie: mke2fs, e2fsck and Linux have it so.
+    /// The block numbers that the resize inode stores for the copies of `block`, a reserved
+    /// descriptor block of the first group: one in every other group that keeps copies, in order,
+    /// at the same distance from the group's start. With bigalloc and 1 KiB blocks this is one
+    /// block after the copy's real place; mke2fs, e2fsck and Linux do the same.
     pub fn reserved_copies(&self, block: BlockNr) -> impl Iterator<Item = BlockNr> + use<> {
         let per_group = u64::from(self.blocks_per_group);
         self.super_groups()
@@ -420,8 +423,8 @@ impl Geometry {
             .map(move |group| BlockNr(block.0 + u64::from(group.0) * per_group))
     }
 
-    /// Blocks at the start of `group` that hold the superblock copy, descriptors and the reserve.
-    /// Never more than the group has.
+    /// Blocks at the start of `group` that hold the superblock copy, the descriptors and the
+    /// reserved descriptor blocks. The range lies inside the group.
     pub fn base_blocks(&self, group: GroupNr) -> Option<Range<u64>> {
         let blocks = self.blocks_of_group(group)?;
         let count = u64::from(self.blocks_to_super_end(group.0))
@@ -483,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_stand_where_the_features_say() {
+    fn superblock_copies_are_in_the_groups_that_the_features_select() {
         let mut sb = sb(1024, 130);
         assert_eq!(supers(&Geometry::new(&sb).unwrap()).len(), 130);
         sb.features.ro_compat = RoCompat::SPARSE_SUPER;

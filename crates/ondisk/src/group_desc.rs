@@ -1,11 +1,11 @@
-//! Group descriptors: where a group's bitmaps and inode table are, and what is free in it.
+//! Group descriptors: the places of a group's bitmaps and inode table, and its free counts.
 //!
 //! ```text
-//!   00        04        08        0C     0E     10    12     14        18      1A      1C     1E
-//!   ┌─────────┬─────────┬─────────┬──────┬──────┬─────┬──────┬─────────┬───────┬───────┬──────┬────┐
-//!   │ block   │ inode   │ inode   │ free │ free │used │flags │(exclude)│ block │ inode │unused│csum│
-//!   │ bitmap  │ bitmap  │ table   │blocks│inodes│dirs │      │         │ csum  │ csum  │ itab │    │
-//!   └─────────┴─────────┴─────────┴──────┴──────┴─────┴──────┴─────────┴───────┴───────┴──────┴────┘
+//!   00       04       08        0C     0E     10    12     14        18      1A      1C     1E
+//!   ┌────────┬────────┬────────┬──────┬──────┬─────┬──────┬─────────┬───────┬───────┬──────┬────┐
+//!   │ block  │ inode  │ inode  │ free │ free │used │flags │(exclude)│ block │ inode │unused│csum│
+//!   │ bitmap │ bitmap │ table  │blocks│inodes│dirs │      │         │ csum  │ csum  │ itab │    │
+//!   └────────┴────────┴────────┴──────┴──────┴─────┴──────┴─────────┴───────┴───────┴──────┴────┘
 //!   20 .. 3F: the high halves, in a descriptor of 64 bytes and more (feature 64bit)
 //! ```
 //!
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a descriptor without 64bit.
 pub const DESC_SIZE_MIN: usize = 32;
-/// Bytes of a descriptor from which on the high halves exist.
+/// The smallest descriptor, in bytes, that has the high halves.
 pub const DESC_SIZE_64BIT: usize = 64;
 
 /// The first 32 bytes of a descriptor; any bit pattern.
@@ -92,7 +92,7 @@ const _: () = assert!(
 );
 
 bitflags::bitflags! {
-    /// `bg_flags`. INODE_UNINIT and BLOCK_UNINIT mean nothing on a volume without descriptor
+    /// `bg_flags`. INODE_UNINIT and BLOCK_UNINIT have no meaning on a volume without descriptor
     /// checksums.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct GroupFlags: u16 {
@@ -106,7 +106,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A group descriptor in meaning: halves joined.
+/// A decoded group descriptor: low and high halves are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupDesc {
     /// Block that holds the block bitmap.
@@ -127,7 +127,7 @@ pub struct GroupDesc {
     pub block_bitmap_csum: u32,
     /// Checksum of the inode bitmap; only the low 16 bits where the descriptor has 32 bytes.
     pub inode_bitmap_csum: u32,
-    /// Inodes at the table's end that were never used: their bytes are not to be read.
+    /// Inodes at the table's end that were never used: their bytes on disk have no meaning.
     pub itable_unused: u32,
 }
 
@@ -137,8 +137,8 @@ fn halves(bytes: &[u8]) -> Option<(&RawGroupDescLow, Option<&RawGroupDescHigh>)>
 }
 
 impl GroupDesc {
-    /// The fields of a descriptor of `bytes.len()` bytes, believed. High halves are read if there
-    /// are at least 64 bytes.
+    /// Decodes a descriptor of `bytes.len()` bytes without a check of its fields. High halves are
+    /// read if there are at least 64 bytes.
     ///
     /// # Panics
     /// If `bytes` is shorter than 32: a descriptor's size is checked with the superblock.
@@ -176,10 +176,12 @@ impl GroupDesc {
         }
     }
 
-    /// The descriptor of `group` in `bytes` (exactly the layout's descriptor size): checksum
-    /// verified, places inside the volume, counts possible.
+    /// Checks and decodes the descriptor of `group` in `bytes`, which have exactly the volume's
+    /// descriptor size: the checksum is right, all places lie inside the volume, and no count is
+    /// larger than the group.
     ///
-    /// Errors: `DescriptorChecksum`, `DescriptorBlock`, `DescriptorCount`, naming group and offset.
+    /// # Errors
+    /// `DescriptorChecksum`, `DescriptorBlock`, `DescriptorCount`, naming group and offset.
     pub fn check(
         bytes: &[u8],
         group: GroupNr,
@@ -198,9 +200,10 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// Whether places and counts are possible for `group`.
+    /// Checks that the places lie inside the volume and that no count is larger than `group`.
     ///
-    /// Errors: `DescriptorBlock`, `DescriptorCount`.
+    /// # Errors
+    /// `DescriptorBlock`, `DescriptorCount`.
     pub fn check_fields(
         &self,
         group: GroupNr,
@@ -222,8 +225,8 @@ impl GroupDesc {
             (self.inode_table, itable, 0x08),
         ];
         for (n, (start, len, offset)) in runs.into_iter().enumerate() {
-            // Block 0 and the superblock copy at a group's start are never bitmaps or tables; the
-            // rest of what may overlap is for a checker of the whole volume.
+            // Block 0 and the superblock copy at a group's start are never bitmaps or tables. A
+            // checker of the whole volume finds the other overlaps.
             let overlaps = runs[..n].iter().any(|(other, other_len, _)| {
                 start.0 < other.0.saturating_add(*other_len)
                     && other.0 < start.0.saturating_add(len)
@@ -248,8 +251,9 @@ impl GroupDesc {
         }
     }
 
-    /// Writes every field into the descriptor `bytes` and sets its checksum. Bytes without a field
-    /// here stay. High halves are written if there are at least 64 bytes.
+    /// Writes every field into the descriptor `bytes` and sets its checksum. Bytes that belong to
+    /// no field of this type keep their values. High halves are written if there are at least 64
+    /// bytes.
     ///
     /// # Panics
     /// If `bytes` is shorter than 32.
@@ -284,18 +288,18 @@ impl GroupDesc {
         set_checksum(bytes, group, checksums);
     }
 
-    /// Whether the block bitmap is to be computed, not read.
+    /// Whether the block bitmap on disk is invalid and must be computed.
     pub fn block_uninit(&self, checksums: &Checksums) -> bool {
         checksums.groups_may_be_uninit() && self.flags.contains(GroupFlags::BLOCK_UNINIT)
     }
 
-    /// Whether the inode bitmap is to be taken as all free, not read.
+    /// Whether the inode bitmap on disk is invalid and all inodes are free.
     pub fn inode_uninit(&self, checksums: &Checksums) -> bool {
         checksums.groups_may_be_uninit() && self.flags.contains(GroupFlags::INODE_UNINIT)
     }
 
-    /// How many slots at the start of the inode table may hold inodes; what lies behind them is
-    /// not to be believed. At most `inodes_per_group`.
+    /// How many slots at the start of the inode table may hold inodes, at most `inodes_per_group`.
+    /// The bytes of later slots have no meaning.
     pub fn used_slots(&self, geometry: &Geometry, checksums: &Checksums) -> u32 {
         let ipg = geometry.inodes_per_group();
         if !checksums.groups_may_be_uninit() {
@@ -314,10 +318,9 @@ pub fn bitmap_csum_agrees(stored: u32, computed: u32, desc_size: usize) -> bool 
     (stored ^ computed) & if desc_size >= DESC_SIZE_64BIT { !0 } else { 0xFFFF } == 0
 }
 
-/// The checksum that a descriptor must carry, or `None` where descriptors have none.
+/// The checksum that a descriptor must carry, or `None` on a volume without descriptor checksums.
 ///
-/// `bytes` is the whole descriptor; its stored checksum is left out or taken as zero, as the kind
-/// demands.
+/// `bytes` is the whole descriptor. CRC16 leaves the stored checksum out; CRC32C takes it as zero.
 pub fn compute_checksum(bytes: &[u8], group: GroupNr, checksums: &Checksums) -> Option<u16> {
     const FIELD: usize = offset_of!(RawGroupDescLow, bg_checksum);
     let number = group.0.to_le_bytes();
@@ -336,7 +339,7 @@ pub fn compute_checksum(bytes: &[u8], group: GroupNr, checksums: &Checksums) -> 
     }
 }
 
-/// Whether the stored checksum is right; always true where descriptors have none.
+/// Whether the stored checksum is right; always true on a volume without descriptor checksums.
 pub fn checksum_is_right(bytes: &[u8], group: GroupNr, checksums: &Checksums) -> bool {
     match (compute_checksum(bytes, group, checksums), halves(bytes)) {
         (Some(computed), Some((low, _))) => low.bg_checksum.get() == computed,
@@ -344,7 +347,7 @@ pub fn checksum_is_right(bytes: &[u8], group: GroupNr, checksums: &Checksums) ->
     }
 }
 
-/// Stores the right checksum; zero where descriptors have none.
+/// Stores the right checksum; zero on a volume without descriptor checksums.
 pub fn set_checksum(bytes: &mut [u8], group: GroupNr, checksums: &Checksums) {
     let computed = compute_checksum(bytes, group, checksums).unwrap_or(0);
     if let Ok((low, _)) = RawGroupDescLow::mut_from_prefix(bytes) {
@@ -382,7 +385,7 @@ mod tests {
                 assert_eq!(GroupDesc::parse(&bytes), desc());
                 assert!(checksum_is_right(&bytes, GroupNr(3), &kind));
                 assert_eq!(kind == Checksums::None, checksum_is_right(&bytes, GroupNr(4), &kind));
-                assert_eq!(bytes[0x14], 0x55, "the exclude bitmap is not ours to change");
+                assert_eq!(bytes[0x14], 0x55, "the exclude bitmap keeps its bytes");
             }
         }
     }

@@ -1,21 +1,22 @@
-//! The hash of a name: what an htree sorts by.
+//! The hash of a name: the sort key of an htree.
 //!
 //! ```text
 //!   name ──► words of 4 bytes, padded with its length ──► mix by version ──► hash, minor
 //!              32 bytes a round (half MD4), 16 (TEA)                         │
 //!                                             bit 0 cleared ◄────────────────┘
-//!                                             FFFFFFFE becomes FFFFFFFC (the former ends a readdir)
+//!                                             FFFFFFFE becomes FFFFFFFC (FFFFFFFE ends readdir)
 //! ```
 //!
-//! The version on disk is 0, 1, 2 or 6; whether bytes from 80 up extend their sign is a flag of
-//! the superblock. Source: ext4 documentation, "Hash Tree Directories"; RFC 1320 (MD4); SipHash-2-4.
+//! The version on disk is 0, 1, 2 or 6. A flag of the superblock selects whether bytes from 80 up
+//! are sign-extended. Source: ext4 documentation, "Hash Tree Directories"; RFC 1320 (MD4);
+//! SipHash-2-4.
 
 /// How names of a directory are hashed, as the root of its htree stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// 0: the oldest.
     Legacy,
-    /// 1: half MD4, what mke2fs chooses.
+    /// 1: half MD4, the default of mke2fs.
     HalfMd4,
     /// 2: TEA.
     Tea,
@@ -24,7 +25,8 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// The version stored as `code`, or `None`: 3 to 5 stand only in memory of some writers.
+    /// The version stored as `code`, or `None` if it is unknown. Some writers use 3 to 5, but only
+    /// in memory.
     pub const fn from_code(code: u8) -> Option<HashVersion> {
         match code {
             0 => Some(HashVersion::Legacy),
@@ -59,13 +61,13 @@ impl HashVersion {
 /// A name's place in the order of an htree. Bit 0 of `hash` is always clear.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// What index keys are compared with.
+    /// The value that is compared with the keys of the index.
     pub hash: u32,
     /// Orders names of equal `hash` for readdir.
     pub minor: u32,
 }
 
-/// Everything a hash depends on but the name.
+/// The parameters of the hash function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHasher {
     version: HashVersion,
@@ -129,7 +131,7 @@ impl NameHasher {
         last << 1
     }
 
-    /// Packs up to `4 * N` bytes of `rest` into words; what is missing is filled with the length.
+    /// Packs up to `4 * N` bytes of `rest` into words. Missing bytes are filled with the length.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
         let len = rest.len() as u32;
         let pad = len | len << 8;
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_versions_that_stand_on_disk_have_a_code() {
+    fn only_versions_that_occur_on_disk_have_a_code() {
         for code in 0..=255 {
             match HashVersion::from_code(code) {
                 Some(version) => assert_eq!(version.code(), code),

@@ -11,8 +11,12 @@
 //!                    └────────────────────────────────────┘
 //! ```
 //!
-//! Rules: an entry never spans the areas; `i_size` is 60 + n; the inode's checksum covers both.
-//! Offsets here count as drawn: 4..60 in `i_block`, from 60 on in the value.
+//! Rules:
+//! - An entry lies in one area.
+//! - `i_size` is 60 + n.
+//! - The inode's checksum covers both areas.
+//!
+//! Offsets in this module are those of the picture: 4..60 in `i_block`, from 60 on in the value.
 //! Source: ext4 documentation, "Inline Directories".
 
 use crate::dirent::{DirBlock, DirBlockMut, DirFormat, Dirent, EntryKind};
@@ -33,8 +37,8 @@ pub struct InlineDir<'a> {
 }
 
 impl<'a> InlineDir<'a> {
-    /// A view of both areas; `value` is the attribute's, maybe empty. Inline areas have no tail,
-    /// whatever `format` says.
+    /// A view of both areas; `value` is the attribute's value, which may be empty. Inline areas
+    /// have no tail, also if `format` has one.
     pub fn new(
         i_block: &'a [u8; BLOCK_AREA_LEN],
         value: &'a [u8],
@@ -46,7 +50,8 @@ impl<'a> InlineDir<'a> {
 
     /// The parent directory.
     ///
-    /// Errors: `Corrupt(DirentInode)` for zero or a number beyond the volume's inodes.
+    /// # Errors
+    /// `Corrupt(DirentInode)` for zero or a number beyond the volume's inodes.
     pub fn parent(&self) -> Result<Ino> {
         let [a, b, c, d, ..] = *self.i_block;
         Ino::new(u32::from_le_bytes([a, b, c, d]))
@@ -62,10 +67,10 @@ impl<'a> InlineDir<'a> {
         ]
     }
 
-    /// Every entry of both areas in order, used or not; "." and ".." do not stand there.
+    /// Every entry of both areas in order, used or not. "." and ".." have no entries.
     ///
-    /// Errors are those of [`DirBlock::entries`], offsets in them counted from the area's start; an
-    /// entry for "." or ".." is `Corrupt(DirentDot)`.
+    /// The errors are those of [`DirBlock::entries`], with offsets from the area's start, and
+    /// `Corrupt(DirentDot)` for an entry "." or "..".
     pub fn entries(&self) -> impl Iterator<Item = Result<Dirent<'a>>> + use<'a> {
         let at = self.at;
         self.areas().into_iter().flat_map(move |(base, area)| {
@@ -82,7 +87,8 @@ impl<'a> InlineDir<'a> {
 
     /// The used entry with exactly this name.
     ///
-    /// Errors: the first `Corrupt` entry that stands before it.
+    /// # Errors
+    /// The `Corrupt` of the first bad entry before it.
     pub fn find(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
         for entry in self.entries() {
             let entry = entry?;
@@ -94,7 +100,7 @@ impl<'a> InlineDir<'a> {
     }
 }
 
-/// An inline directory to change. The inode's checksum is the caller's, after the edits.
+/// An inline directory to change. After the edits the caller sets the inode's checksum.
 #[derive(Debug)]
 pub struct InlineDirMut<'a> {
     i_block: &'a mut [u8; BLOCK_AREA_LEN],
@@ -119,7 +125,7 @@ impl<'a> InlineDirMut<'a> {
         InlineDir::new(self.i_block, self.value, self.format, self.at)
     }
 
-    /// Makes both areas those of an empty directory. A value that is not empty has 12 bytes or more.
+    /// Overwrites both areas with an empty directory. The value is empty or has at least 12 bytes.
     pub fn init(&mut self, parent: Ino) {
         self.set_parent(parent);
         self.area(PARENT_LEN).0.init_empty();
@@ -128,12 +134,12 @@ impl<'a> InlineDirMut<'a> {
         }
     }
 
-    /// Names another parent.
+    /// Stores another parent.
     pub fn set_parent(&mut self, parent: Ino) {
         self.i_block[..PARENT_LEN].copy_from_slice(&parent.get().to_le_bytes());
     }
 
-    /// The area that `offset` falls into, and where it starts.
+    /// The area that holds `offset`, and the area's start.
     fn area(&mut self, offset: usize) -> (DirBlockMut<'_>, usize) {
         if offset < BLOCK_AREA_LEN {
             let first = &mut self.i_block[PARENT_LEN..];
@@ -143,11 +149,12 @@ impl<'a> InlineDirMut<'a> {
         }
     }
 
-    /// Makes the room from `old_len` on, by which the value has just grown, part of the second area:
-    /// an unused entry of its own, or the last one's slack where it is too short for one.
+    /// Adds the bytes from `old_len` on, by which the value has just grown, to the second area: as
+    /// an unused entry, or, if they are too few for one, as slack of the last entry.
     ///
-    /// Errors: `Corrupt` when the value did not tile `old_len`; `Invalid` when it was empty and is
-    /// now too short for an entry.
+    /// # Errors
+    /// `Corrupt` if the entries did not end at `old_len`; `Invalid` if the value was empty and is
+    /// still too short for an entry.
     pub fn value_grown(&mut self, old_len: usize) -> Result<()> {
         let grown = self.value.len().saturating_sub(old_len);
         if grown == 0 {
@@ -174,8 +181,11 @@ impl<'a> InlineDirMut<'a> {
         Ok(())
     }
 
-    /// Puts a name into the first entry with enough slack and gives its offset, or `None` when both
-    /// areas are full. Errors: those of [`DirBlockMut::insert`].
+    /// Inserts a name into the slack of the first entry with enough of it. Returns the new entry's
+    /// offset, or `None` if both areas are full.
+    ///
+    /// # Errors
+    /// Those of [`DirBlockMut::insert`].
     pub fn insert(&mut self, name: &[u8], ino: Ino, kind: EntryKind) -> Result<Option<usize>> {
         for start in [PARENT_LEN, BLOCK_AREA_LEN] {
             let (mut area, base) = self.area(start);
@@ -186,15 +196,19 @@ impl<'a> InlineDirMut<'a> {
         Ok(None)
     }
 
-    /// Removes the entry that starts at `offset`, as [`InlineDir`] counts.
-    /// Errors: those of [`DirBlockMut::remove`].
+    /// Removes the entry that starts at `offset`.
+    ///
+    /// # Errors
+    /// Those of [`DirBlockMut::remove`].
     pub fn remove(&mut self, offset: usize) -> Result<()> {
         let (mut area, base) = self.area(offset);
         area.remove(offset.wrapping_sub(base))
     }
 
     /// Makes the entry that starts at `offset` name another inode.
-    /// Errors: those of [`DirBlockMut::set_inode`].
+    ///
+    /// # Errors
+    /// Those of [`DirBlockMut::set_inode`].
     pub fn set_inode(&mut self, offset: usize, ino: Ino, kind: EntryKind) -> Result<()> {
         let (mut area, base) = self.area(offset);
         area.set_inode(offset.wrapping_sub(base), ino, kind)
@@ -253,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grown_value_is_room_for_names() {
+    fn a_grown_value_takes_more_names() {
         for (old, new) in [(0, 12), (12, 16), (12, 24)] {
             let (mut i_block, mut value) = ([0; 60], [0xEE; 24]);
             let value = &mut value[..new];

@@ -1,15 +1,21 @@
-//! Every structure of ext2, ext3, ext4 and jbd2: parsed, checked at the border, and written.
+//! Every on-disk structure of ext2, ext3, ext4 and jbd2: parsed, checked, and written.
 //!
-//! This crate does no I/O. It is handed the bytes of a block and hands back meaning, or the bytes
-//! to write. Each structure has the same three steps:
+//! This crate does no I/O. The caller passes the bytes of a block; the crate returns the decoded
+//! structure, or writes a structure into the caller's bytes. Each structure has the same steps:
 //!
 //! ```text
-//!   bytes ──zerocopy──► Raw…  ──check(at)──► meaning          any bit pattern → only legal values
-//!   bytes ◄──with checksum── write(…) ◄──── meaning           unknown bytes and bits are kept
+//!   bytes ──zerocopy──► Raw… ──check(at)──► structure         any bit pattern → only legal values
+//!   bytes ◄──with checksum── write(…) ◄──── structure         unknown bytes and bits are kept
 //! ```
 //!
-//! A raw type admits every bit pattern. `check` answers `Error::Corrupt` naming what is wrong and
-//! where; no input makes it panic, loop or allocate by an unchecked count.
+//! Rules:
+//! - A raw type (`Raw…`) accepts every bit pattern and does not interpret it.
+//! - `check` is the only way from untrusted bytes to a structure. It returns `Error::Corrupt`,
+//!   which names the failed check and the place. No input makes it panic, loop for ever, or
+//!   allocate memory by a count that it has not checked.
+//! - A write keeps all bytes and feature bits that this crate does not know.
+//! - Functions named `parse` or `trusted` check less than `check` does; their documentation says
+//!   what, and who may call them.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Member record: what makes several devices one (extant's own format).
+//! Member record: marks a device as a member of a mirrored or striped volume (extant's own format).
 //!
 //! ```text
 //!   0        8    A  B     C      E      10     20          28        30        38      3C
@@ -11,9 +11,11 @@
 //!   └───────┴───────┴─────────┴─────────────────┴───────┴────────────────────────────┴─────┘
 //! ```
 //!
-//! It takes the sector at byte 512 of each member, in front of the ext4 superblock, where a boot
-//! loader's second sector would be. All numbers are little-endian; the checksum is CRC32C (seed
-//! all ones) of the bytes before it. One sector is never torn, so a record is the old or the new.
+//! The record is the sector at byte 512 of each member, before the ext4 superblock, where a boot
+//! loader would have its second sector. All numbers are little-endian; the checksum is CRC32C (seed
+//! all ones) of the bytes before it. "prints" counts the fingerprints; "rlog2" is the base-2
+//! logarithm of the region size. The format relies on devices that never tear a sector: after a
+//! crash a member has either the old record or the new one.
 
 use core::mem::{offset_of, size_of};
 use extant_base::{Error, Feature, FeatureSet, Site, What};
@@ -21,15 +23,15 @@ use extant_crc32c::crc32c;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the record is on a member.
+/// Byte offset of the record on a member.
 pub const MEMBER_OFFSET: u64 = 512;
 /// Bytes of the record.
 pub const MEMBER_SIZE: usize = 512;
 /// The first bytes of a record.
 pub const MEMBER_MAGIC: [u8; 8] = *b"extantMB";
-/// The version that is written and understood.
+/// The version that this crate writes and reads.
 pub const MEMBER_VERSION: u16 = 1;
-/// Most members of a layout.
+/// The most members of a layout.
 pub const MEMBERS_MAX: u16 = 32;
 /// Bits of the intent bitmap.
 pub const INTENT_BITS: usize = INTENT_BYTES * 8;
@@ -81,23 +83,23 @@ const _: () = assert!(
         && offset_of!(RawMember, checksum) == 0x1FC
 );
 
-/// How the members' bytes make the volume's.
+/// How the members' bytes form the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// raid0: stripes of so many bytes, one member after the other.
+    /// raid0: the volume's stripes go to the members in turn.
     Striped {
-        /// Bytes of a stripe on one member, a power of two from 4096 on.
+        /// Bytes of a stripe on one member: a power of two, at least 4096.
         stripe_bytes: u32,
     },
-    /// raid1: every member holds all of it.
+    /// raid1: every member holds the whole volume.
     Mirrored {
-        /// Base-2 logarithm of the bytes that one bit of the intent bitmap stands for.
+        /// Base-2 logarithm of the size in bytes of a region: one bit of the intent bitmap.
         region_log2: u8,
     },
 }
 
 impl Kind {
-    /// Where a member's data begins.
+    /// Byte offset of a member's data on its device.
     pub const fn data_offset(self) -> u64 {
         match self {
             Kind::Striped { .. } => STRIPED_DATA_OFFSET,
@@ -105,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// A mirror of `volume_bytes`, its regions as small as the intent bitmap allows.
+    /// A mirror of `volume_bytes` bytes, with the smallest regions that the intent bitmap allows.
     pub const fn mirrored(volume_bytes: u64) -> Kind {
         let mut region_log2 = REGION_LOG2_MIN;
         while volume_bytes >> region_log2 >= INTENT_BITS as u64 {
@@ -115,12 +117,12 @@ impl Kind {
     }
 }
 
-/// Regions that writes are under way to: one bit each.
+/// The intent bitmap: one bit for each region that writes may be in flight to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent([u8; INTENT_BYTES]);
 
 impl Intent {
-    /// None.
+    /// The empty bitmap.
     pub const fn none() -> Intent {
         Intent([0; INTENT_BYTES])
     }
@@ -130,7 +132,7 @@ impl Intent {
         self.0.get(region / 8).is_some_and(|byte| byte & (1 << (region % 8)) != 0)
     }
 
-    /// Sets or clears the bit of `region`; one past the last does nothing.
+    /// Sets or clears the bit of `region`. A region past the end of the bitmap is ignored.
     pub fn set(&mut self, region: usize, value: bool) {
         if let Some(byte) = self.0.get_mut(region / 8) {
             let bit = 1 << (region % 8);
@@ -138,7 +140,7 @@ impl Intent {
         }
     }
 
-    /// Sets what is set in `other`.
+    /// Sets every bit that is set in `other`.
     pub fn add(&mut self, other: &Intent) {
         for (byte, other) in self.0.iter_mut().zip(other.0) {
             *byte |= other;
@@ -150,43 +152,44 @@ impl Intent {
         self.0.iter().map(|byte| byte.count_ones() as usize).sum()
     }
 
-    /// Whether none is set.
+    /// Whether no bit is set.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; INTENT_BYTES]
     }
 }
 
-/// The record in meaning.
+/// The decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// How the bytes lie.
+    /// How the members form the volume.
     pub kind: Kind,
-    /// Which member, from 0.
+    /// The member's index, from 0.
     pub index: u16,
     /// Members of the volume, 1 to 32.
     pub count: u16,
-    /// The layout's identity.
+    /// The UUID of the layout.
     pub uuid: [u8; 16],
-    /// Goes up whenever the members that are written change, and before the first change after an
-    /// opening.
+    /// Increases whenever the set of active members changes, and before the first write after the
+    /// volume is opened.
     pub generation: u64,
     /// Bytes of the volume.
     pub volume_bytes: u64,
-    /// All active members have this generation.
+    /// Whether all active members have this generation.
     pub settled: bool,
-    /// It holds only the first `rebuilt_bytes`, and whatever was written meanwhile.
+    /// Whether the member is being rebuilt: it holds only the first `rebuilt_bytes` bytes, and what
+    /// has been written since the rebuild began.
     pub rebuilding: bool,
     /// See `rebuilding`.
     pub rebuilt_bytes: u64,
-    /// Members that take writes, by bit.
+    /// The active members, which receive writes: bit i is member i.
     pub active: u32,
-    /// Fingerprints that the first sector of the superblock may have; empty when not mirrored.
+    /// Fingerprints that the first sector of the superblock may have; empty if not mirrored.
     pub prints: Prints,
     /// Regions that may differ between members.
     pub intent: Intent,
 }
 
-/// A few fingerprints of a superblock's first sector.
+/// Up to [`PRINTS_MAX`] fingerprints of a superblock's first sector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prints {
     prints: [u32; PRINTS_MAX],
@@ -194,14 +197,14 @@ pub struct Prints {
 }
 
 impl Prints {
-    /// Just one.
+    /// A set of one fingerprint.
     pub fn one(print: u32) -> Prints {
         let mut prints = Prints::default();
         prints.add(print);
         prints
     }
 
-    /// Those in use.
+    /// The fingerprints in the set.
     pub fn all(&self) -> &[u32] {
         &self.prints[..self.count]
     }
@@ -211,7 +214,7 @@ impl Prints {
         self.all().contains(&print)
     }
 
-    /// Adds one; false when there is no room.
+    /// Adds a fingerprint. Returns `false` if the set is full.
     pub fn add(&mut self, print: u32) -> bool {
         if self.has(print) {
             return true;
@@ -233,10 +236,11 @@ pub fn print_of(sector: &[u8]) -> u32 {
 }
 
 impl Member {
-    /// The meaning of the sector at [`MEMBER_OFFSET`]; `None` when that holds no record.
+    /// Checks and decodes the sector at [`MEMBER_OFFSET`]; `None` if it does not hold a record.
     ///
-    /// Errors: `MemberChecksum`; `MemberRecord` for values that cannot be; `Unsupported` for a
-    /// version that is not known.
+    /// # Errors
+    /// `MemberChecksum`; `MemberRecord` for values out of range; `Unsupported` for an unknown
+    /// version.
     pub fn check(bytes: &[u8]) -> Result<Option<Member>, Error> {
         let wrong = |offset: usize| Site::NOWHERE.offset(offset).corrupt(What::MemberRecord);
         let Ok((raw, _)) = RawMember::ref_from_prefix(bytes) else { return Ok(None) };
@@ -345,7 +349,7 @@ impl Member {
         bytes
     }
 
-    /// Bytes that a device needs to be this member.
+    /// The fewest bytes that a device must have to be this member.
     pub fn needed_bytes(&self) -> u64 {
         match self.kind {
             Kind::Mirrored { .. } => self.volume_bytes,
@@ -418,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_are_refused_whatever_the_checksum() {
+    fn values_out_of_range_are_refused_even_if_the_checksum_is_right() {
         let table: &[(usize, &[u8])] = &[
             (0x08, &[2, 0]),
             (0x0A, &[0]),

@@ -1,11 +1,14 @@
-//! Multi-mount protection: a block that tells two hosts apart.
+//! Multiple mount protection (MMP): a block that keeps two hosts from using one volume at once.
+//!
+//! A host that uses the volume increments the sequence number at each interval. A second host reads
+//! the block, waits, and reads it again: if the number has changed, the volume is in use.
 //!
 //! ```text
 //!   000   004   008      010          050        070        072               3FC   400
 //!   ┌─────┬─────┬────────┬────────────┬──────────┬──────────┬─────────────────┬─────┐
 //!   │magic│ seq │ time   │ node name  │ device   │ interval │ zero            │csum │
 //!   └─────┴─────┴────────┴────────────┴──────────┴──────────┴─────────────────┴─────┘
-//!   seq: FF4D4D50 clean, E24D4D50 checker at work, 1 ..= E24D4D4F counted up by the holder
+//!   seq: FF4D4D50 not in use, E24D4D50 a checker is running, 1 ..= E24D4D4F counter of the holder
 //! ```
 //!
 //! Source: ext4 documentation, "Multiple Mount Protection".
@@ -19,9 +22,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// `mmp_magic`, "PMM" and a zero.
 pub const MMP_MAGIC: u32 = 0x004D_4D50;
-/// The sequence number of a volume that nobody uses.
+/// The sequence number of a volume that is not in use.
 pub const SEQ_CLEAN: u32 = 0xFF4D_4D50;
-/// The sequence number while a checker is at work.
+/// The sequence number while a checker is running.
 pub const SEQ_CHECKER: u32 = 0xE24D_4D50;
 /// The highest sequence number that a holder counts to.
 pub const SEQ_MAX: u32 = 0xE24D_4D4F;
@@ -38,7 +41,7 @@ pub struct RawMmp {
     pub mmp_magic: U32,
     /// Clean, checker, or a counter.
     pub mmp_seq: U32,
-    /// Time of the last beat, seconds.
+    /// Time of the last update, seconds.
     pub mmp_time: U64,
     /// Name of the holder's host.
     pub mmp_nodename: [u8; 64],
@@ -50,7 +53,7 @@ pub struct RawMmp {
     pub mmp_pad1: U16,
     /// Zero.
     pub mmp_pad2: [U32; 226],
-    /// CRC32C of all before.
+    /// CRC32C of all bytes before it.
     pub mmp_checksum: U32,
 }
 
@@ -61,23 +64,23 @@ const _: () = assert!(
         && offset_of!(RawMmp, mmp_checksum) == 0x3FC
 );
 
-/// Who uses the volume.
+/// The user of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmpState {
-    /// Nobody.
+    /// No user.
     Clean,
-    /// A checker: never go on.
+    /// A checker, which does not update the block: the volume must not be used.
     Checker,
-    /// Some host, if this number still changes.
+    /// A host, if this number still changes.
     Held(u32),
 }
 
-/// The block in meaning.
+/// The decoded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mmp {
-    /// Who uses the volume.
+    /// The user of the volume.
     pub state: MmpState,
-    /// The last beat, seconds since 1970.
+    /// The last update, seconds since 1970.
     pub time: u64,
     /// The holder's host, NUL-padded.
     pub nodename: [u8; 64],
@@ -88,9 +91,10 @@ pub struct Mmp {
 }
 
 impl Mmp {
-    /// The meaning of an MMP block.
+    /// Checks and decodes an MMP block.
     ///
-    /// Errors: `MmpBlock` (too short, magic, sequence number), `MmpChecksum`.
+    /// # Errors
+    /// `MmpBlock` (too short, magic, sequence number), `MmpChecksum`.
     pub fn check(bytes: &[u8], checksums: &Checksums, at: Site) -> Result<Mmp, Error> {
         let Ok((raw, _)) = RawMmp::ref_from_prefix(bytes) else {
             return Err(at.corrupt(What::MmpBlock));
@@ -140,13 +144,14 @@ impl Mmp {
         }
     }
 
-    /// The sequence number after `seq`; it stays among those a holder may use.
+    /// The sequence number after `seq`, in 1..=[`SEQ_MAX`].
     pub fn next_seq(seq: u32) -> u32 {
         if seq >= SEQ_MAX { 1 } else { seq + 1 }
     }
 
-    /// How long a host must wait, in seconds, before it may believe that nobody beats:
-    /// `min(2i + 1, i + 60)` of the longest interval known. `update_interval` is the superblock's.
+    /// How many seconds a host must wait, without a change of the sequence number, before it may
+    /// take the volume: `min(2i + 1, i + 60)`. The interval i is the longer one of the block's and
+    /// `update_interval`, the superblock's.
     pub fn wait_seconds(&self, update_interval: u16) -> u32 {
         let interval =
             self.check_interval.max(update_interval).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);

@@ -1,4 +1,4 @@
-//! The orphan file: inodes that must be finished off after a crash, many at once.
+//! The orphan file: inodes whose removal or truncation recovery must complete after a crash.
 //!
 //! ```text
 //!   0      4      8                           block size - 8   - 4
@@ -31,12 +31,14 @@ fn compute_checksum(bytes: &[u8], block: BlockNr, seed: u32) -> u32 {
     crc32c(crc32c(seed, &block.0.to_le_bytes()), &bytes[..slots_per_block(bytes.len()) * 4])
 }
 
-/// Checks a block of the orphan file and gives its slots: an entry for each inode, in order, with
-/// its slot.
+/// Checks a block of the orphan file and returns its used slots in order: the slot's number and the
+/// inode.
 ///
 /// `block` is the physical block; `seed` the orphan file's inode seed, `None` without
 /// `metadata_csum`; inodes lie in 1..=`inodes_count`.
-/// Errors: `OrphanFile` (magic, an entry out of range), `OrphanFileChecksum`.
+///
+/// # Errors
+/// `OrphanFile` (magic, an entry out of range), `OrphanFileChecksum`.
 pub fn check(
     bytes: &[u8],
     block: BlockNr,
@@ -61,7 +63,7 @@ pub fn check(
         .filter_map(|(slot, ino)| Some((slot, Ino::new(u32::from_le_bytes(*ino))?))))
 }
 
-/// Makes an empty block of the orphan file.
+/// Fills `bytes` with an empty block of the orphan file.
 ///
 /// # Panics
 /// If `bytes` is shorter than a block can be.
@@ -83,7 +85,8 @@ pub fn free_slot_from(bytes: &[u8], slot: usize) -> Option<usize> {
     Some(slot + slots.get(slot..)?.iter().position(|ino| *ino == [0; 4])?)
 }
 
-/// Fills `slot` of a checked block, or frees it with `None`; the checksum follows in constant time.
+/// Stores `ino` in `slot` of a checked block, or frees the slot with `None`. Updates the checksum
+/// in constant time.
 ///
 /// # Panics
 /// If there is no such slot.

@@ -4,7 +4,7 @@
 //!   base  s32   ┌────────────────────────────────┐   seconds = base (sign-extended) + epoch << 32
 //!               └────────────────────────────────┘
 //!   extra u32   ┌──────────────────────────┬─────┐
-//!               │ nanoseconds, 30 bits     │epoch│   the word exists only if extra_isize reaches it
+//!               │ nanoseconds, 30 bits     │epoch│  the word exists only if extra_isize covers it
 //!               └──────────────────────────┴─────┘
 //!                31                       2 1   0
 //! ```
@@ -14,7 +14,7 @@
 /// Nanoseconds in a second.
 pub const NSEC_PER_SEC: u32 = 1_000_000_000;
 
-/// A moment: seconds since 1970 and nanoseconds, the latter always counting forward.
+/// A point in time: seconds since 1970, and nanoseconds after that second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since the start of 1970, UTC; negative before.
@@ -24,12 +24,12 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The earliest moment that fits, 1901-12-13.
+    /// The earliest time that fits, 1901-12-13.
     pub const MIN: Timestamp = Timestamp { sec: i32::MIN as i64, nsec: 0 };
-    /// The latest moment that fits with an extra word, 2446-05-10.
+    /// The latest time that fits with an extra word, 2446-05-10.
     pub const MAX: Timestamp =
         Timestamp { sec: i32::MAX as i64 + (3i64 << 32), nsec: NSEC_PER_SEC - 1 };
-    /// The latest moment that fits without one, 2038-01-19.
+    /// The latest time that fits without one, 2038-01-19.
     pub const MAX_WITHOUT_EXTRA: Timestamp = Timestamp { sec: i32::MAX as i64, nsec: 0 };
 
     /// Whole seconds.
@@ -37,9 +37,9 @@ impl Timestamp {
         Timestamp { sec, nsec: 0 }
     }
 
-    /// What the two words mean; `extra` is `None` where the inode has no room for it.
+    /// Decodes the two words; `extra` is `None` if the inode is too short for it.
     ///
-    /// Nanoseconds past the second, which no writer leaves, read as the last nanosecond of it.
+    /// Nanoseconds above 999_999_999, which no writer stores, are read as 999_999_999.
     pub const fn decode(base: u32, extra: Option<u32>) -> Timestamp {
         let sec = base as i32 as i64;
         match extra {
@@ -52,8 +52,8 @@ impl Timestamp {
         }
     }
 
-    /// The base word and the extra word. Moments out of range are clamped, never wrapped; without
-    /// room for the extra word (`with_extra` false) the range ends in 2038 and it is 0.
+    /// The base word and the extra word. Times out of range are clamped, never wrapped. Without an
+    /// extra word (`with_extra` false) the range ends in 2038, and the extra word is 0.
     pub fn encode(self, with_extra: bool) -> (u32, u32) {
         if !with_extra {
             let sec = self.sec.clamp(Self::MIN.sec, Self::MAX_WITHOUT_EXTRA.sec);

@@ -5,8 +5,9 @@
 //!   reduce  crc32cx(0, low 64 bits)           → 32 bits
 //! ```
 
-// The intrinsics are called from functions without target features, which are inlined into the ones
-// at the bottom, which have them; only there do the intrinsics become instructions.
+// Functions without target features call the intrinsics. They are inlined into the functions at the
+// bottom of the file, which have the features, and only there do the intrinsics become
+// instructions.
 #![allow(unknown_lints, inline_always_mismatching_target_features)]
 
 use core::arch::aarch64::{
@@ -24,14 +25,14 @@ use crate::portable;
 pub(super) struct Pmull(());
 
 impl Pmull {
-    /// The proof, if the CPU can give it.
+    /// The proof, if the CPU has these features.
     #[inline(always)]
     fn detect() -> Option<Self> {
         (level::get() >= level::CLMUL).then_some(Pmull(()))
     }
 }
 
-/// Asks the CPU for its [`level`]. The feature `aes` includes PMULL.
+/// Detects the CPU's [`level`]. The feature `aes` includes PMULL.
 pub(super) fn detect() -> u8 {
     if cpu_has!("neon", "aes", "crc") { level::CLMUL } else { level::PLAIN }
 }
@@ -85,20 +86,21 @@ impl Field for Pmull {
     }
 
     #[inline(always)]
-    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32 {
-        lanes::sum(self, seed, bytes)
+    fn crc_long(self, seed: u32, bytes: &[u8]) -> u32 {
+        lanes::crc(self, seed, bytes)
     }
 
     #[inline(always)]
-    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
-        lanes::sum_difference(self, old, new)
+    fn crc_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
+        lanes::crc_difference(self, old, new)
     }
 }
 
 impl Lanes for Pmull {
     #[inline(always)]
     fn load(self, bytes: &[u8; 16]) -> uint64x2_t {
-        // SAFETY: `self` proves NEON; the reference covers the 16 bytes read; the load needs no alignment.
+        // SAFETY: `self` proves NEON; the reference covers the 16 bytes read; the load needs no
+        // alignment.
         unsafe { vreinterpretq_u64_u8(vld1q_u8(bytes.as_ptr())) }
     }
 
@@ -125,7 +127,8 @@ impl Lanes for Pmull {
     }
 }
 
-/// A function of [`field`] compiled for the features that a [`Pmull`] proves, and the choice of it.
+/// The functions of [`field`], compiled for the features that a [`Pmull`] proves, and their
+/// selection.
 macro_rules! with_pmull {
     ($($name:ident($($arg:ident: $type:ty),*);)+) => {
         mod on {

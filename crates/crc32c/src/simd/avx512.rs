@@ -1,11 +1,12 @@
-//! Sums of 64 bytes and more with VPCLMULQDQ on 512 bits.
+//! CRCs of 64 bytes and more with VPCLMULQDQ on 512 bits.
 //!
 //! ```text
-//!   up to 512 bytes: a dot product of eight words a step; the last step is cut by a mask
+//!   up to 512 bytes: a dot product, eight words per step; a mask cuts off the last step
 //!     words     │ w0 … w7 │ w8 … w15 │ w16 w17 t─ ─ ─ ─ ─│
 //!     powers    row len mod 8 of POWERS, from column 64 − len/8
 //!
-//!   above: four accumulators run over blocks of 256 bytes; what they hold then stands before the tail
+//!   above: four accumulators run over blocks of 256 bytes; their result takes the place of the
+//!   blocks, before the tail
 //!     │ block │ block │ … │ block │ tail │
 //!     └─ × x^2048 ┴→ … ──┘ = 256 bytes ++ tail, a dot product
 //! ```
@@ -21,18 +22,18 @@ use core::arch::x86_64::{
 use super::level;
 use crate::poly::{mul_by_x, x_to_minus};
 
-/// Shorter sums are not for this file.
+/// The shortest message for this module, in bytes.
 pub(super) const LEAST_BYTES: usize = 64;
 
-/// Bytes that one dot product takes at most, but for its last, incomplete word.
+/// The most bytes of one dot product.
 const MOST_BYTES: usize = 512;
 
 /// Words of the longest dot product.
 const WORDS: usize = MOST_BYTES / 8;
 
-/// `POWERS[r][WORDS − i]`: x^(8·(8·(i − 1) + r) − 33), what a word is multiplied by whose end has i − 1
-/// words and r bytes behind it. Column WORDS is for an incomplete word, read as if zeros followed it;
-/// the columns above meet only zeros.
+/// `POWERS[r][WORDS − i]` = x^(8·(8·(i − 1) + r) − 33): the factor of a word that i − 1 words and r
+/// bytes follow. Column WORDS is for an incomplete word, which is read with zeros after it. The
+/// columns above it are multiplied by zeros only.
 static POWERS: [[u32; WORDS + 8]; 8] = powers();
 
 const fn powers() -> [[u32; WORDS + 8]; 8] {
@@ -53,7 +54,7 @@ const fn powers() -> [[u32; WORDS + 8]; 8] {
 
 /// Bytes of a block.
 const BLOCK: usize = 256;
-/// x^(2048 + 64 − 33) and x^(2048 − 33): the two words of 16 bytes, moved over a block.
+/// x^(2048 + 64 − 33) and x^(2048 − 33): move the two words of 16 bytes over a block.
 const OVER_BLOCK: [u32; 2] =
     [mul_by_x(x_to_minus(33), 8 * BLOCK as u32 + 64), mul_by_x(x_to_minus(33), 8 * BLOCK as u32)];
 
@@ -62,7 +63,7 @@ const OVER_BLOCK: [u32; 2] =
 pub(super) struct Avx512(());
 
 impl Avx512 {
-    /// The proof, if the CPU has been asked and can give it.
+    /// The proof, if the CPU's level is already detected and it has these features.
     #[inline(always)]
     pub(super) fn known() -> Option<Self> {
         (level::known() == level::AVX512).then_some(Avx512(()))
@@ -70,21 +71,25 @@ impl Avx512 {
 
     /// The register `seed` after `bytes`, at least [`LEAST_BYTES`].
     #[inline]
-    pub(super) fn sum(self, seed: u32, bytes: &[u8]) -> u32 {
+    pub(super) fn crc(self, seed: u32, bytes: &[u8]) -> u32 {
         // SAFETY: `self` proves the features that the functions are compiled for.
         unsafe {
-            if bytes.len() <= MOST_BYTES { sum_dot(seed, bytes) } else { sum_blocks(seed, bytes) }
+            if bytes.len() <= MOST_BYTES {
+                dot_product(seed, bytes)
+            } else {
+                crc_blocks(seed, bytes)
+            }
         }
     }
 
     /// The register, from 0, after `old ^ new`, at least [`LEAST_BYTES`].
     #[inline]
-    pub(super) fn sum_difference(self, old: &[u8], new: &[u8]) -> u32 {
+    pub(super) fn crc_difference(self, old: &[u8], new: &[u8]) -> u32 {
         if old.len() > MOST_BYTES {
-            return self.sum(0, old) ^ self.sum(0, new);
+            return self.crc(0, old) ^ self.crc(0, new);
         }
         // SAFETY: `self` proves the features that the function is compiled for.
-        unsafe { sum_dot_difference(old, new) }
+        unsafe { dot_product_difference(old, new) }
     }
 }
 
@@ -99,8 +104,8 @@ macro_rules! with_avx512 {
 }
 
 with_avx512! {
-    /// The whole message as a dot product; `bytes` is at most [`MOST_BYTES`] long.
-    fn sum_dot(seed: u32, bytes: &[u8]) -> u32 {
+    /// The CRC of a message of at most [`MOST_BYTES`] bytes, as one dot product.
+    fn dot_product(seed: u32, bytes: &[u8]) -> u32 {
         let (whole, tail) = bytes.as_chunks::<64>();
         let (steps, last) = steps_for(bytes.len(), whole.len());
         let mut before = register(seed);
@@ -112,8 +117,8 @@ with_avx512! {
         reduce(add_product(sum, load_tail(tail), last))
     }
 
-    /// The same for `old ^ new`, of one length.
-    fn sum_dot_difference(old: &[u8], new: &[u8]) -> u32 {
+    /// The same for `old ^ new`, which have the same length.
+    fn dot_product_difference(old: &[u8], new: &[u8]) -> u32 {
         let (whole_old, tail_old) = old.as_chunks::<64>();
         let (whole_new, tail_new) = new.as_chunks::<64>();
         let (steps, last) = steps_for(old.len(), whole_old.len());
@@ -124,10 +129,10 @@ with_avx512! {
         reduce(add_product(sum, _mm512_xor_si512(load_tail(tail_old), load_tail(tail_new)), last))
     }
 
-    /// Blocks first; `bytes` is at least one [`BLOCK`] long.
-    fn sum_blocks(seed: u32, bytes: &[u8]) -> u32 {
+    /// The CRC of a message of at least one [`BLOCK`], block by block.
+    fn crc_blocks(seed: u32, bytes: &[u8]) -> u32 {
         let (blocks, tail) = bytes.as_chunks::<BLOCK>();
-        let Some((first, blocks)) = blocks.split_first() else { return sum_dot(seed, bytes) };
+        let Some((first, blocks)) = blocks.split_first() else { return dot_product(seed, bytes) };
         let mut sums = load_block(first);
         sums[0] = _mm512_xor_si512(sums[0], register(seed));
         let over = lanes_of(OVER_BLOCK);
@@ -175,7 +180,7 @@ with_avx512! {
         _mm_crc32_u64(low, _mm_extract_epi64::<1>(lane).cast_unsigned()) as u32
     }
 
-    /// The sum of three.
+    /// The xor of three values.
     fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
         _mm512_ternarylogic_epi64::<0x96>(a, b, c)
     }
@@ -191,30 +196,30 @@ with_avx512! {
         _mm512_set_epi64(high, low, high, low, high, low, high, low)
     }
 
-    /// 64 bytes.
+    /// Loads 64 bytes.
     fn load(bytes: &[u8; 64]) -> __m512i {
         // SAFETY: the reference covers the 64 bytes read, and the load needs no alignment.
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }
 
-    /// 256 bytes.
+    /// Loads 256 bytes.
     fn load_block(bytes: &[u8; BLOCK]) -> [__m512i; 4] {
         let (quarters, _) = bytes.as_chunks::<64>();
         [load(&quarters[0]), load(&quarters[1]), load(&quarters[2]), load(&quarters[3])]
     }
 
-    /// At most 63 bytes, and zeros.
+    /// Loads at most 63 bytes, with zeros after them.
     fn load_tail(bytes: &[u8]) -> __m512i {
         debug_assert!(bytes.len() < 64);
         let mask = (1u64 << (bytes.len() & 63)) - 1;
-        // SAFETY: the mask has a bit for each byte of `bytes` and no more (its length is below 64), and
-        // a masked load touches no other byte.
+        // SAFETY: the mask has a bit for each byte of `bytes` and no more (its length is below 64),
+        // and a masked load touches no other byte.
         unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
     }
 }
 
-/// The powers for a message of `len` bytes: eight for each of its `whole` chunks of 64 bytes, and eight
-/// for the incomplete one.
+/// The powers for a message of `len` bytes: eight for each of its `whole` chunks of 64 bytes, and
+/// eight for the incomplete chunk.
 #[inline(always)]
 fn steps_for(len: usize, whole: usize) -> (&'static [[u32; 8]], &'static [u32; 8]) {
     let steps = POWERS[len % 8][WORDS - len / 8..].as_chunks().0;

@@ -22,7 +22,7 @@ use crate::portable;
 pub(super) struct Clmul(());
 
 impl Clmul {
-    /// The proof, if the CPU can give it.
+    /// The proof, if the CPU has these features.
     #[inline(always)]
     fn detect() -> Option<Self> {
         (level::get() >= level::CLMUL).then_some(Clmul(()))
@@ -34,20 +34,20 @@ impl Clmul {
 struct Avx(Clmul);
 
 impl Avx {
-    /// The proof, if the CPU has been asked and can give it.
+    /// The proof, if the CPU's level is already detected and it has these features.
     #[inline(always)]
     fn known() -> Option<Self> {
         (level::known() >= level::AVX).then_some(Avx(Clmul(())))
     }
 
-    /// The proof, if the CPU can give it.
+    /// The proof, if the CPU has these features.
     #[inline(always)]
     fn detect() -> Option<Self> {
         (level::get() >= level::AVX).then_some(Avx(Clmul(())))
     }
 }
 
-/// Asks the CPU for its [`level`].
+/// Detects the CPU's [`level`].
 pub(super) fn detect() -> u8 {
     if !cpu_has!("sse4.2", "pclmulqdq") {
         level::PLAIN
@@ -60,10 +60,11 @@ pub(super) fn detect() -> u8 {
     }
 }
 
-// SAFETY of the intrinsics in the two impls: they need SSE4.2 or PCLMULQDQ (and what SSE4.2 implies).
-// A `Clmul` is built only by the proofs above, after the CPU reported both; features do not go away.
+// SAFETY of the intrinsics in the two impls: they need SSE4.2 (and the features that it implies) or
+// PCLMULQDQ. Only the functions above make a `Clmul`, after the CPU reported both features, and a
+// CPU does not lose features.
 
-/// x^-64 for eight zero bytes, and x^-33 for [`Field::mul`].
+/// x^-64, which undoes eight zero bytes, times x^-33 for [`Field::mul`].
 const X_TO_MINUS_97: u32 = x_to_minus(64 + 33);
 
 impl Field for Clmul {
@@ -100,21 +101,22 @@ impl Field for Clmul {
 
     #[inline(always)]
     fn mul_add(self, a: u32, b: u32, sum: u32) -> u32 {
-        // The register that eight zero bytes turn into `sum`. A chain of calls through `a` does not wait
-        // for it, and saves the addition behind the reduction.
+        // The register that becomes `sum` after eight zero bytes. It does not depend on `a`, so a
+        // chain of calls through `a` does not wait for it, and needs no addition after the
+        // reduction.
         let before = self.mul(sum, X_TO_MINUS_97);
         // SAFETY: SSE2 is part of x86-64.
         self.crc_word(before, unsafe { _mm_cvtsi128_si64(self.clmul(a, b)) }.cast_unsigned())
     }
 
     #[inline(always)]
-    fn sum_long(self, seed: u32, bytes: &[u8]) -> u32 {
-        lanes::sum(self, seed, bytes)
+    fn crc_long(self, seed: u32, bytes: &[u8]) -> u32 {
+        lanes::crc(self, seed, bytes)
     }
 
     #[inline(always)]
-    fn sum_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
-        lanes::sum_difference(self, old, new)
+    fn crc_difference_long(self, old: &[u8], new: &[u8]) -> u32 {
+        lanes::crc_difference(self, old, new)
     }
 }
 
@@ -155,7 +157,7 @@ impl Lanes for Clmul {
     }
 }
 
-/// Functions of [`field`], compiled for the features that a proof stands for, and the choice among them.
+/// The functions of [`field`], compiled for the features of each proof, and the selection of one.
 macro_rules! backends {
     ($($name:ident($($arg:ident: $type:ty),*);)+) => {
         mod with_sse {
@@ -176,7 +178,7 @@ macro_rules! backends {
                 }
             )+
         }
-        /// The first call, and machines without AVX.
+        /// For the first call, and for machines without AVX.
         mod otherwise {
             use super::*;
             $(
@@ -195,7 +197,7 @@ macro_rules! backends {
                 }
             )+
         }
-        /// The choice, but for long regions.
+        /// The selection, without AVX-512 for long regions.
         mod any {
             use super::*;
             $(
@@ -230,18 +232,19 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     if bytes.len() >= avx512::LEAST_BYTES
         && let Some(avx512) = Avx512::known()
     {
-        return avx512.sum(seed, bytes);
+        return avx512.crc(seed, bytes);
     }
     any::crc32c(seed, bytes)
 }
 
-/// See [`crate::splice_delta`]. CachePadded from its caller, which then has no registers to save for it.
+/// See [`crate::splice_delta`]. Not inlined, so that the fast path of its caller need not save
+/// registers for it.
 #[inline(never)]
 pub(crate) fn splice_delta(trailing: u64, old: &[u8], new: &[u8]) -> u32 {
     if old.len() >= avx512::LEAST_BYTES
         && let Some(avx512) = Avx512::known()
     {
-        return append_zeros(avx512.sum_difference(old, new), trailing);
+        return append_zeros(avx512.crc_difference(old, new), trailing);
     }
     any::splice_delta(trailing, old, new)
 }
@@ -250,9 +253,9 @@ pub(crate) fn splice_delta(trailing: u64, old: &[u8], new: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The AVX-512 path hides this one on a CPU that has it.
+    /// On a CPU with AVX-512, other tests do not reach this path.
     #[test]
-    fn sums_without_avx512_equal_plain_ones() {
+    fn crcs_without_avx512_equal_portable_ones() {
         let Some(clmul) = Clmul::detect() else { return };
         let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i / 7) as u8).collect();
         let other: Vec<u8> = (0..3000u32).map(|i| (i * i / 11) as u8).collect();

@@ -1,8 +1,8 @@
-//! Every backend against a CRC computed bit by bit from its definition.
+//! Compares every backend with a CRC that is computed bit by bit from its definition.
 
 use extant_crc32c::{self as crc, portable};
 
-/// One bit at a time; the judge of all others.
+/// The CRC, one bit at a time: the reference for all backends.
 fn bitwise(crc: u32, bytes: &[u8], bits: usize) -> u32 {
     (0..bits).fold(crc, |crc, i| {
         let bit = u32::from(bytes[i / 8] >> (i % 8)) & 1;
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// How many random cases: fewer under an interpreter.
+/// The number of random cases: fewer under an interpreter.
 const CASES: usize = if cfg!(miri) { 20 } else { 3000 };
 const LONGEST: usize = if cfg!(miri) { 200 } else { 9000 };
 
@@ -48,7 +48,7 @@ fn check_flip(bytes: &mut [u8], total: usize, offset: usize, count: usize, seed:
     let place = format!("{offset}+{count} of {total}");
     assert_eq!(crc::flip_range(old, total, offset, count), want, "{place}");
     assert_eq!(old ^ portable::flip_delta(total, offset, count), want, "portable {place}");
-    // A checksum cut to 16 bits: the cut delta serves.
+    // A checksum cut to 16 bits is updated with the delta cut to 16 bits.
     let cut = old as u16 ^ crc::flip_delta(total, offset, count) as u16;
     assert_eq!(cut, want as u16, "16 bits {place}");
 }
@@ -80,7 +80,7 @@ fn long_sums_equal_the_definition() {
 }
 
 #[test]
-fn a_copy_is_whole_and_its_sum_right() {
+fn a_copy_is_complete_and_its_crc_right() {
     let mut random = Random(3);
     for len in [0, 1, 63, 8191, 8192, 8193, 20_000, 65_536] {
         let len = if cfg!(miri) { len.min(100) } else { len };
@@ -143,7 +143,7 @@ fn flips_of_every_digit_count_equal_recomputation() {
                 let count = random.next() % (total - offset + 1);
                 let mut flipped = bytes.clone();
                 set_bits(&mut flipped, offset as usize, count as usize);
-                // An odd bit at the end is summed by the definition.
+                // The reference computes bits past the last whole byte.
                 let (len, odd) = ((total / 8) as usize, (total % 8) as usize);
                 let sum = |bytes: &[u8]| {
                     let crc = portable::crc32c(9, &bytes[..len]);
@@ -176,7 +176,8 @@ fn set_bits(bytes: &mut [u8], offset: usize, count: usize) {
 
 #[test]
 fn flips_beyond_any_memory_keep_the_law_of_parts() {
-    // A flip of two neighbouring ranges is the sum of both, and depends on the distance to the end only.
+    // The delta of two adjacent ranges is the xor of both, and depends only on the distance to the
+    // end.
     let mut random = Random(7);
     for _ in 0..CASES {
         let total = random.next() | 1 << 63;
@@ -198,7 +199,7 @@ fn random_splices_equal_recomputation() {
         let len = 1 + random.below(LONGEST);
         let mut bytes = random.bytes(len);
         let offset = random.below(len + 1);
-        // Mostly short regions, as directory entries and extents are.
+        // Mostly short regions, like directory entries and extents.
         let most = if case % 4 == 0 { len - offset } else { (len - offset).min(300) };
         let (old, seed) = (bytes.clone(), random.next() as u32);
         let region_len = random.below(most + 1);
@@ -227,7 +228,7 @@ fn a_mismatch_stays_a_mismatch() {
 }
 
 #[test]
-fn combined_sums_equal_the_sum_of_the_whole() {
+fn combined_crcs_equal_the_crc_of_the_whole() {
     let mut random = Random(9);
     for _ in 0..CASES / 2 {
         let len = random.below(LONGEST);
@@ -237,7 +238,7 @@ fn combined_sums_equal_the_sum_of_the_whole() {
         let (crc1, len2) = (crc::crc32c(seed, one), two.len() as u64);
         assert_eq!(crc::combine(crc1, crc::crc32c(0, two), len2), want);
         assert_eq!(portable::combine(crc1, crc::crc32c(0, two), len2), want);
-        // Standard, inverted sums combine just so.
+        // Standard, inverted CRCs combine in the same way.
         let standard = |bytes: &[u8]| !crc::crc32c(!0, bytes);
         assert_eq!(crc::combine(standard(one), standard(two), len2), standard(&bytes));
         assert_eq!(crc::append_zeros(seed, len2), portable::crc32c(seed, &vec![0; two.len()]));
@@ -271,7 +272,7 @@ fn runs_of_ones_equal_the_definition() {
     }
 }
 
-/// The bounds are asserted, in release too.
+/// Release builds check the bounds, too.
 #[test]
 fn a_range_outside_the_whole_panics() {
     let outside = [(8, 9, 0), (8, 0, 9), (8, 8, 1), (8, u64::MAX, 2), (8, 2, u64::MAX)];

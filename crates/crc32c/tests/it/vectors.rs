@@ -100,7 +100,7 @@ fn runs_of_ones_match_their_vectors() {
 }
 
 #[test]
-fn the_reference_sheets_example_comes_out() {
+fn the_example_of_the_reference_matches() {
     let mut bytes = vec![0; 4096];
     let old = crc::crc32c(!0, &bytes);
     assert_eq!(old, 0x6706_BE76);

@@ -43,7 +43,7 @@ struct At {
 
 impl OpenDir {
     pub(super) fn new(dir: Node, flags: u32) -> OpenDir {
-        OpenDir { dir, flags, at: Mutex::new(Rank::Door, At::default()) }
+        OpenDir { dir, flags, at: Mutex::new(Rank::Listing, At::default()) }
     }
 }
 

@@ -78,7 +78,7 @@ fn a_record_is_laid_out_byte_by_byte() {
 
 #[test]
 fn a_small_change_is_one_record_with_its_anchor() {
-    // An inode of 160 bytes and one range: what a sync after a small append tells.
+    // An inode of 160 bytes and one range: the records of an fsync after a small append.
     let records = [inode(160), vec![1, 0, 16, 0, 12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]];
     let (bytes, _) = commit(Cursor::start(TID, RING), BATCH_BYTES, &records);
     assert_eq!(bytes.len(), 320);
@@ -123,11 +123,11 @@ fn the_ring_fills_to_its_last_byte_and_no_further() {
     let record = link(b"1234");
     // One record with its ANCHOR takes 128 bytes; with a limit of 0 two of 128.
     for (batch, takes) in [(BATCH_BYTES, 128), (0, 256), (16, 256)] {
-        for (room, fits) in [(takes, true), (takes + 1, true), (takes - 1, false), (0, false)] {
-            let ring = Ring { end: RING.base + room, ..RING };
+        for (space, fits) in [(takes, true), (takes + 1, true), (takes - 1, false), (0, false)] {
+            let ring = Ring { end: RING.base + space, ..RING };
             let mut commit =
                 FastCommitBytes::new(ring, Cursor::start(TID, ring), batch, Vec::new());
-            assert_eq!(commit.add(&record), fits, "{batch} {room}");
+            assert_eq!(commit.add(&record), fits, "{batch} {space}");
             assert_eq!(commit.is_empty(), !fits);
             if fits {
                 let (bytes, end) = commit.finish();
@@ -140,8 +140,8 @@ fn the_ring_fills_to_its_last_byte_and_no_further() {
 #[test]
 fn whatever_was_added_its_anchor_fits() {
     for batch in [0, 64, 300, BATCH_BYTES] {
-        for room in (128..1500).step_by(32) {
-            let ring = Ring { end: RING.base + room, ..RING };
+        for space in (128..1500).step_by(32) {
+            let ring = Ring { end: RING.base + space, ..RING };
             let mut commit =
                 FastCommitBytes::new(ring, Cursor::start(TID, ring), batch, Vec::new());
             let (mut added, mut name) = (0, vec![b'n']);
@@ -151,7 +151,7 @@ fn whatever_was_added_its_anchor_fits() {
             }
             if added > 0 {
                 let (bytes, end) = commit.finish();
-                assert!(end.head <= ring.end, "{batch} {room}");
+                assert!(end.head <= ring.end, "{batch} {space}");
                 let records: usize = walk(&bytes).iter().map(|(_, n)| n).sum();
                 assert_eq!(records, added + 1);
             }
@@ -186,7 +186,7 @@ fn headers_that_lie_are_refused() {
         payload_len: payload.len(),
         payload_crc: sum(!0, &payload),
     };
-    let read = |header: Header, room| Header::read(&header.bytes(), room, Site::NOWHERE);
+    let read = |header: Header, space| Header::read(&header.bytes(), space, Site::NOWHERE);
     assert_eq!(read(good, 128).unwrap(), good);
     assert!(read(good, 127).is_err(), "past the end of the ring");
     for payload_len in [0, 3, PAYLOAD_MAX + 1, u32::MAX as usize - 64] {

@@ -1,4 +1,4 @@
-//! A directory block to read: its entries, each checked, and its checksum.
+//! Reading a directory block: each entry is checked, and so is the checksum.
 //!
 //! ```text
 //!   entry ──rec_len──► entry ──rec_len──► … ──► tail, or the block's end
@@ -25,7 +25,7 @@ pub struct Dirent<'a> {
     pub kind: EntryKind,
     /// The name, 1..=255 bytes without slash and NUL; anything in an unused entry.
     pub name: &'a [u8],
-    /// Hash and minor hash stored behind the name, in a directory with hash words.
+    /// Hash and minor hash, stored after the name in a directory with hash words.
     pub stored_hash: Option<(u32, u32)>,
 }
 
@@ -35,7 +35,7 @@ impl Dirent<'_> {
         self.name == b"." || self.name == b".."
     }
 
-    /// Bytes of this entry that its own name does not need.
+    /// Bytes of this entry that its name does not need.
     pub(super) fn slack(&self, format: &DirFormat) -> usize {
         match self.ino {
             None => self.rec_len,
@@ -71,10 +71,11 @@ impl<'a> DirBlock<'a> {
 
     /// Every entry in order, used or not, the tail not counted.
     ///
-    /// An entry with a bad name or inode is answered with an error and the walk goes on behind it;
-    /// a bad length ends the walk, since nothing says where the next entry starts.
-    /// Errors: `Corrupt` with `DirentLength`, `DirentName`, `DirentInode`, `DirentType` or
-    /// `DirentDot`.
+    /// For an entry with a bad name or inode the iterator yields an error and continues after it. A
+    /// bad length ends the iteration, because the place of the next entry is unknown.
+    ///
+    /// # Errors
+    /// `Corrupt` with `DirentLength`, `DirentName`, `DirentInode`, `DirentType` or `DirentDot`.
     pub fn entries(&self) -> Entries<'a> {
         Entries {
             bytes: self.bytes,
@@ -86,16 +87,17 @@ impl<'a> DirBlock<'a> {
         }
     }
 
-    /// As [`DirBlock::entries`], of a block all of whose entries were found right before and that
-    /// only [`DirBlockMut`](super::DirBlockMut) changed since: looks at lengths alone.
+    /// As [`DirBlock::entries`], but checks only lengths. For a block that has passed the full
+    /// check and that only [`DirBlockMut`](super::DirBlockMut) has changed since.
     pub fn trusted_entries(&self) -> Entries<'a> {
         Entries { trusted: true, ..self.entries() }
     }
 
-    /// As [`DirBlock::find`], of a block as [`DirBlock::trusted_entries`] wants it. The entry that
-    /// comes back is checked.
+    /// As [`DirBlock::find`], for a block that may be read with [`DirBlock::trusted_entries`]. The
+    /// returned entry is checked.
     ///
-    /// Errors: `Corrupt` for a bad length, or for the entry itself.
+    /// # Errors
+    /// `Corrupt` for a bad length, or for the entry itself.
     pub fn find_trusted(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
         let end = self.format.entries_end(self.bytes.len());
         let last = name.last();
@@ -126,7 +128,8 @@ impl<'a> DirBlock<'a> {
 
     /// The used entry with exactly this name.
     ///
-    /// Errors: the first `Corrupt` entry that stands before it.
+    /// # Errors
+    /// The `Corrupt` of the first bad entry before it.
     pub fn find(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
         for entry in self.entries() {
             let entry = entry?;
@@ -137,7 +140,8 @@ impl<'a> DirBlock<'a> {
         Ok(None)
     }
 
-    /// The entry that starts at `offset`, with the one before it, of which only the length counts.
+    /// The entry that starts at `offset`, checked, and the one before it, of which only the length
+    /// is checked.
     pub(super) fn at_offset(&self, offset: usize) -> Result<(Option<Dirent<'a>>, Dirent<'a>)> {
         let mut before = None;
         for entry in self.trusted_entries() {
@@ -159,7 +163,9 @@ impl<'a> DirBlock<'a> {
     /// Checks the tail's shape and checksum. Without checksums there is nothing to check.
     ///
     /// `inode_seed` is the checksum seed of the directory's inode.
-    /// Errors: `Corrupt` with `DirectoryTail` or `DirectoryChecksum`.
+    ///
+    /// # Errors
+    /// `Corrupt` with `DirectoryTail` or `DirectoryChecksum`.
     pub fn verify_checksum(&self, inode_seed: u32) -> Result<()> {
         if !self.format.checksums {
             return Ok(());
@@ -196,7 +202,7 @@ pub struct Entries<'a> {
     at: Site,
     next: usize,
     end: usize,
-    /// The entries were found right before.
+    /// The entries have passed the full check earlier.
     trusted: bool,
 }
 
@@ -231,12 +237,12 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Bytes from the block's start of the entry that comes next; the end when there is none.
+    /// The offset of the next entry in the block; the end of the entries if there is none.
     pub fn offset(&self) -> usize {
         self.next
     }
 
-    /// Goes on at `offset`, which an earlier entry's `offset + rec_len` gave.
+    /// Continues at `offset`, which is `offset + rec_len` of an earlier entry.
     pub fn seek(&mut self, offset: usize) {
         self.next = offset;
     }
@@ -381,7 +387,7 @@ mod tests {
             }
             let found = findings(&block(&entries), PLAIN);
             assert_eq!(found[0], Err(what), "{first:?}");
-            // A length ends the walk, everything else does not.
+            // Only a bad length ends the iteration.
             let ends = what == What::DirentLength || !more;
             assert_eq!(found.len(), if ends { 1 } else { 2 }, "{first:?}");
         }
@@ -427,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_its_tail_is_told_from_a_wrong_sum() {
+    fn a_missing_tail_and_a_wrong_checksum_are_different_errors() {
         let format = DirFormat { checksums: true, ..PLAIN };
         let mut bytes = block(&[(5, 1012, 1, b"a"), (0, 12, 0xDE, b"")]);
         let check = |bytes: &[u8]| DirBlock::new(bytes, format, Site::NOWHERE).verify_checksum(7);

@@ -1,4 +1,4 @@
-//! A directory block to change: one name put in, taken out, pointed elsewhere; or filled afresh.
+//! Changing a directory block: insert, remove or redirect one name, or fill the block from scratch.
 //!
 //! ```text
 //!   insert   │ a ──────slack──┤        ──►  │ a │ new ───┤          the first slack that fits
@@ -16,8 +16,10 @@ use extant_base::{Error, Ino, Result, Site, What};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// A directory block to change. Every edit carries the checksum along: right stays right, at the
-/// cost of the bytes that changed, and wrong stays wrong.
+/// A directory block to change.
+///
+/// Every edit updates the checksum incrementally, at a cost in proportion to the changed bytes. So
+/// a right checksum stays right, and a wrong one stays wrong.
 #[derive(Debug)]
 pub struct DirBlockMut<'a> {
     bytes: &'a mut [u8],
@@ -42,12 +44,12 @@ impl<'a> DirBlockMut<'a> {
         DirBlock::new(self.bytes, self.format, self.at)
     }
 
-    /// What names the block in errors.
+    /// The block's place, for errors.
     pub fn site(&self) -> Site {
         self.at
     }
 
-    /// How the block is laid out.
+    /// The block's format.
     pub fn format(&self) -> DirFormat {
         self.format
     }
@@ -58,25 +60,29 @@ impl<'a> DirBlockMut<'a> {
         let end = self.format.entries_end(self.bytes.len());
         self.put_head(0, None, end, 0, EntryKind::Unknown);
         self.put_tail();
-        self.sum();
+        self.put_checksum();
     }
 
-    /// Makes the block the first of a directory: "." and "..", the latter up to the end.
+    /// Makes the block the first of a directory: it holds "." and "..", and the latter's entry
+    /// reaches the end.
     pub fn init_first(&mut self, own: Ino, parent: Ino) {
         self.bytes.fill(0);
         let end = self.format.entries_end(self.bytes.len());
         self.put_entry(0, own, 12, b".", EntryKind::Directory, None);
         self.put_entry(12, parent, end - 12, b"..", EntryKind::Directory, None);
         self.put_tail();
-        self.sum();
+        self.put_checksum();
     }
 
-    /// Puts a name into the first entry with enough slack and gives its offset, or `None` when
-    /// the block is full. Does not look whether the name is already there.
+    /// Inserts a name into the slack of the first entry with enough of it. Returns the new entry's
+    /// offset, or `None` if the block is full. Does not check whether the name already exists.
     ///
-    /// `stored_hash` is written behind the name in a directory with hash words and ignored in
-    /// others. Errors: `NameTooLong` or `Invalid` for a name that may not stand in a directory;
-    /// `Corrupt` when the block's entries are malformed; then nothing was changed.
+    /// In a directory with hash words `stored_hash` is written after the name; other directories
+    /// ignore it.
+    ///
+    /// # Errors
+    /// `NameTooLong` or `Invalid` for an illegal name; `Corrupt` if the block's entries are
+    /// malformed. On an error the block is unchanged.
     pub fn insert(
         &mut self,
         name: &[u8],
@@ -96,14 +102,17 @@ impl<'a> DirBlockMut<'a> {
             if entry.slack(&self.format) >= need {
                 let own = entry.rec_len - entry.slack(&self.format);
                 let place = (entry.offset, own, entry.rec_len);
-                return Ok(Some(self.put_behind(place, name, ino, kind, stored_hash)));
+                return Ok(Some(self.split_entry(place, name, ino, kind, stored_hash)));
             }
         }
         Ok(None)
     }
 
-    /// As [`DirBlockMut::insert`], into the slack of the entry that starts at `offset`, which a walk
-    /// has just found; `None` when its slack does not hold the name.
+    /// As [`DirBlockMut::insert`], into the slack of the entry that starts at `offset`, which the
+    /// caller has found before. `None` if its slack is too small for the name.
+    ///
+    /// # Errors
+    /// Those of [`DirBlockMut::insert`].
     pub fn insert_at(
         &mut self,
         offset: usize,
@@ -126,11 +135,11 @@ impl<'a> DirBlockMut<'a> {
             return Ok(None);
         }
         let place = (offset, entry.rec_len - slack, entry.rec_len);
-        Ok(Some(self.put_behind(place, name, ino, kind, stored_hash)))
+        Ok(Some(self.split_entry(place, name, ino, kind, stored_hash)))
     }
 
-    /// Splits the entry at `offset` behind its `own` bytes and puts the name into the rest.
-    fn put_behind(
+    /// Splits the entry at `offset` after its `own` bytes and puts the name into the rest.
+    fn split_entry(
         &mut self,
         (offset, own, rec_len): (usize, usize, usize),
         name: &[u8],
@@ -146,10 +155,11 @@ impl<'a> DirBlockMut<'a> {
         offset
     }
 
-    /// Removes the entry that starts at `offset`: the entry before it takes its bytes; the first
-    /// of a block becomes unused. The name's bytes are zeroed.
+    /// Removes the entry that starts at `offset`: the entry before it takes over its bytes, or, if
+    /// it is the first, it becomes an unused entry. The name's bytes are zeroed.
     ///
-    /// Errors: `Corrupt` when no used entry starts there or the block is malformed.
+    /// # Errors
+    /// `Corrupt` if no used entry starts there, or the block is malformed.
     pub fn remove(&mut self, offset: usize) -> Result<()> {
         let (before, entry) = self.view().at_offset(offset)?;
         if entry.ino.is_none() {
@@ -175,7 +185,8 @@ impl<'a> DirBlockMut<'a> {
 
     /// Makes the entry that starts at `offset` name another inode; its name stays.
     ///
-    /// Errors: `Corrupt` when no used entry starts there or the block is malformed.
+    /// # Errors
+    /// `Corrupt` if no used entry starts there, or the block is malformed.
     pub fn set_inode(&mut self, offset: usize, ino: Ino, kind: EntryKind) -> Result<()> {
         let (_, entry) = self.view().at_offset(offset)?;
         if entry.ino.is_none() {
@@ -187,10 +198,10 @@ impl<'a> DirBlockMut<'a> {
         Ok(())
     }
 
-    /// Writes the checksum over whatever the block holds now, tail included.
+    /// Writes the tail, with the checksum of the block's present content.
     pub fn set_checksum(&mut self) {
         self.put_tail();
-        self.sum();
+        self.put_checksum();
     }
 
     fn put_tail(&mut self) {
@@ -246,8 +257,8 @@ impl<'a> DirBlockMut<'a> {
         self.patch(offset + HEAD_LEN, &padded[..need - HEAD_LEN]);
     }
 
-    /// The one place that changes bytes before the tail: the checksum follows at the cost of what
-    /// changed, and a sum that was wrong before stays wrong.
+    /// Changes bytes before the tail and updates the checksum incrementally. Only this function
+    /// changes a part of a block, so that a wrong checksum stays wrong.
     fn patch(&mut self, offset: usize, new: &[u8]) {
         let end = offset + new.len();
         let was_right = cfg!(debug_assertions) && self.view().verify_checksum(self.seed).is_ok();
@@ -262,11 +273,11 @@ impl<'a> DirBlockMut<'a> {
         self.bytes[offset..end].copy_from_slice(new);
         debug_assert!(
             !was_right || self.view().verify_checksum(self.seed).is_ok(),
-            "a short-cut checksum equals the full one"
+            "the incremental checksum differs from the full one"
         );
     }
 
-    fn sum(&mut self) {
+    fn put_checksum(&mut self) {
         if self.format.checksums {
             let (body, tail) = self.bytes.split_at_mut(self.bytes.len() - TAIL_LEN);
             let sum = extant_crc32c::crc32c(self.seed, body);
@@ -275,8 +286,8 @@ impl<'a> DirBlockMut<'a> {
     }
 }
 
-/// Fills a block from the front with entries packed tight: what splits, conversions and bulk
-/// builds want. The last entry is stretched to the end by [`DirPacker::finish`].
+/// Fills a block with entries from its start, without slack, for splits, conversions and bulk
+/// builds. [`DirPacker::finish`] extends the last entry to the end.
 #[derive(Debug)]
 pub struct DirPacker<'a> {
     block: DirBlockMut<'a>,
@@ -285,7 +296,7 @@ pub struct DirPacker<'a> {
 }
 
 impl<'a> DirPacker<'a> {
-    /// Starts over in `block`: what it held is gone.
+    /// Starts an empty block, which overwrites the content of `block`.
     pub fn new(block: DirBlockMut<'a>) -> DirPacker<'a> {
         block.bytes.fill(0);
         DirPacker { block, next: 0, last: None }
@@ -296,7 +307,7 @@ impl<'a> DirPacker<'a> {
         self.block.format.entries_end(self.block.bytes.len()) - self.next
     }
 
-    /// Adds a legal name behind the others; `false`, and no change, when it does not fit.
+    /// Appends a legal name. Returns `false` and changes nothing if it does not fit.
     pub fn push(
         &mut self,
         name: &[u8],
@@ -306,7 +317,7 @@ impl<'a> DirPacker<'a> {
     ) -> bool {
         assert!(self.block.format.admits(name), "an illegal name would reach the disk");
         let need = self.block.format.need(name);
-        // The last entry is stretched to the end, so nothing too short for an entry is left over.
+        // finish() extends the last entry to the end, so any number of bytes may remain.
         if need > self.room() {
             return false;
         }
@@ -316,7 +327,7 @@ impl<'a> DirPacker<'a> {
         true
     }
 
-    /// Stretches the last entry to the end (or makes one unused entry) and writes the tail.
+    /// Extends the last entry to the end (or makes one unused entry) and writes the tail.
     pub fn finish(mut self) -> DirBlockMut<'a> {
         let end = self.block.format.entries_end(self.block.bytes.len());
         match self.last {
@@ -454,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_sum_stays_wrong() {
+    fn a_wrong_checksum_stays_wrong() {
         let mut bytes = [0; 1024];
         edit(&mut bytes).init_empty();
         bytes[500] ^= 1;
@@ -465,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_words_are_written_behind_the_name() {
+    fn hash_words_are_written_after_the_name() {
         let format = DirFormat { hash_words: true, ..FORMAT };
         let mut bytes = [0; 1024];
         let mut block = DirBlockMut::new(&mut bytes, format, 0, Site::NOWHERE);

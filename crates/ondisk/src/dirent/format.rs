@@ -1,10 +1,10 @@
-//! What an entry looks like: its fixed part, its length's coding, the kinds of file.
+//! The format of an entry: its fixed part, the encoding of its length, the kinds of file.
 //!
 //! ```text
 //!   0       4        6         7      8            8+n
 //!   ┌───────┬────────┬─────────┬──────┬─────────────┐       rec_len  in 64 KiB blocks: 65536 is
 //!   │ inode │rec_len │name_len │ type │ name        │                FFFF (or 0), else bits 16, 17
-//!   └───────┴────────┴─────────┴──────┴─────────────┘                stand in bits 0, 1
+//!   └───────┴────────┴─────────┴──────┴─────────────┘                are in bits 0, 1
 //! ```
 //!
 //! Source: ext4 documentation, "Directory Entries".
@@ -19,7 +19,7 @@ pub const HEAD_LEN: usize = 8;
 pub const TAIL_LEN: usize = 12;
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
-/// `file_type` of the tail; in a real entry it is corruption.
+/// `file_type` of the tail; an entry with a name never has it.
 pub const TAIL_TYPE: u8 = 0xDE;
 
 /// The fixed part of an entry as stored.
@@ -28,7 +28,7 @@ pub const TAIL_TYPE: u8 = 0xDE;
 pub struct RawDirent {
     /// Inode number; 0 marks an unused entry.
     pub inode: U32,
-    /// Bytes from this entry to the next, coded as [`rec_len_decode`] says.
+    /// Bytes from this entry to the next, encoded for [`rec_len_decode`].
     pub rec_len: U16,
     /// Bytes of the name.
     pub name_len: u8,
@@ -55,7 +55,7 @@ pub struct RawDirTail {
 const _: () =
     assert!(size_of::<RawDirTail>() == TAIL_LEN && offset_of!(RawDirTail, det_checksum) == 8);
 
-/// The kind of file an entry names, as far as the entry says.
+/// The kind of file that an entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// Not recorded (0, or the volume has no `filetype`).
@@ -74,7 +74,7 @@ pub enum EntryKind {
     Socket,
     /// A symbolic link.
     Symlink,
-    /// A value nobody has named; kept as it is.
+    /// An unknown value, which is kept.
     Other(u8),
 }
 
@@ -124,7 +124,7 @@ impl EntryKind {
     }
 }
 
-/// What a reader must know of the volume and the directory to read its blocks.
+/// The properties of the volume and the directory that determine the format of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirFormat {
     /// Feature `filetype`: entries record the kind of file.
@@ -140,8 +140,8 @@ pub struct DirFormat {
 }
 
 impl DirFormat {
-    /// The same directory, for areas that end without a tail: inline ones, and index blocks
-    /// looked at as if they were linear.
+    /// The same format for areas without a tail: those of an inline directory, and index blocks
+    /// that are read as linear blocks.
     pub fn without_tail(self) -> DirFormat {
         DirFormat { checksums: false, ..self }
     }
@@ -157,7 +157,7 @@ impl DirFormat {
         Self::need_plain(name.len() + if words { 8 } else { 0 })
     }
 
-    /// Whether `name` may stand in this directory.
+    /// Whether this directory may hold `name`.
     pub fn admits(&self, name: &[u8]) -> bool {
         match self.opaque_names {
             true => (1..=NAME_MAX).contains(&name.len()),
@@ -165,7 +165,7 @@ impl DirFormat {
         }
     }
 
-    /// Where the entries of a block of `block_len` bytes end.
+    /// The end of the entries of a block of `block_len` bytes, in bytes.
     pub fn entries_end(&self, block_len: usize) -> usize {
         if self.checksums { block_len.saturating_sub(TAIL_LEN) } else { block_len }
     }
@@ -188,9 +188,9 @@ pub const fn rec_len_encode(len: usize) -> u16 {
     if len == 65536 { 0xFFFF } else { len as u16 }
 }
 
-/// Whether `name` may stand in a directory: 1..=255 bytes, no slash, no NUL.
+/// Whether a directory may hold `name`: 1..=255 bytes, no slash, no NUL.
 pub fn name_is_legal(name: &[u8]) -> bool {
-    // Looking at every byte, whatever it is, goes many bytes at a time.
+    // A loop without an early exit: the compiler turns it into vector instructions.
     let bad = name.iter().fold(false, |bad, &b| bad | (b == b'/') | (b == 0));
     (1..=NAME_MAX).contains(&name.len()) && !bad
 }

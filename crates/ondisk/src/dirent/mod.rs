@@ -1,4 +1,5 @@
-//! Linear directory block: entries that tile the block, and a checksum dressed as an entry.
+//! Linear directory block: entries that fill the block without gaps, and a checksum tail that has
+//! the form of an unused entry.
 //!
 //! ```text
 //!   0       4        6         7      8            8+n   rec_len
@@ -11,10 +12,14 @@
 //!   checksum = crc32c(inode seed, block[0 .. bs-12))
 //! ```
 //!
-//! Rules: `rec_len` is a multiple of 4 and at least what the name needs; entries leave no gap; the
-//! last one ends at the tail, or at the block's end. In a directory both encrypted and casefolded
-//! each name but "." and ".." is followed by its hash, 8 bytes at the next multiple of 4.
-//! In 64 KiB blocks the length 65536 is stored as FFFF, and longer ones keep bits 16, 17 in bits 0, 1.
+//! Rules:
+//! - `rec_len` is a multiple of 4, and the name fits in it.
+//! - There is no gap between entries. The last one ends at the tail, or at the block's end.
+//! - In a directory that is both encrypted and casefolded, the hash of the name follows each name
+//!   but "." and "..": 8 bytes at the next multiple of 4.
+//! - In 64 KiB blocks the length 65536 is stored as FFFF. Bits 16 and 17 of longer ones are stored
+//!   in bits 0 and 1.
+//!
 //! Source: ext4 documentation, "Directory Entries", linear directories and the block tail.
 
 mod block;

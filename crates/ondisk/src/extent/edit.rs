@@ -1,12 +1,13 @@
-//! Changing the entries of a node in place.
+//! Changes of the entries of an extent node, in place.
 //!
 //! ```text
 //!   insert at 1   │ a │ c │ d │ 0 │   ─►   │ a │ b │ c │ d │
-//!   remove 1..3   │ a │ b │ c │ d │   ─►   │ a │ d │ 0 │ 0 │     what falls out of use becomes zero
+//!   remove 1..3   │ a │ b │ c │ d │   ─►   │ a │ d │ 0 │ 0 │     unused entries become zero
 //! ```
 //!
-//! A node that is being followed tells at the end what its checksum changed by, at the cost of the
-//! bytes that changed; where most of them did, that a new sum is cheaper.
+//! On request, [`ExtentNodeMut`] also computes by how much the changes alter the node's checksum.
+//! That costs time in proportion to the changed bytes. If most bytes changed, it reports instead
+//! that computing the checksum from all bytes is cheaper.
 
 use super::entry::{Extent, ExtentIndex};
 use super::{
@@ -18,24 +19,24 @@ use extant_base::LogicalBlock;
 use extant_crc32c::{crc32c, splice_crcs, splice_delta};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the checksum of a node does while its entries change.
+/// How the changes of a node's entries alter its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumChange {
-    /// Nobody asked.
-    Unfollowed,
-    /// The stored sum changes by this much (xor).
+pub enum ChecksumChange {
+    /// Not computed: the caller did not request it.
+    Untracked,
+    /// The stored checksum changes by this value (xor).
     Delta(u32),
-    /// So much changed that the sum is better made anew.
-    Anew,
+    /// So many bytes changed that it is cheaper to compute the checksum from all of them.
+    Recompute,
 }
 
-/// A node whose entries are being changed. The checksum is the caller's to set at the end.
+/// A node whose entries are being changed. The caller sets the checksum after the last change.
 ///
 /// The bytes must have passed `ExtentNode::check`, or come from [`ExtentNodeMut::init`]. Entries
-/// that fall out of use become zero, so that equal trees are equal to the byte.
+/// that become unused are zeroed, so that equal trees have equal bytes.
 pub struct ExtentNodeMut<'a> {
     bytes: &'a mut [u8],
-    sum: SumChange,
+    sum: ChecksumChange,
 }
 
 impl core::fmt::Debug for ExtentNodeMut<'_> {
@@ -46,15 +47,15 @@ impl core::fmt::Debug for ExtentNodeMut<'_> {
 
 impl<'a> ExtentNodeMut<'a> {
     /// Makes an empty node of `depth` in `bytes`: the 60 bytes of `i_block`, or a block. All bytes
-    /// behind the header become zero.
+    /// after the header become zero.
     ///
     /// # Panics
-    /// If there is no room for an entry, or `depth` is over [`MAX_DEPTH`].
+    /// If no entry fits, or `depth` is over [`MAX_DEPTH`].
     pub fn init(bytes: &'a mut [u8], depth: u16) -> ExtentNodeMut<'a> {
         let max = capacity(bytes.len());
         assert!(max > 0 && depth <= MAX_DEPTH, "no node of {} bytes, depth {depth}", bytes.len());
         bytes.fill(0);
-        let mut node = ExtentNodeMut { bytes, sum: SumChange::Anew };
+        let mut node = ExtentNodeMut { bytes, sum: ChecksumChange::Recompute };
         let header = node.header_mut();
         header.eh_magic = EXTENT_MAGIC.into();
         header.eh_max = max.into();
@@ -62,25 +63,27 @@ impl<'a> ExtentNodeMut<'a> {
         node
     }
 
-    /// A node to change.
+    /// A node to change. The effect on the checksum is not computed.
     ///
     /// # Panics
-    /// If the header's counts do not fit the bytes, which a checked node's do.
+    /// If the header's counts do not fit the bytes; those of a checked node do.
     pub fn new(bytes: &'a mut [u8]) -> ExtentNodeMut<'a> {
         let (header, _) =
             RawExtentHeader::ref_from_prefix(bytes).expect("a node has at least a header");
         let (entries, max) = (header.eh_entries.get(), header.eh_max.get());
         assert!(entries <= max && max <= capacity(bytes.len()), "unchecked extent node");
-        ExtentNodeMut { bytes, sum: SumChange::Unfollowed }
+        ExtentNodeMut { bytes, sum: ChecksumChange::Untracked }
     }
 
-    /// As [`ExtentNodeMut::new`], for a block: what happened to the checksum `so_far` is carried on.
-    pub fn follow(bytes: &'a mut [u8], so_far: SumChange) -> ExtentNodeMut<'a> {
+    /// A node to change, as [`ExtentNodeMut::new`]. Unless `so_far` is
+    /// [`ChecksumChange::Untracked`], [`ExtentNodeMut::checksum_change`] covers the changes of
+    /// `so_far` and those made here.
+    pub fn tracking(bytes: &'a mut [u8], so_far: ChecksumChange) -> ExtentNodeMut<'a> {
         ExtentNodeMut { sum: so_far, ..ExtentNodeMut::new(bytes) }
     }
 
-    /// What the changes did to the checksum.
-    pub fn sum_change(&self) -> SumChange {
+    /// How the changes alter the checksum.
+    pub fn checksum_change(&self) -> ChecksumChange {
         self.sum
     }
 
@@ -102,12 +105,12 @@ impl<'a> ExtentNodeMut<'a> {
         self.len() == 0
     }
 
-    /// Entries there is room for.
+    /// Entries that fit.
     pub fn max(&self) -> usize {
         usize::from(self.header().eh_max.get())
     }
 
-    /// Whether another entry would not fit.
+    /// Whether no further entry fits.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max()
     }
@@ -117,7 +120,7 @@ impl<'a> ExtentNodeMut<'a> {
         self.header().eh_depth.get()
     }
 
-    /// Sets the depth: for a root that grows or shrinks.
+    /// Sets the depth, for a root whose tree gets deeper or shallower.
     pub fn set_depth(&mut self, depth: u16) {
         assert!(depth <= MAX_DEPTH, "extent tree of depth {depth}");
         self.patch(offset_of!(RawExtentHeader, eh_depth), &depth.to_le_bytes());
@@ -132,16 +135,16 @@ impl<'a> ExtentNodeMut<'a> {
         &self.bytes[entry_offset(range.start)..entry_offset(range.end)]
     }
 
-    /// Puts an extent before entry `n`; the entries from there on move up.
+    /// Inserts an extent before entry `n`; the entries from there on move up.
     ///
     /// # Panics
-    /// If the node is full or no leaf, or `n` lies past its end.
+    /// If the node is full or not a leaf, or `n` lies past its end.
     pub fn insert_extent(&mut self, n: usize, extent: &Extent) {
         assert_eq!(self.depth(), 0, "an extent belongs in a leaf");
         self.insert_entries(n, extent.to_raw().as_bytes());
     }
 
-    /// Puts an index before entry `n`; the entries from there on move up.
+    /// Inserts an index entry before entry `n`; the entries from there on move up.
     ///
     /// # Panics
     /// If the node is full or a leaf, or `n` lies past its end.
@@ -150,10 +153,10 @@ impl<'a> ExtentNodeMut<'a> {
         self.insert_entries(n, index.to_raw().as_bytes());
     }
 
-    /// Puts stored entries, taken from a node of the same depth, before entry `n`.
+    /// Inserts stored entries, taken from a node of the same depth, before entry `n`.
     ///
     /// # Panics
-    /// If they do not fit or are no whole entries, or `n` lies past the end.
+    /// If they do not fit or are not whole entries, or `n` lies past the end.
     pub fn insert_entries(&mut self, n: usize, entries: &[u8]) {
         let (len, count) = (self.len(), entries.len() / ENTRY_SIZE);
         assert!(entries.len().is_multiple_of(ENTRY_SIZE) && n <= len && count <= self.max() - len);
@@ -164,7 +167,7 @@ impl<'a> ExtentNodeMut<'a> {
         self.set_len(len + count);
     }
 
-    /// Takes entries `range` out; those behind move down and the room they leave becomes zero.
+    /// Removes entries `range`. The entries after them move down, and the freed bytes become zero.
     ///
     /// # Panics
     /// If the range is not in use.
@@ -183,7 +186,7 @@ impl<'a> ExtentNodeMut<'a> {
     /// Overwrites entry `n` of a leaf.
     ///
     /// # Panics
-    /// If this is no leaf or has no entry `n`.
+    /// If this is not a leaf or has no entry `n`.
     pub fn set_extent(&mut self, n: usize, extent: &Extent) {
         assert!(self.depth() == 0 && n < self.len(), "extent {n} of {}", self.len());
         self.set_entry(n, extent.to_raw().as_bytes());
@@ -198,7 +201,7 @@ impl<'a> ExtentNodeMut<'a> {
         self.set_entry(n, index.to_raw().as_bytes());
     }
 
-    /// Changes the first logical block of entry `n`, and nothing else of it.
+    /// Changes only the first logical block of entry `n`.
     ///
     /// # Panics
     /// If there is no entry `n`.
@@ -225,7 +228,7 @@ impl<'a> ExtentNodeMut<'a> {
     fn patch(&mut self, at: usize, new: &[u8]) {
         let covered = self.covered();
         let old = &mut self.bytes[at..at + new.len()];
-        if let SumChange::Delta(delta) = &mut self.sum {
+        if let ChecksumChange::Delta(delta) = &mut self.sum {
             *delta ^= splice_delta((covered - at - new.len()) as u64, old, new);
         }
         old.copy_from_slice(new);
@@ -234,16 +237,16 @@ impl<'a> ExtentNodeMut<'a> {
     /// Changes many bytes, all of them in `region`.
     fn rewrite(&mut self, region: Range<usize>, change: impl FnOnce(&mut [u8])) {
         let covered = self.covered();
-        // The region is read twice.
-        if let SumChange::Delta(delta) = self.sum {
+        // Both the old and the new bytes of the region go through the CRC.
+        if let ChecksumChange::Delta(delta) = self.sum {
             if region.len() * 2 >= covered {
-                self.sum = SumChange::Anew;
+                self.sum = ChecksumChange::Recompute;
             } else {
                 let old = crc32c(0, &self.bytes[region.clone()]);
                 change(self.bytes);
                 let new = crc32c(0, &self.bytes[region.clone()]);
                 let delta = splice_crcs(delta, (covered - region.end) as u64, old, new);
-                self.sum = SumChange::Delta(delta);
+                self.sum = ChecksumChange::Delta(delta);
                 return;
             }
         }

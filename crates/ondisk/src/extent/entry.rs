@@ -1,4 +1,4 @@
-//! Entries of extent nodes: a run of blocks, or the way to a child.
+//! Entries of extent nodes: an extent (a run of blocks) in a leaf, a pointer to a child elsewhere.
 //!
 //! ```text
 //!   leaf    0 ee_block u32 │ 4 ee_len u16   │ 6 ee_start_hi u16 │ 8 ee_start_lo u32 │ 12
@@ -13,7 +13,7 @@ use extant_base::{BlockNr, Error, LogicalBlock, Site, What};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An entry of a leaf; any bit pattern. The high half of the block stands before the low one.
+/// An entry of a leaf; any bit pattern. The high half of the block comes before the low one.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawExtent {
@@ -27,7 +27,7 @@ pub struct RawExtent {
     pub ee_start_lo: U32,
 }
 
-/// An entry of an index node; any bit pattern. The low half of the block stands before the high one.
+/// An entry of an index node; any bit pattern. The low half of the block comes before the high one.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawExtentIndex {
@@ -67,7 +67,7 @@ impl ExtentState {
     }
 }
 
-/// A run of logical blocks on a run of physical ones.
+/// An extent: a run of logical blocks and the run of physical blocks that holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First logical block.
@@ -80,7 +80,7 @@ pub struct Extent {
     pub state: ExtentState,
 }
 
-/// An entry of an index node: where the blocks from `logical` on are described.
+/// An entry of an index node: the child node that maps the blocks from `logical` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtentIndex {
     /// First logical block below; also the first key of the child.
@@ -92,7 +92,8 @@ pub struct ExtentIndex {
 impl RawExtent {
     /// `ee_len` 1..=32768 is a written run; above that, an unwritten run of `ee_len - 32768`.
     ///
-    /// Errors: `ExtentEmpty`; `ExtentOrder` if the run passes the last logical block.
+    /// # Errors
+    /// `ExtentEmpty`; `ExtentOrder` if the run passes the last logical block.
     pub fn check(&self, at: Site) -> Result<Extent, Error> {
         let (len, state) = match self.ee_len.get() {
             0 => return Err(at.corrupt(What::ExtentEmpty)),
@@ -101,7 +102,7 @@ impl RawExtent {
         };
         let logical = self.ee_block.get();
         let len = u32::from(len);
-        // END is no block, so the run's end may reach it and not pass it.
+        // END is no block number, so the end of a run may equal it but not exceed it.
         if logical.checked_add(len).is_none() {
             return Err(at.corrupt(What::ExtentOrder));
         }
@@ -126,7 +127,7 @@ impl Extent {
         self.logical <= block && block.0 < self.end()
     }
 
-    /// Where `block` lies on the device, if it is in the run.
+    /// The physical block of the logical block `block`, if it is in the run.
     pub fn physical_of(&self, block: LogicalBlock) -> Option<BlockNr> {
         if !self.contains(block) {
             return None;
@@ -134,7 +135,7 @@ impl Extent {
         self.physical.checked_add(u64::from(block.0 - self.logical.0))
     }
 
-    /// Whether `next` carries on where this one ends, and both fit in one entry.
+    /// Whether `next` follows this extent, logically and physically, and both fit in one entry.
     pub fn can_merge(&self, next: &Extent) -> bool {
         self.state == next.state
             && self.logical.0.checked_add(self.len) == Some(next.logical.0)
@@ -156,7 +157,7 @@ impl Extent {
         };
         RawExtent {
             ee_block: self.logical.0.into(),
-            // A written run of 32768 is 0x8000 as it stands, the one value both readings share.
+            // A written run of 32768 blocks is stored as 0x8000, without a bias.
             ee_len: (self.len as u16 | mark).into(),
             ee_start_hi: ((self.physical.0 >> 32) as u16).into(),
             ee_start_lo: (self.physical.0 as u32).into(),

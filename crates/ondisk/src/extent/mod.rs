@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!   0          12         24                        12 + 12 × max
-//!   ┌──────────┬──────────┬──────────┬─── ─ ─ ──────┬──────┐   root: i_block, 60 bytes, no checksum
-//!   │ header   │ entry 0  │ entry 1  │ … entry max-1│ csum │   node: a block
+//!   ┌──────────┬──────────┬──────────┬─── ─ ─ ──────┬──────┐  root: i_block, 60 bytes, no checksum
+//!   │ header   │ entry 0  │ entry 1  │ … entry max-1│ csum │  node: a block
 //!   └──────────┴──────────┴──────────┴─── ─ ─ ──────┴──────┘
 //!   header  F30A u16 │ entries u16 │ max u16 │ depth u16 │ generation u32
 //!   leaf    ee_block u32 │ ee_len u16 │ start_hi u16 │ start_lo u32       depth 0
 //!   index   ei_block u32 │ leaf_lo u32 │ leaf_hi u16 │ unused u16         depth 1 … 5
 //! ```
 //!
-//! Rules: keys ascend and extents do not overlap; the first key of a node is its key in the parent;
-//! the checksum covers the whole entry area, used or not. Source: ext4 documentation, "Extent Tree".
+//! Rules:
+//! - The keys of a node ascend, and its extents do not overlap.
+//! - The first key of a node equals the node's key in its parent.
+//! - The checksum covers the whole entry area, used or not.
+//!
+//! Source: ext4 documentation, "Extent Tree".
 
 mod edit;
 mod entry;
 mod node;
 
-pub use edit::{ExtentNodeMut, SumChange};
+pub use edit::{ChecksumChange, ExtentNodeMut};
 pub use entry::{Extent, ExtentIndex, ExtentState, RawExtent, RawExtentIndex};
 pub use node::{ExtentNode, NodeRules};
 
@@ -36,7 +40,7 @@ pub const MAX_LEN: u32 = 0x8000;
 pub const ENTRY_SIZE: usize = 12;
 /// Entries in a root.
 pub const ROOT_MAX: u16 = 4;
-/// No block has this number: it marks the end.
+/// One past the last logical block: no block has this number.
 pub const END: u32 = u32::MAX;
 
 /// The header of a node; any bit pattern.
@@ -47,7 +51,7 @@ pub struct RawExtentHeader {
     pub eh_magic: U16,
     /// Entries in use.
     pub eh_entries: U16,
-    /// Entries there is room for.
+    /// Entries that fit.
     pub eh_max: U16,
     /// Levels below this node.
     pub eh_depth: U16,
@@ -57,8 +61,8 @@ pub struct RawExtentHeader {
 
 const _: () = assert!(size_of::<RawExtentHeader>() == ENTRY_SIZE);
 
-/// Entries there is room for in a node of `bytes` bytes. A block of any legal size leaves at least
-/// 4 bytes over, for the checksum; a root has none.
+/// Entries that fit in a node of `bytes` bytes. In a block of any legal size at least 4 bytes
+/// remain for the checksum; a root has no checksum.
 pub fn capacity(bytes: usize) -> u16 {
     u16::try_from(bytes.saturating_sub(ENTRY_SIZE) / ENTRY_SIZE).unwrap_or(u16::MAX)
 }
@@ -75,8 +79,8 @@ fn stored_checksum(bytes: &[u8], max: u16) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(tail_offset(max)..)?.first_chunk()?))
 }
 
-/// Where the checksum of a non-root node stands, and so how many bytes it covers; `None` if the
-/// node has no header or no room for it. It follows the stored `eh_max`.
+/// The offset of the checksum in a non-root node, which is also the number of bytes that it covers.
+/// It depends on the stored `eh_max`. `None` if the node has no header or no space for a checksum.
 pub fn checksum_offset(bytes: &[u8]) -> Option<usize> {
     let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
     let offset = tail_offset(header.eh_max.get());
@@ -88,7 +92,7 @@ pub fn checksum_offset(bytes: &[u8]) -> Option<usize> {
 /// # Panics
 /// If the node is malformed: it must be checked, or made by [`ExtentNodeMut::init`].
 pub fn set_checksum(bytes: &mut [u8], seed: u32) {
-    let tail = checksum_offset(bytes).expect("a node block has room for its checksum");
+    let tail = checksum_offset(bytes).expect("a node block has space for its checksum");
     let crc = crc32c(seed, &bytes[..tail]);
     bytes[tail..tail + 4].copy_from_slice(&crc.to_le_bytes());
 }
@@ -99,14 +103,16 @@ pub fn checksum_is_right(bytes: &[u8], seed: u32) -> bool {
         .is_some_and(|tail| bytes[tail..tail + 4] == crc32c(seed, &bytes[..tail]).to_le_bytes())
 }
 
-/// Brings the checksum of a non-root node in line with what `change` says of it. A sum that was
-/// wrong before stays wrong where the change was followed.
+/// Updates the checksum of a non-root node after changes to its entries.
+///
+/// With [`ChecksumChange::Delta`] a checksum that was wrong before stays wrong. Otherwise this
+/// computes the checksum from all bytes.
 ///
 /// # Panics
 /// As [`set_checksum`].
-pub fn update_checksum(bytes: &mut [u8], seed: u32, change: SumChange) {
-    let SumChange::Delta(delta) = change else { return set_checksum(bytes, seed) };
-    let tail = checksum_offset(bytes).expect("a node block has room for its checksum");
+pub fn update_checksum(bytes: &mut [u8], seed: u32, change: ChecksumChange) {
+    let ChecksumChange::Delta(delta) = change else { return set_checksum(bytes, seed) };
+    let tail = checksum_offset(bytes).expect("a node block has space for its checksum");
     let stored = &mut bytes[tail..tail + 4];
     let old = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
     stored.copy_from_slice(&(old ^ delta).to_le_bytes());
@@ -139,7 +145,7 @@ mod tests {
     const U: ExtentState = ExtentState::Unwritten;
 
     #[test]
-    fn a_length_tells_written_from_unwritten() {
+    fn the_length_distinguishes_written_from_unwritten() {
         let table = [(1, W, 1), (0x8000, W, 0x8000), (1, U, 0x8001), (0x7FFF, U, 0xFFFF)];
         for (len, state, stored) in table {
             let extent = extent(7, len, 0x1234_5678_9ABC, state);
@@ -171,7 +177,7 @@ mod tests {
         let node = ExtentNode::check(&bytes, &rules(), Site::NOWHERE).unwrap();
         let all: Vec<_> = node.extents().collect();
         assert_eq!(all, [extent(11, 4, 101, W), extent(20, 5, 300, W)]);
-        assert_eq!(bytes[36..], [0; 24], "what is not in use is zero");
+        assert_eq!(bytes[36..], [0; 24], "unused entries are zero");
     }
 
     #[test]
@@ -192,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_room_as_the_format_says() {
+    fn a_block_holds_as_many_entries_as_the_format_says() {
         for (bytes, max) in [(60, 4), (1024, 84), (2048, 169), (4096, 340), (65536, 5460)] {
             assert_eq!(capacity(bytes), max);
         }
@@ -270,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn a_followed_change_gives_the_checksum_that_a_full_sum_gives() {
+    fn an_incremental_checksum_equals_a_full_one() {
         let mut bytes = vec![0; 4096];
         ExtentNodeMut::init(&mut bytes, 0);
         set_checksum(&mut bytes, 7);
         let mut seed = 0x5eed_u64;
         for _ in 0..3000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let mut node = ExtentNodeMut::follow(&mut bytes, SumChange::Delta(0));
+            let mut node = ExtentNodeMut::tracking(&mut bytes, ChecksumChange::Delta(0));
             let (len, pick) = (node.len(), (seed >> 33) as usize);
             let new =
                 extent(seed as u32 >> 8, 1 + pick as u32 % 9, seed >> 30, ExtentState::Written);
@@ -291,7 +297,7 @@ mod tests {
                 }
                 _ => {}
             }
-            let change = node.sum_change();
+            let change = node.checksum_change();
             update_checksum(&mut bytes, 7, change);
             assert!(checksum_is_right(&bytes, 7), "{change:?} with {len} entries");
         }

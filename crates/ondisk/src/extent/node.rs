@@ -1,8 +1,8 @@
-//! A whole node, checked once: after that every entry in it is legal.
+//! A node of an extent tree: it is checked once as a whole, after which every entry is legal.
 //!
 //! ```text
-//!   header ─► counts fit ─► depth is the parent's - 1 ─► checksum ─► first key is the parent's
-//!          ─► keys ascend, nothing overlaps or passes the parent's next key ─► blocks in the volume
+//!   header ─► counts fit ─► depth is the parent's - 1 ─► checksum ─► first key equals the
+//!   parent's ─► keys ascend, nothing overlaps or passes the parent's next key ─► blocks in volume
 //! ```
 
 use super::entry::{Extent, ExtentIndex, RawExtent, RawExtentIndex};
@@ -15,18 +15,18 @@ use extant_base::{BlockNr, Error, LogicalBlock, Site, What};
 use extant_crc32c::crc32c;
 use zerocopy::FromBytes;
 
-/// What a node must agree with: its place in the tree and in the volume.
+/// The constraints on a node, from its place in the tree and from the volume.
 #[derive(Clone, Debug)]
 pub struct NodeRules {
     /// Blocks that an extent or a child may use: from after the first data block to the volume's
     /// end. See [`NodeRules::root`].
     pub blocks: Range<u64>,
-    /// The depth that the parent promises; `None` for a root.
+    /// The depth that follows from the parent's; `None` for a root.
     pub depth: Option<u16>,
     /// The key that the parent has for the node; `None` for a root.
     pub first_key: Option<LogicalBlock>,
-    /// The key of the parent's next entry: nothing in the node may reach past it. [`END`] where
-    /// there is none.
+    /// The key of the parent's next entry: no entry of the node may reach past it. [`END`] if the
+    /// parent has no next entry.
     pub end: u32,
     /// The inode's seed, for a node with a checksum; `None` for a root or without `metadata_csum`.
     pub seed: Option<u32>,
@@ -46,8 +46,8 @@ impl NodeRules {
         }
     }
 
-    /// The rules for the child at `index` of `parent`, itself checked under `self`; `seed` is the
-    /// inode's.
+    /// The rules for the child at `index` of `parent`, which was checked with `self`; `seed` is the
+    /// inode's checksum seed.
     pub fn child(&self, parent: &ExtentNode<'_>, index: usize, seed: Option<u32>) -> NodeRules {
         NodeRules {
             blocks: self.blocks.clone(),
@@ -59,7 +59,7 @@ impl NodeRules {
     }
 }
 
-/// A checked node: every entry in it is legal. Borrowed from its bytes; nothing is copied.
+/// A checked node: every entry in it is legal. It borrows the bytes and copies nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentNode<'a> {
     bytes: &'a [u8],
@@ -71,7 +71,8 @@ pub struct ExtentNode<'a> {
 impl<'a> ExtentNode<'a> {
     /// Checks a whole node: the 60 bytes of `i_block`, or a block.
     ///
-    /// Errors, with the offset of the entry: `ExtentMagic`, `ExtentHeader`, `ExtentDepth`,
+    /// # Errors
+    /// With the offset of the entry: `ExtentMagic`, `ExtentHeader`, `ExtentDepth`,
     /// `ExtentChecksum`, `ExtentEmpty`, `ExtentOrder`, `ExtentKey`, `ExtentRange`.
     pub fn check(bytes: &'a [u8], rules: &NodeRules, at: Site) -> Result<ExtentNode<'a>, Error> {
         let Ok((header, _)) = RawExtentHeader::ref_from_prefix(bytes) else {
@@ -102,10 +103,11 @@ impl<'a> ExtentNode<'a> {
         Ok(node)
     }
 
-    /// A view of a node that passed [`ExtentNode::check`] before and is unchanged since, or was
-    /// changed by `ExtentNodeMut` only: looks at the header alone.
+    /// A view of a node that has passed [`ExtentNode::check`] and that only `ExtentNodeMut` has
+    /// changed since. Checks only the header.
     ///
-    /// Errors: `ExtentHeader`, for bytes that never passed.
+    /// # Errors
+    /// `ExtentHeader`, for bytes that have not passed the check.
     pub fn trusted(bytes: &'a [u8], at: Site) -> Result<ExtentNode<'a>, Error> {
         let bad = || at.offset(2).corrupt(What::ExtentHeader);
         let (header, _) = RawExtentHeader::ref_from_prefix(bytes).map_err(|_| bad())?;
@@ -174,7 +176,7 @@ impl<'a> ExtentNode<'a> {
         self.entries == 0
     }
 
-    /// Entries there is room for.
+    /// Entries that fit.
     pub fn max(&self) -> usize {
         usize::from(self.max)
     }
@@ -200,7 +202,7 @@ impl<'a> ExtentNode<'a> {
     /// Entry `n` of a leaf.
     ///
     /// # Panics
-    /// If this is no leaf or has no entry `n`.
+    /// If this is not a leaf or has no entry `n`.
     pub fn extent(&self, n: usize) -> Extent {
         self.raw_extent(n).check(Site::NOWHERE).expect("every entry was checked with the node")
     }

@@ -9,10 +9,11 @@ use extant_base::Tid;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Puts `record`, head and value, behind `into`.
+/// Appends `record`, head and value, to `into`.
 ///
-/// Panics for a record that no reader would accept (a bad name, length or block number), and for
-/// PAD and TAIL, whose length is their block's: [`BlockWriter`] writes those.
+/// # Panics
+/// For a record that no reader would accept (a bad name, length or block number), and for PAD and
+/// TAIL: their length depends on the block, so [`BlockWriter`] writes them.
 pub fn encode(record: &Record<'_>, into: &mut Vec<u8>) {
     match record {
         Record::AddRange(range) => {
@@ -77,8 +78,8 @@ pub fn whole_records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Fills one block of the area record by record, and carries the checksum of the fast commit from
-/// block to block.
+/// Fills one block of the area with records, and computes the checksum of the fast commit across
+/// blocks.
 #[derive(Debug)]
 pub struct BlockWriter<'a> {
     block: &'a mut [u8],
@@ -87,8 +88,8 @@ pub struct BlockWriter<'a> {
 }
 
 impl<'a> BlockWriter<'a> {
-    /// Starts a block: zeroed. `sum` is the default for the first of a fast commit, otherwise what
-    /// [`BlockWriter::pad`] gave for the block before.
+    /// Starts a block and zeroes it. `sum` is the default for the first block of a fast commit, and
+    /// the result of [`BlockWriter::pad`] for a later one.
     pub fn new(block: &'a mut [u8], sum: FcSum) -> BlockWriter<'a> {
         assert!(block.len() < 65536 + HEAD_LEN, "a TAIL's length has 16 bits");
         block.fill(0);
@@ -105,13 +106,13 @@ impl<'a> BlockWriter<'a> {
         self.next == 0
     }
 
-    /// Whether a record of `value_len` bytes fits and leaves room for a PAD's head.
+    /// Whether a record with a value of `value_len` bytes fits, and the head of a PAD after it.
     pub fn fits(&self, value_len: usize) -> bool {
         self.next + HEAD_LEN + value_len + HEAD_LEN <= self.block.len()
     }
 
-    /// Adds a whole record, head and value, that is neither PAD nor TAIL; `false`, and no change,
-    /// when it does not fit.
+    /// Adds a whole record, head and value, that is neither PAD nor TAIL. Returns `false` and
+    /// changes nothing if it does not fit.
     pub fn push(&mut self, record: &[u8]) -> bool {
         let fits = record.len() >= HEAD_LEN && self.fits(record.len() - HEAD_LEN);
         if fits {
@@ -122,9 +123,11 @@ impl<'a> BlockWriter<'a> {
         fits
     }
 
-    /// Adds a record that is neither PAD nor TAIL; `false`, and no change, when it does not fit.
+    /// Adds a record that is neither PAD nor TAIL. Returns `false` and changes nothing if it does
+    /// not fit.
     ///
-    /// Panics for a record that no reader would accept (a bad name, length or block number).
+    /// # Panics
+    /// For a record that no reader would accept (a bad name, length or block number).
     pub fn record(&mut self, record: &Record<'_>) -> bool {
         let is_head = matches!(record, Record::Head { .. });
         assert!(!is_head || self.is_empty(), "HEAD starts the area");
@@ -133,16 +136,18 @@ impl<'a> BlockWriter<'a> {
         self.push(&bytes)
     }
 
-    /// Fills the rest of the block with a PAD and gives the sum to carry on with.
+    /// Fills the rest of the block with a PAD. Returns the checksum for the next block's writer.
     pub fn pad(self) -> FcSum {
         let value_len = self.block.len() - self.next - HEAD_LEN;
         put_end(&mut self.block[self.next..], RecordTag::Pad, value_len);
         self.sum.with(&self.block[self.next..])
     }
 
-    /// Ends the fast commit with a TAIL that takes the rest of the block. When it
-    /// does not fit, the block was padded and the TAIL belongs into the next one, whose writer
-    /// starts with the sum given as the error.
+    /// Ends the fast commit with a TAIL that fills the rest of the block.
+    ///
+    /// # Errors
+    /// If the TAIL does not fit: the block is padded, and the caller writes the TAIL to the next
+    /// block. The error is the checksum for that block's writer.
     pub fn tail(self, tid: Tid) -> core::result::Result<(), FcSum> {
         let left = self.block.len() - self.next;
         if left < HEAD_LEN + TAIL_VALUE_LEN {

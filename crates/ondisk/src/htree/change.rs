@@ -1,4 +1,4 @@
-//! Changes of the index: entries that are added, nodes and leaves that split.
+//! Changes of the index: added entries, splits of nodes and leaves.
 
 use super::{
     BLOCK_MASK, ENTRY_LEN, Index, NODE_ENTRIES, ROOT_ENTRIES, ROOT_INFO, RawCountLimit,
@@ -13,15 +13,16 @@ use extant_crc32c::{append_zeros, combine, crc32c, splice_delta};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// A checksum that a short cut begins from.
+/// A stored checksum that an incremental update starts from.
 #[derive(Clone, Copy)]
-struct StoredSum {
+struct StoredChecksum {
     sum: u32,
-    /// It was right, as far as a debug build looked.
+    /// Whether it was right; only debug builds compute this.
     is_right: bool,
 }
 
-/// A root or inner node to change. The checksum follows every edit: right stays right.
+/// A root or inner node to change. Every edit updates the checksum: if it was right before, it is
+/// right afterwards.
 #[derive(Debug)]
 pub struct IndexMut<'a> {
     block: &'a mut [u8],
@@ -33,7 +34,10 @@ pub struct IndexMut<'a> {
 }
 
 impl<'a> IndexMut<'a> {
-    /// A root to edit. Checks and errors are those of [`Index::root`].
+    /// A root to edit, checked as by [`Index::root`].
+    ///
+    /// # Errors
+    /// Those of [`Index::root`].
     pub fn root(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -46,7 +50,10 @@ impl<'a> IndexMut<'a> {
         Ok(IndexMut { block, base, limit, count, checksums, seed: inode_seed })
     }
 
-    /// A node to edit. Checks and errors are those of [`Index::node`].
+    /// A node to edit, checked as by [`Index::node`].
+    ///
+    /// # Errors
+    /// Those of [`Index::node`].
     pub fn node(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -57,7 +64,7 @@ impl<'a> IndexMut<'a> {
         Ok(IndexMut { block, base, limit, count, checksums, seed: inode_seed })
     }
 
-    /// Makes `block` a root with one entry that leads to `child`; all it held is gone.
+    /// Overwrites `block` with a root that has one entry, which leads to `child`.
     pub fn init_root(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -66,7 +73,7 @@ impl<'a> IndexMut<'a> {
         info: RootInfo,
         child: LogicalBlock,
     ) -> IndexMut<'a> {
-        // Without a tail ".." reaches the block's end, as an index root wants it.
+        // Without a tail the entry ".." ends at the block's end, as an index root requires.
         DirBlockMut::new(block, format.without_tail(), 0, Site::NOWHERE).init_first(own, parent);
         let raw = RawRootInfo {
             reserved_zero: U32::ZERO,
@@ -80,7 +87,7 @@ impl<'a> IndexMut<'a> {
         IndexMut::start(block, ROOT_ENTRIES, limit, format, inode_seed, child)
     }
 
-    /// Makes `block` an inner node with one entry that leads to `child`; all it held is gone.
+    /// Overwrites `block` with an inner node that has one entry, which leads to `child`.
     pub fn init_node(
         block: &'a mut [u8],
         format: &DirFormat,
@@ -119,15 +126,17 @@ impl<'a> IndexMut<'a> {
         }
     }
 
-    /// Puts an entry behind entry `after`; `false`, and no change, when the block is full.
+    /// Inserts an entry after entry `after`. Returns `false` and changes nothing if the block is
+    /// full. `key` may have the collision bit.
     ///
-    /// `key` may carry the collision bit. Panics if `after` is not in use.
+    /// # Panics
+    /// If `after` is not in use.
     pub fn insert_after(&mut self, after: usize, key: u32, block: LogicalBlock) -> bool {
         assert!(after < self.count, "there is no entry {after} of {}", self.count);
         if self.count == self.limit {
             return false;
         }
-        let short_cut = self.stored_sum();
+        let stored = self.stored_checksum();
         let from = self.base + (after + 1) * ENTRY_LEN;
         let end = self.base + self.count * ENTRY_LEN;
         let moved = crc32c(0, &self.block[from..end]);
@@ -135,23 +144,25 @@ impl<'a> IndexMut<'a> {
         self.block[from..from + 4].copy_from_slice(&key.to_le_bytes());
         self.put_block(after + 1, block);
         self.count += 1;
-        let Some(before) = short_cut else {
+        let Some(before) = stored else {
             self.finish();
             return true;
         };
-        // A sum ends in 8 zeros behind the entries: they stand for the entry that came.
+        // The checksum covers 8 zero bytes after the entries. In the old checksum, they take the
+        // place of the entry that is now the last, so both cover the same length.
         let old = append_zeros(moved, ENTRY_LEN as u64);
         let entry = crc32c(0, &self.block[from..from + ENTRY_LEN]);
         let new = combine(entry, moved, (end - from) as u64);
         let counted = self.put_count();
         let sum = append_zeros(before.sum ^ old ^ new ^ counted, TAIL_LEN as u64);
-        self.put_sum(before, sum);
+        self.put_checksum(before, sum);
         true
     }
 
-    /// Puts entries behind the last, keys ascending, for a block that is built whole.
+    /// Appends entries with ascending keys, for a caller that builds a whole block.
     ///
-    /// Panics when they do not fit: whoever builds an index has counted.
+    /// # Panics
+    /// If they do not fit: the caller counts them first.
     pub fn extend(&mut self, entries: impl IntoIterator<Item = (u32, LogicalBlock)>) {
         for (key, block) in entries {
             assert!(self.count < self.limit, "an index block holds {} entries", self.limit);
@@ -171,11 +182,14 @@ impl<'a> IndexMut<'a> {
         self.patch(at, block.0);
     }
 
-    /// Moves the upper half of the entries into `new`, which becomes an inner node, and gives the
-    /// key under which the parent lists it (behind this block). Needs at least 2 entries.
+    /// Moves the upper half of the entries into `new`, which becomes an inner node. Returns the key
+    /// for the parent's entry of `new`, which follows the entry of this block.
     ///
-    /// Both are summed anew, the cheapest way there is: a sum ends with the entries, so each reads
-    /// half a block, and the halves have no right sum of their own to begin from.
+    /// Both checksums are computed from all entries. Nothing is cheaper: a checksum covers only the
+    /// entries in use, half a block each, and neither half has a checksum to update.
+    ///
+    /// # Panics
+    /// If there are fewer than 2 entries.
     pub fn split_into(&mut self, new: &mut [u8], format: &DirFormat) -> u32 {
         assert!(self.count >= 2, "one entry cannot be split");
         let keep = self.count - self.count / 2;
@@ -193,7 +207,8 @@ impl<'a> IndexMut<'a> {
     /// Moves all entries of this root into `new`, which becomes an inner node in logical block
     /// `new_block`; the root keeps one entry that leads there and counts one level more.
     ///
-    /// Both are summed anew: the node is new, and of the root 40 bytes are left to read.
+    /// Both checksums are computed from all entries: the node is new, and the root's covers only
+    /// 40 bytes.
     pub fn push_down(&mut self, new: &mut [u8], format: &DirFormat, new_block: LogicalBlock) {
         assert!(self.base == ROOT_ENTRIES, "only a root grows a level");
         let first = self.view().entry(0).expect("count >= 1");
@@ -232,7 +247,8 @@ impl<'a> IndexMut<'a> {
         self.set_checksum();
     }
 
-    /// Stores limit and count; by how much that changes a sum up to the end of the entries.
+    /// Stores limit and count. Returns by how much (xor) that changes a checksum that ends with the
+    /// entries.
     fn put_count(&mut self) -> u32 {
         let fits = "limit and count fit 16 bits: a block holds at most 8188 entries";
         let raw = RawCountLimit {
@@ -246,58 +262,62 @@ impl<'a> IndexMut<'a> {
         delta
     }
 
-    /// Changes 4 bytes before the end of the entries; the checksum follows.
+    /// Changes 4 bytes before the end of the entries and updates the checksum.
     fn patch(&mut self, at: usize, word: u32) {
-        let short_cut = self.stored_sum();
+        let stored = self.stored_checksum();
         let trailing = self.base + self.count * ENTRY_LEN + TAIL_LEN - (at + 4);
         let new = word.to_le_bytes();
         let delta = splice_delta(trailing as u64, &self.block[at..at + 4], &new);
         self.block[at..at + 4].copy_from_slice(&new);
-        match short_cut {
-            Some(before) => self.put_sum(before, before.sum ^ delta),
+        match stored {
+            Some(before) => self.put_checksum(before, before.sum ^ delta),
             None => self.set_checksum(),
         }
     }
 
-    /// The stored checksum, where a short cut may begin from it: the word before it is zero.
-    fn stored_sum(&self) -> Option<StoredSum> {
+    /// The stored checksum, if an incremental update may start from it: the reserved word before it
+    /// is zero.
+    fn stored_checksum(&self) -> Option<StoredChecksum> {
         let at = self.base + self.limit * ENTRY_LEN;
         let (reserved, sum) = self.block.get(at..at + TAIL_LEN)?.split_first_chunk::<4>()?;
         let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
         let is_right = cfg!(debug_assertions) && self.view().verify_checksum(self.seed).is_ok();
-        (self.checksums && *reserved == [0; 4]).then_some(StoredSum { sum, is_right })
+        (self.checksums && *reserved == [0; 4]).then_some(StoredChecksum { sum, is_right })
     }
 
-    /// Stores `sum`, which followed from `before` by a short cut.
-    fn put_sum(&mut self, before: StoredSum, sum: u32) {
+    /// Stores `sum`, the checksum that was computed incrementally from `before`.
+    fn put_checksum(&mut self, before: StoredChecksum, sum: u32) {
         let at = self.base + self.limit * ENTRY_LEN + 4;
         self.block[at..at + 4].copy_from_slice(&sum.to_le_bytes());
         debug_assert!(
             !before.is_right || self.view().verify_checksum(self.seed).is_ok(),
-            "a short-cut checksum equals the full one"
+            "the incremental checksum differs from the full one"
         );
     }
 
-    /// Writes the checksum over whatever the block holds now.
+    /// Computes the checksum of the block's present content and stores it.
     pub fn set_checksum(&mut self) {
         if self.checksums {
             let at = self.base + self.limit * ENTRY_LEN;
             self.block[at..at + 4].fill(0);
-            let sum = self.view().sum(self.seed);
+            let sum = self.view().compute_checksum(self.seed);
             self.block[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
         }
     }
 }
 
-/// Splits a full leaf by hash: the upper part goes to `new`, both are packed, and the key under
-/// which the index lists `new` comes back (with the collision bit when a hash stands in both).
+/// Splits a full leaf by hash: the names with the higher hashes move to `new`, and both blocks are
+/// packed. Returns the key for the index entry of `new`, with the collision bit if both blocks hold
+/// names with the same hash.
 ///
-/// `hash` is asked once for each name. The parts come as near to half the bytes as the order
-/// allows; both get at least one name, so that a split always makes progress. Nearly every byte of
-/// both changes, for the names are packed in the order of their hashes: both are summed whole.
+/// Calls `hash` once for each name. Each part gets as near to half of the bytes as the order of
+/// hashes allows, and at least one name, so that a split always makes progress. The names are
+/// packed in the order of their hashes, so nearly every byte of both blocks changes, and both
+/// checksums are computed from the whole block.
 ///
-/// Errors: `Corrupt` when the leaf is malformed or holds "." or ".."; `NoSpace` when it holds fewer than two names.
-/// On an error nothing was changed.
+/// # Errors
+/// `Corrupt` if the leaf is malformed or holds "." or ".."; `NoSpace` if it holds fewer than two
+/// names. On an error both blocks are unchanged.
 pub fn split_leaf(
     old: DirBlockMut<'_>,
     new: DirBlockMut<'_>,
@@ -337,7 +357,7 @@ pub fn split_leaf(
         moved += size;
         cut -= 1;
     }
-    // Few names that never reach half a block: split by count.
+    // The names never reach half a block, or one part is empty: split by count.
     if cut <= 1 || cut == names.len() {
         cut = names.len() / 2;
     }

@@ -14,10 +14,15 @@
 //!   checksum = crc32c(inode seed, block[0 .. end of the live entries] + 0 u32 + 0 u32)
 //! ```
 //!
-//! Rules: `limit` is exactly what the block can hold; entry 0 has no key of its own (limit and
-//! count lie over it) and stands for everything below entry 1; keys ascend; bit 0 of a key says
-//! that names of the same hash also stand in the leaf before. A block number has 28 bits.
-//! To code that knows no index, root and nodes look like linear blocks without names.
+//! Rules:
+//! - `limit` is exactly the number of entries that the block can hold.
+//! - Entry 0 has no key: limit and count take the key's place. It covers all hashes below entry
+//!   1's.
+//! - Keys ascend. Bit 0 of a key is the collision bit: names with the same hash are also in the
+//!   leaf before.
+//! - A block number has 28 bits.
+//!
+//! To code that does not know the index, root and nodes look like linear blocks without names.
 //! Source: ext4 documentation, "Hash Tree Directories".
 
 mod change;
@@ -63,7 +68,7 @@ pub struct RawRootInfo {
 }
 const _: () = assert!(size_of::<RawRootInfo>() == 8 && offset_of!(RawRootInfo, unused_flags) == 7);
 
-/// An entry of the index as stored; in entry 0 `limit` and `count` lie over the hash.
+/// An entry of the index as stored; in entry 0 `limit` and `count` take the place of the hash.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawIndexEntry {
@@ -74,7 +79,7 @@ pub struct RawIndexEntry {
 }
 const _: () = assert!(size_of::<RawIndexEntry>() == ENTRY_LEN);
 
-/// The count of entries as stored, over the hash of entry 0.
+/// The limit and the count of entries as stored, in place of the hash of entry 0.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawCountLimit {
@@ -91,7 +96,7 @@ pub const fn limit_root(block_len: usize, checksums: bool) -> usize {
 }
 
 /// Entries a node of `block_len` bytes holds, entry 0 counted. `hash_words`: the directory is
-/// both encrypted and casefolded, for which Linux counts a longer header.
+/// both encrypted and casefolded; Linux reckons with a longer header then.
 pub const fn limit_node(block_len: usize, checksums: bool, hash_words: bool) -> usize {
     let head = if hash_words { 16 } else { NODE_ENTRIES };
     (block_len - head - if checksums { TAIL_LEN } else { 0 }) / ENTRY_LEN
@@ -102,7 +107,7 @@ pub const fn levels_max(largedir: bool) -> u8 {
     if largedir { 2 } else { 1 }
 }
 
-/// What the root says of the whole tree.
+/// The description of the whole tree in the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// How names are hashed.
@@ -121,13 +126,13 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether names of exactly `hash` may continue in this entry's block from the one before.
+    /// Whether names with exactly `hash` may be both in this entry's block and in the one before.
     pub fn continues(&self, hash: u32) -> bool {
         self.key & 1 == 1 && self.key & !1 == hash
     }
 }
 
-/// Whether a block has the shape of an inner node: one unused, nameless entry over all of it.
+/// Whether a block has the shape of an inner node: one unused entry without a name fills it.
 pub fn looks_like_node(block: &[u8]) -> bool {
     match DirBlock::new(block, PROBE, Site::NOWHERE).entries().next() {
         Some(Ok(entry)) => {
@@ -159,8 +164,11 @@ pub struct Index<'a> {
 impl<'a> Index<'a> {
     /// The root in block 0 of a directory.
     ///
-    /// `levels_max` is what [`levels_max`] says for the volume. Errors: `Corrupt` with
-    /// `DirentDot` (no proper "." and ".."), `HtreeRoot`, `HtreeDepth`, `HtreeNode` (limit, count).
+    /// `levels_max` is the volume's limit from [`levels_max`].
+    ///
+    /// # Errors
+    /// `Corrupt` with `DirentDot` (no proper "." and ".."), `HtreeRoot`, `HtreeDepth` or
+    /// `HtreeNode` (limit, count).
     pub fn root(
         block: &'a [u8],
         format: &DirFormat,
@@ -193,7 +201,8 @@ impl<'a> Index<'a> {
 
     /// An inner node.
     ///
-    /// Errors: `Corrupt` with `HtreeNode`.
+    /// # Errors
+    /// `Corrupt` with `HtreeNode`.
     pub fn node(block: &'a [u8], format: &DirFormat, at: Site) -> Result<Index<'a>> {
         if !looks_like_node(block) {
             return Err(at.offset(0).corrupt(What::HtreeNode));
@@ -251,7 +260,7 @@ impl<'a> Index<'a> {
         (0..index.count).filter_map(move |i| index.entry(i))
     }
 
-    /// Which entry leads to `hash`: the last with a key not above it.
+    /// The number of the entry that leads to `hash`: the last one whose key is not above it.
     pub fn search(&self, hash: u32) -> usize {
         let (mut low, mut high) = (1, self.count);
         while low < high {
@@ -262,9 +271,10 @@ impl<'a> Index<'a> {
         low - 1
     }
 
-    /// Checks that keys ascend. (Lookups do not need it: a search in any order ends.)
+    /// Checks that keys ascend. Lookups do not need this check: a search ends in any order of keys.
     ///
-    /// Errors: `Corrupt` with `HtreeNode` naming the entry.
+    /// # Errors
+    /// `Corrupt` with `HtreeNode` naming the entry.
     pub fn check_order(&self) -> Result<()> {
         let mut before = 0;
         for (i, entry) in self.entries().enumerate().skip(1) {
@@ -281,7 +291,7 @@ impl<'a> Index<'a> {
         self.base + self.limit * ENTRY_LEN
     }
 
-    fn sum(&self, inode_seed: u32) -> u32 {
+    fn compute_checksum(&self, inode_seed: u32) -> u32 {
         let live = &self.block[..self.base + self.count * ENTRY_LEN];
         let reserved = &self.block[self.tail_at()..self.tail_at() + 4];
         let sum = crc32c(inode_seed, live);
@@ -290,13 +300,14 @@ impl<'a> Index<'a> {
 
     /// Checks the checksum in the tail. Without checksums there is nothing to check.
     ///
-    /// Errors: `Corrupt` with `HtreeChecksum`.
+    /// # Errors
+    /// `Corrupt` with `HtreeChecksum`.
     pub fn verify_checksum(&self, inode_seed: u32) -> Result<()> {
         if !self.checksums {
             return Ok(());
         }
         let at = self.tail_at() + 4;
-        if self.block[at..at + 4] != self.sum(inode_seed).to_le_bytes() {
+        if self.block[at..at + 4] != self.compute_checksum(inode_seed).to_le_bytes() {
             return Err(self.at.offset(at).corrupt(What::HtreeChecksum));
         }
         Ok(())

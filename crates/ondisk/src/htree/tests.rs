@@ -116,7 +116,7 @@ fn each_malformed_index_is_named() {
     let mut bytes = [0; 1024];
     root(&mut bytes);
     assert_eq!(what(Index::node(&bytes, &FORMAT, Site::NOWHERE)), Some(What::HtreeNode));
-    // Bytes behind the live entries are not summed, the live ones are.
+    // The checksum covers the entries in use and no byte after them.
     let check =
         |bytes: &[u8]| Index::root(bytes, &FORMAT, 1, Site::NOWHERE).unwrap().1.verify_checksum(9);
     bytes[500] = 1;

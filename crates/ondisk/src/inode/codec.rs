@@ -1,4 +1,4 @@
-//! An inode from and to the bytes of its slot, and its checksum.
+//! Decoding and encoding an inode in its slot, and its checksum.
 //!
 //! ```text
 //!   seed = crc32c(crc32c(filesystem seed, ino), generation)
@@ -27,11 +27,13 @@ macro_rules! fits {
 }
 
 impl Inode {
-    /// Reads an inode without judging its content: the checksum is verified (a slot that is zero
-    /// all over has none), extra_isize must fit, and nothing else is doubted. For scans of tables.
+    /// Decodes an inode and checks only the checksum and that extra_isize fits, for scans of inode
+    /// tables. A slot of zeros has no checksum.
     ///
     /// `bytes` is the slot: exactly `inode_size` long.
-    /// Errors: `InodeExtraSize`, `InodeChecksum`.
+    ///
+    /// # Errors
+    /// `InodeExtraSize`, `InodeChecksum`.
     pub fn parse(bytes: &[u8], ino: Ino, format: &InodeFormat) -> Result<Inode, Error> {
         let inode = Inode::parse_unverified(bytes, ino, format)?;
         let zero_slot = || bytes.iter().all(|byte| *byte == 0);
@@ -41,9 +43,10 @@ impl Inode {
         Ok(inode)
     }
 
-    /// As [`Inode::parse`], checksum unseen: for tools that look at damaged inodes.
+    /// As [`Inode::parse`], but ignores the checksum, for tools that read damaged inodes.
     ///
-    /// Errors: `InodeExtraSize`, also for a slot shorter than the volume's inodes.
+    /// # Errors
+    /// `InodeExtraSize`, also for a slot shorter than the volume's inodes.
     pub fn parse_unverified(bytes: &[u8], ino: Ino, format: &InodeFormat) -> Result<Inode, Error> {
         let bad_extra = || Site::of_ino(ino).offset(0x80).corrupt(What::InodeExtraSize);
         let (raw, rest) = match RawInode::ref_from_prefix(bytes) {
@@ -108,14 +111,18 @@ impl Inode {
         })
     }
 
-    /// Writes the inode into its slot and sets the checksum. Bytes that have no field here, or none
-    /// on this volume, stay; where extra_isize grows, the new part without fields becomes zero.
+    /// Writes the inode into its slot and sets the checksum. Bytes that belong to no field of this
+    /// type, or to none on this volume, keep their values. If extra_isize grows, the added bytes
+    /// without fields become zero.
     ///
-    /// Times out of range are clamped. HUGE_FILE is set exactly where the sectors need it.
-    /// Errors: `FileTooLarge` if the sectors do not fit; `Invalid` if extra_isize does not.
+    /// Times out of range are clamped. HUGE_FILE is set if and only if the number of sectors needs
+    /// it.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if the sectors do not fit; `Invalid` if extra_isize does not.
     ///
     /// # Panics
-    /// If `bytes` is not exactly `inode_size` long: slots are cut by the layout.
+    /// If `bytes` is not exactly `inode_size` long.
     pub fn write(&self, bytes: &mut [u8], ino: Ino, format: &InodeFormat) -> Result<(), Error> {
         assert_eq!(bytes.len(), format.inode_size(), "an inode fills its slot");
         let mut flags = self.flags.difference(InodeFlags::HUGE_FILE);
@@ -198,7 +205,7 @@ impl Inode {
     }
 }
 
-/// Whether a slot is zero all over: never used, and without a checksum.
+/// Whether all bytes of a slot are zero: the slot was never used and has no checksum.
 pub fn is_zero_slot(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
@@ -212,7 +219,7 @@ fn has_high_half(bytes: &[u8]) -> bool {
 }
 
 /// The checksum that the slot `bytes` must carry, or `None` without `metadata_csum` (or where the
-/// slot is shorter than an inode). Only the low 16 bits are stored where there is no room for more.
+/// slot is shorter than an inode). An inode without the high half stores only the low 16 bits.
 pub fn compute_checksum(bytes: &[u8], ino: Ino, checksums: &Checksums) -> Option<u32> {
     let seed = checksums.seed()?;
     let generation = u32::from_le_bytes(*bytes.get(0x64..)?.first_chunk()?);

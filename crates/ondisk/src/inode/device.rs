@@ -17,8 +17,8 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// Reads the number from `i_block`. The old form stands in the first word, the new one in the
-    /// second, behind a zero.
+    /// Reads the number from `i_block`. The old form is in the first word; the new one is in the
+    /// second, and the first is zero.
     pub fn decode(i_block: &[u8; I_BLOCK_SIZE]) -> DeviceNumber {
         let word = |n: usize| {
             let bytes = [i_block[n], i_block[n + 1], i_block[n + 2], i_block[n + 3]];

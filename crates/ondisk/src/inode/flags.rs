@@ -1,4 +1,4 @@
-//! What an inode is and how it is to be treated: `i_mode`'s kind and `i_flags`.
+//! The kind of a file (`i_mode`) and the flags of an inode (`i_flags`).
 //!
 //! ```text
 //!   mode   15 … 12   11 … 0        kind: 1 fifo, 2 chr, 4 dir, 6 blk, 8 reg, A lnk, C sock
@@ -8,7 +8,7 @@
 //! ```
 
 bitflags::bitflags! {
-    /// `i_flags`. Unknown bits are carried.
+    /// `i_flags`. Unknown bits are kept.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InodeFlags: u32 {
         /// Overwrite on deletion (never done).
@@ -19,9 +19,9 @@ bitflags::bitflags! {
         const COMPR = 0x4;
         /// Write synchronously.
         const SYNC = 0x8;
-        /// May not be changed.
+        /// Immutable: the file may not be changed.
         const IMMUTABLE = 0x10;
-        /// May only grow.
+        /// Append-only: the file may only grow.
         const APPEND = 0x20;
         /// Not for backups.
         const NODUMP = 0x40;
@@ -57,7 +57,8 @@ bitflags::bitflags! {
         const EA_INODE = 0x20_0000;
         /// Historic.
         const EOFBLOCKS = 0x40_0000;
-        /// Data without sums, written in place (extant, with `data_csum`). Linux' ext4 leaves it as it is.
+        /// Data without checksums, written in place (extant's own, with `data_csum`). Linux's ext4
+        /// keeps the bit.
         const NOCOW = 0x80_0000;
         /// Accessed directly on persistent memory.
         const DAX = 0x200_0000;
@@ -72,7 +73,7 @@ bitflags::bitflags! {
 }
 
 impl InodeFlags {
-    /// What a new inode takes over from its parent directory, before masking by kind.
+    /// The flags that a new inode inherits from its parent directory, before masking by kind.
     pub const INHERITED: InodeFlags = InodeFlags::SECRM
         .union(InodeFlags::UNRM)
         .union(InodeFlags::COMPR)
@@ -88,7 +89,7 @@ impl InodeFlags {
         .union(InodeFlags::NOCOW)
         .union(InodeFlags::DAX);
 
-    /// What a new inode of `kind` takes over from a parent with these flags.
+    /// The flags that a new inode of `kind` inherits from a parent with these flags.
     pub fn inherited_by(self, kind: FileKind) -> InodeFlags {
         let flags = self & InodeFlags::INHERITED;
         match kind {
@@ -139,7 +140,7 @@ impl FileKind {
         matches!(self, FileKind::Symlink)
     }
 
-    /// The kind that `mode` names, or `None` for a type nobody defined.
+    /// The kind that `mode` stores, or `None` for an unknown type.
     pub const fn from_mode(mode: u16) -> Option<FileKind> {
         Some(match mode & 0xF000 {
             0x1000 => FileKind::Fifo,

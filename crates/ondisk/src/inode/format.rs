@@ -1,4 +1,4 @@
-//! What one must know of the volume to read or write its inodes.
+//! The properties of a volume that determine the format of its inodes.
 //!
 //! ```text
 //!   superblock: sizes, features, seed ──► InodeFormat ──► every Inode::parse, check, write
@@ -10,10 +10,10 @@ use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::Superblock;
 use extant_base::BlockSize;
 
-/// `s_creator_os` of volumes whose inodes have the Hurd's fields where Linux has others of its own.
+/// `s_creator_os` of volumes whose inodes have the Hurd's fields in place of Linux's.
 const CREATOR_HURD: u32 = 1;
 
-/// What one must know of the volume to read or write its inodes. Small, and free to copy.
+/// The properties of a volume that determine the format of its inodes. Small, and cheap to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeFormat {
     pub(super) inode_size: u16,
@@ -57,7 +57,8 @@ impl InodeFormat {
             hurd: sb.creator_os == CREATOR_HURD,
             want_extra_isize: match sb.inode_size {
                 0..=128 => 0,
-                // A multiple of 4 that reaches all our fields, where there is room for them.
+                // A multiple of 4 that covers all fields of this crate, or as many as the slot
+                // holds.
                 size => sb.want_extra_isize.max(EXTRA_ISIZE).min(size - 128) & !3,
             },
         }

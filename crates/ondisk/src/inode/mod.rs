@@ -32,14 +32,14 @@ use extant_base::{BlockNr, Error, Ino, Site, What};
 
 /// Bytes of an inode that every volume has.
 pub const INODE_SIZE_MIN: usize = 128;
-/// Bytes beyond them that this crate has fields for; what new inodes want.
+/// Bytes after those for which this crate has fields; new inodes use them.
 pub const EXTRA_ISIZE: u16 = 32;
 /// Bytes of `i_block`.
 pub const I_BLOCK_SIZE: usize = 60;
 /// The most links a file may have.
 pub const LINK_MAX: u16 = 65000;
 
-/// An inode in meaning: halves joined, times decoded.
+/// A decoded inode: low and high halves are joined, times are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// File type and permissions. See [`Inode::kind`].
@@ -56,7 +56,7 @@ pub struct Inode {
     pub ctime: Timestamp,
     /// Modification time.
     pub mtime: Timestamp,
-    /// Birth time, where the inode has room for it.
+    /// Birth time; `None` if the inode is too short for it.
     pub crtime: Option<Timestamp>,
     /// Deletion time in seconds, or, on the orphan list, the next orphan's number.
     pub dtime: u32,
@@ -64,11 +64,12 @@ pub struct Inode {
     pub links: u16,
     /// Space in 512-byte sectors: data, block map and attribute block.
     pub sectors: u64,
-    /// Flags, unknown ones included. HUGE_FILE is settled when the inode is written.
+    /// Flags, unknown ones included. The write of the inode sets or clears HUGE_FILE.
     pub flags: InodeFlags,
-    /// Version; the reference count on an attribute's value inode. 0 on volumes of the Hurd, which have no such field.
+    /// Version; the reference count, in an inode that holds an attribute's value. 0 on volumes of
+    /// the Hurd, which have no such field.
     pub version: u64,
-    /// On volumes of the Hurd, the block that holds the command line of the file's passive translator.
+    /// On volumes of the Hurd, the block with the command line of the file's passive translator.
     pub translator: Option<BlockNr>,
     /// Block map, extent root, inline data, symlink target or device.
     pub i_block: [u8; I_BLOCK_SIZE],
@@ -78,12 +79,12 @@ pub struct Inode {
     pub file_acl: Option<BlockNr>,
     /// Bytes in use beyond 128: a multiple of 4.
     pub extra_isize: u16,
-    /// Project, where the volume has them and the inode has room.
+    /// Project ID; 0 if the volume has no projects or the inode is too short for it.
     pub projid: u32,
 }
 
 impl Default for Inode {
-    /// All zero, as a slot that was never used.
+    /// All fields are zero, as in a slot that was never used.
     fn default() -> Self {
         Inode {
             mode: 0,
@@ -110,18 +111,21 @@ impl Default for Inode {
 }
 
 impl Inode {
-    /// Reads an inode that is in use and must make sense: [`Inode::parse`], then
-    /// [`Inode::check_fields`].
+    /// Decodes and checks an inode that is in use: [`Inode::parse`], then [`Inode::check_fields`].
+    ///
+    /// # Errors
+    /// Those of both.
     pub fn check(bytes: &[u8], ino: Ino, format: &InodeFormat) -> Result<Inode, Error> {
         let inode = Inode::parse(bytes, ino, format)?;
         inode.check_fields(ino, format)?;
         Ok(inode)
     }
 
-    /// Whether the fields of an inode in use agree with each other and with the volume. Links are
-    /// not looked at: zero is right for an orphan.
+    /// Checks that the fields of an inode in use agree with each other and with the volume. Does
+    /// not check the link count: it is zero in an orphan.
     ///
-    /// Errors: `InodeMode`, `InodeFlags`, `InodeSize`, `InodeFileAcl`, `SymlinkTarget`.
+    /// # Errors
+    /// `InodeMode`, `InodeFlags`, `InodeSize`, `InodeFileAcl`, `SymlinkTarget`.
     pub fn check_fields(&self, ino: Ino, format: &InodeFormat) -> Result<(), Error> {
         let at = Site::of_ino(ino);
         let has = |flag| self.flags.contains(flag);
@@ -141,8 +145,8 @@ impl Inode {
             return Err(at.offset(0x20).corrupt(What::InodeFlags));
         }
         let size_is_wrong = match kind {
-            // mke2fs leaves a file that is one hole inline, whatever its size; behind what the inode
-            // holds it reads as zeros.
+            // mke2fs stores a file that is one hole inline, whatever its size: the bytes after
+            // those that the inode holds read as zeros.
             FileKind::Regular if inline => self.size > self.max_size(format),
             _ if inline => self.size > u64::from(format.inode_size) + I_BLOCK_SIZE as u64,
             FileKind::Directory => !self.size.is_multiple_of(format.block_size.bytes() as u64),
@@ -153,9 +157,9 @@ impl Inode {
             return Err(at.offset(0x04).corrupt(What::InodeSize));
         }
         if kind == FileKind::Symlink && !has(InodeFlags::ENCRYPT) {
-            let room =
+            let space =
                 if self.is_fast_symlink(format) { I_BLOCK_SIZE } else { format.block_size.bytes() };
-            if !inline && self.size >= room as u64 {
+            if !inline && self.size >= space as u64 {
                 return Err(at.offset(0x04).corrupt(What::SymlinkTarget));
             }
         }
@@ -167,7 +171,7 @@ impl Inode {
         }
     }
 
-    /// The kind of file, or `None` for a mode without one (an unused slot, say).
+    /// The kind of file, or `None` for a mode without a known kind (for example, an unused slot).
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
     }
@@ -187,7 +191,7 @@ impl Inode {
         self.kind() == Some(FileKind::Symlink)
     }
 
-    /// Whether blocks are found through an extent tree.
+    /// Whether an extent tree maps the file's blocks.
     pub fn has_extents(&self) -> bool {
         self.flags.contains(InodeFlags::EXTENTS)
     }
@@ -203,7 +207,7 @@ impl Inode {
             return false;
         }
         if format.ea_inode {
-            // The attribute values of such a volume may be charged to the inode in other units.
+            // With ea_inode, `i_blocks` may also count attribute values, in other units.
             (1..I_BLOCK_SIZE as u64).contains(&self.size)
         } else {
             let acl =
@@ -214,7 +218,8 @@ impl Inode {
 
     /// The target of a fast symlink.
     ///
-    /// Errors: `SymlinkTarget` if it is empty, does not end in `i_block`, or holds a NUL.
+    /// # Errors
+    /// `SymlinkTarget` if it is empty, does not end in `i_block`, or holds a NUL.
     pub fn fast_symlink_target(&self, ino: Ino) -> Result<&[u8], Error> {
         let len = usize::try_from(self.size).unwrap_or(usize::MAX);
         match self.i_block.get(..len) {
@@ -223,7 +228,7 @@ impl Inode {
         }
     }
 
-    /// The device that a device file stands for; `None` for other kinds.
+    /// The device number of a device file; `None` for other kinds.
     pub fn device(&self) -> Option<DeviceNumber> {
         match self.kind() {
             Some(FileKind::CharDevice | FileKind::BlockDevice) => {
@@ -233,15 +238,15 @@ impl Inode {
         }
     }
 
-    /// The slot's bytes that may hold attributes: from 128 + extra_isize on. Empty in 128-byte
-    /// inodes, and while extra_isize is 0.
+    /// The range of the slot that may hold attributes: from 128 + extra_isize on. Empty in 128-byte
+    /// inodes, and if extra_isize is 0.
     pub fn xattr_area(&self, format: &InodeFormat) -> Range<usize> {
         let end = format.inode_size();
         let start = INODE_SIZE_MIN + usize::from(self.extra_isize);
         if self.extra_isize == 0 || start > end { end..end } else { start..end }
     }
 
-    /// The seed of everything that belongs to this inode, or `None` without metadata_csum.
+    /// The checksum seed of this inode and its blocks, or `None` without metadata_csum.
     pub fn seed(&self, ino: Ino, format: &InodeFormat) -> Option<u32> {
         format.checksums.inode_seed(ino, self.generation)
     }
@@ -357,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_extra_room_starts_out_zero() {
+    fn a_growing_extra_isize_zeroes_the_new_bytes() {
         let format = format(256);
         let mut bytes = vec![0x77; 256];
         bytes[0x80..0x82].copy_from_slice(&4u16.to_le_bytes());
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_slot_is_no_inode_but_no_damage_either() {
+    fn a_zero_slot_is_unused_and_not_corrupt() {
         let format = format(256);
         let inode = Inode::parse(&[0; 256], INO, &format).unwrap();
         assert_eq!(inode.kind(), None);

@@ -1,17 +1,17 @@
-//! Commit block: closes a transaction.
+//! Commit block: the last block of a transaction in the log.
 //!
 //! ```text
 //!   0      4      8      C         D         10          30         38          3C      bs
 //!   ┌──────┬──────┬──────┬─────────┬─────────┬───────────┬──────────┬───────────┬───────┐
-//!   │magic │ = 2  │ tid  │sum type │sum size │ sum[8]    │ seconds  │ nanosecs  │ zero  │
+//!   │magic │ = 2  │ tid  │csum type│csum size│ csum[8]   │ seconds  │ nanosecs  │ zero  │
 //!   └──────┴──────┴──────┴─────────┴─────────┴───────────┴──────────┴───────────┴───────┘
-//!   v2, v3: type 0, size 0, sum[0] = crc32c(seed, the block with sum[0] as zero)
-//!   v1:     type 1, size 4, sum[0] = CRC-32 over the transaction's descriptors and copies
+//!   v2, v3: type 0, size 0, csum[0] = crc32c(seed, the block with csum[0] as zero)
+//!   v1:     type 1, size 4, csum[0] = CRC-32 over the transaction's descriptors and copies
 //! ```
 //!
-//! Rule: of a block torn after its first sector only the first 40h bytes count: its sum also
-//! passes with all the rest taken as zero. Source: ext4 documentation, "Journal (jbd2)", Commit
-//! Block; Linux's recovery for the torn block.
+//! Rule: a commit block that was torn after its first sector is valid: its checksum also passes if
+//! it is right with all bytes after the first 40h taken as zero. Source: ext4 documentation,
+//! "Journal (jbd2)", Commit Block; Linux's recovery for the torn block.
 
 use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
 use super::log_format::{BlockSum, LogFormat};
@@ -20,10 +20,10 @@ use extant_base::{BlockSize, Tid};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a commit block that mean something; the rest is zero.
+/// Bytes of a commit block that have a meaning; the rest is zero.
 pub const COMMIT_LEN: usize = 0x40;
 
-/// A commit block as stored, its zeros not counted.
+/// A commit block as stored, without the zeros after it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the module's picture describes the fields")]
@@ -43,25 +43,26 @@ const _: () = assert!(
 );
 const SUM_AT: usize = 0x10;
 
-/// What a commit block says of its own bytes.
+/// The checksum of a commit block, as far as the block alone shows whether it is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitSum {
-    /// Nothing to check (no sums, or v1 without one).
+    /// There is nothing to check: a log without checksums, or a v1 block without one.
     Absent,
     /// v2, v3: right.
     Right,
-    /// v2, v3: right if all behind the first 40h bytes was zero before the block was torn.
+    /// v2, v3: right if all bytes after the first 40h are taken as zero: the block was torn.
     RightTorn,
     /// v2, v3: wrong.
     Wrong,
-    /// v1: to be compared with [`TransactionCrc`] over the transaction.
+    /// v1: the stored value, to be compared with [`TransactionCrc`] over the transaction.
     Transaction(u32),
-    /// v1: a type or size that is not CRC-32's.
+    /// v1: a checksum type or size that is not CRC-32's.
     Unknown,
 }
 
 impl CommitSum {
-    /// Whether the transaction may be replayed; `crc` is the v1 sum of what was read.
+    /// Whether the transaction may be replayed; `crc` is the v1 checksum of the blocks that
+    /// recovery read.
     pub fn accepts(self, crc: TransactionCrc) -> bool {
         match self {
             CommitSum::Absent | CommitSum::Right | CommitSum::RightTorn => true,
@@ -74,13 +75,13 @@ impl CommitSum {
 /// A commit block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The transaction it closes.
+    /// The transaction that it ends.
     pub tid: Tid,
-    /// When, in seconds since 1970.
+    /// Time of the commit, seconds since 1970.
     pub seconds: u64,
     /// And nanoseconds.
     pub nanoseconds: u32,
-    /// What its checksum says.
+    /// Its checksum.
     pub sum: CommitSum,
 }
 
@@ -98,9 +99,9 @@ impl Commit {
                 _ => CommitSum::Unknown,
             },
             BlockSum::V2 | BlockSum::V3 => {
-                if stored == header::sum_without(format.seed, block, SUM_AT) {
+                if stored == header::checksum_without(format.seed, block, SUM_AT) {
                     CommitSum::Right
-                } else if stored == torn_sum(format.seed, block) {
+                } else if stored == torn_checksum(format.seed, block) {
                     CommitSum::RightTorn
                 } else {
                     CommitSum::Wrong
@@ -115,8 +116,8 @@ impl Commit {
         })
     }
 
-    /// Writes a commit block over all of `block`. `crc` is the v1 sum of the transaction, used only
-    /// in a log of that kind.
+    /// Overwrites `block` with a commit block. `crc` is the transaction's v1 checksum; only a v1
+    /// log stores it.
     pub fn write(
         block: &mut [u8],
         format: &LogFormat,
@@ -138,21 +139,21 @@ impl Commit {
                 raw.h_chksum[0] = U32::new(crc.0);
             }
             BlockSum::V2 | BlockSum::V3 => {
-                let sum = header::sum_without(format.seed, block, SUM_AT);
+                let sum = header::checksum_without(format.seed, block, SUM_AT);
                 block[SUM_AT..SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
             }
         }
     }
 }
 
-fn torn_sum(seed: u32, block: &[u8]) -> u32 {
+fn torn_checksum(seed: u32, block: &[u8]) -> u32 {
     let (live, rest) = block.split_at(COMMIT_LEN.min(block.len()));
-    let sum = header::sum_without(seed, live, SUM_AT);
+    let sum = header::checksum_without(seed, live, SUM_AT);
     extant_crc32c::append_zeros(sum, rest.len() as u64)
 }
 
 /// The v1 checksum of a transaction: CRC-32, polynomial 04C11DB7, bits not reflected, from ~0,
-/// not inverted, over descriptor blocks and logged copies in log order. Revoke blocks don't count.
+/// not inverted, over descriptor blocks and logged copies in log order, without revoke blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionCrc(pub u32);
 
@@ -163,7 +164,7 @@ impl Default for TransactionCrc {
 }
 
 impl TransactionCrc {
-    /// The sum with one more block.
+    /// Continues the checksum over one more block.
     #[must_use]
     pub fn with(self, block: &[u8]) -> TransactionCrc {
         TransactionCrc(block.iter().fold(self.0, |crc, &byte| {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v1_commit_may_go_without_a_sum() {
+    fn a_v1_commit_may_have_no_checksum() {
         let format = format(BlockSum::V1);
         let mut block = written(BlockSum::V1, TransactionCrc(42));
         let sum = |block: &[u8]| Commit::read(block, &format).unwrap().sum;
@@ -248,8 +249,8 @@ mod tests {
     }
 
     #[test]
-    fn the_v1_sum_is_crc_32_mpeg_2() {
-        // The catalogue's check value of CRC-32/MPEG-2: the same polynomial, start and no final xor.
+    fn the_v1_checksum_is_crc_32_mpeg_2() {
+        // The published check value of CRC-32/MPEG-2: the same polynomial, seed and no final xor.
         assert_eq!(TransactionCrc::default().with(b"123456789"), TransactionCrc(0x0376_E6E7));
         let parts = TransactionCrc::default().with(b"1234").with(b"56789");
         assert_eq!(parts, TransactionCrc(0x0376_E6E7));

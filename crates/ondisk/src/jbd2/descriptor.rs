@@ -1,4 +1,4 @@
-//! Descriptor block: names the home of every metadata block logged after it.
+//! Descriptor block: the home block number of every metadata block logged after it.
 //!
 //! ```text
 //!   0      4      8      12                                       bs-4   bs
@@ -12,23 +12,24 @@
 //!   tag none/v1 12, 8 blocknr u32 │ 0 u16        │ flags u16 │ [blocknr_hi u32]
 //! ```
 //!
-//! Rule: tags are read until LAST, or until the next one would pass the block's end (the checksum
-//! not counted). Source: ext4 documentation, "Journal (jbd2)", Descriptor Block.
+//! Rule: a reader reads tags up to the one marked LAST, or until the next one would pass the end of
+//! the block or the start of its checksum. Source: ext4 documentation, "Journal (jbd2)", Descriptor
+//! Block.
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::log_format::{BlockSum, LogFormat};
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
-/// Bytes of the uuid behind a tag without SAME_UUID.
+/// Bytes of the uuid after a tag without SAME_UUID.
 pub const UUID_LEN: usize = 16;
 
 bitflags::bitflags! {
-    /// What a tag says besides the block.
+    /// The flags of a tag.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TagFlags: u32 {
-        /// The copy starts with zeros where the block has the jbd2 magic.
+        /// The block starts with the jbd2 magic, and its copy in the log has zeros there.
         const ESCAPE = 1;
-        /// No uuid follows: it is that of the tag before.
+        /// No uuid follows: the uuid is that of the tag before.
         const SAME_UUID = 2;
         /// Unused by any writer.
         const DELETED = 4;
@@ -41,7 +42,7 @@ bitflags::bitflags! {
 /// One logged block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Where the block belongs; not checked against the volume's size.
+    /// The home of the block; not checked against the volume's size.
     pub block: BlockNr,
     /// ESCAPE, LAST and others as stored.
     pub flags: TagFlags,
@@ -50,8 +51,11 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Checks the copy that this tag names, before any unescaping. Without v2 or v3 nothing is
-    /// checked. Errors: `Corrupt(JournalBlockChecksum)` naming the block's home and `tid`.
+    /// Checks the copy in the log that this tag describes, before it is unescaped. In a log without
+    /// v2 or v3 checksums every copy passes.
+    ///
+    /// # Errors
+    /// `Corrupt(JournalBlockChecksum)` naming the block's home and `tid`.
     pub fn verify_copy(&self, format: &LogFormat, tid: Tid, copy: &[u8]) -> Result<()> {
         let right = match format.sum {
             BlockSum::None | BlockSum::V1 => true,
@@ -63,7 +67,7 @@ impl Tag {
     }
 }
 
-/// Whether the checksum of a descriptor block is right; true where there is none.
+/// Whether the checksum of a descriptor block is right; true if the log has no such checksum.
 pub fn checksum_matches(block: &[u8], format: &LogFormat) -> bool {
     !format.has_tail() || header::tail_matches(format.seed, block)
 }
@@ -79,7 +83,7 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// The tags of a block whose header says descriptor. The checksum is not looked at.
+    /// The tags of a block whose header has the descriptor type. Does not check the checksum.
     pub fn new(block: &'a [u8], format: LogFormat, at: Site) -> Tags<'a> {
         let end = format.records_end().min(block.len());
         Tags { block, format, next: HEADER_LEN, end, at }
@@ -89,7 +93,8 @@ impl<'a> Tags<'a> {
 impl Iterator for Tags<'_> {
     type Item = Result<Tag>;
 
-    /// Errors: `Corrupt(JournalDescriptor)` when a tag's uuid passes the end; the walk then ends.
+    /// Errors: `Corrupt(JournalDescriptor)` if a tag's uuid passes the end; the iteration then
+    /// ends.
     fn next(&mut self) -> Option<Self::Item> {
         let len = self.format.tag_len();
         let at = self.next;
@@ -150,11 +155,14 @@ impl<'a> DescriptorWriter<'a> {
         self.next + self.format.tag_len() + UUID_LEN <= self.format.records_end()
     }
 
-    /// Adds a tag for the block `home`, whose copy, escaped if `escape`, follows in the log and has
-    /// the sum `copy_sum` (see [`LogFormat::copy_sum`]; ignored in a log without sums).
-    /// `false`, and no change, when the descriptor is full.
+    /// Adds a tag for the block `home`. Returns `false` and changes nothing if the descriptor is
+    /// full.
     ///
-    /// Panics if `home` needs more than 32 bits in a log without 64-bit numbers.
+    /// The block's copy follows in the log. `escape` says that the copy is escaped; `copy_sum` is
+    /// its checksum (see [`LogFormat::copy_sum`]), which a log without checksums ignores.
+    ///
+    /// # Panics
+    /// If `home` needs more than 32 bits in a log without 64-bit block numbers.
     pub fn push(&mut self, home: BlockNr, escape: bool, copy_sum: u32) -> bool {
         if !self.has_room() {
             return false;
@@ -188,11 +196,14 @@ impl<'a> DescriptorWriter<'a> {
         true
     }
 
-    /// Marks the last tag and writes the checksum. Panics if there is no tag: a descriptor
-    /// without blocks has no meaning.
+    /// Marks the last tag and writes the checksum.
+    ///
+    /// # Panics
+    /// If there is no tag: a descriptor without blocks has no meaning.
     pub fn finish(self) {
         let last = self.last.expect("a descriptor names at least one block");
-        // The low flag byte is at 7 both in a v3 tag (u32 at 4) and in the others (u16 at 6).
+        // The low byte of the flags is byte 7 of every tag: of a u32 at 4 in v3, of a u16 at 6
+        // else.
         self.block[last + 7] |= TagFlags::LAST.bits() as u8;
         if self.format.has_tail() {
             header::put_tail(self.format.seed, self.block);

@@ -17,17 +17,17 @@ bitflags::bitflags! {
     /// Incompatible features of a journal.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct JournalIncompat: u32 {
-        /// Revoke blocks may stand in the log. (Honour them without this bit, too.)
+        /// The log may hold revoke blocks. Recovery honours them without this bit, too.
         const REVOKE = 1;
         /// Block numbers have 64 bits.
         const BIT64 = 2;
-        /// Commit blocks may be written before the blocks they close.
+        /// A commit block may reach the device before the other blocks of its transaction.
         const ASYNC_COMMIT = 4;
         /// 16-bit checksum per block.
         const CSUM_V2 = 8;
         /// 32-bit checksum per block.
         const CSUM_V3 = 0x10;
-        /// The fast-commit area may hold live records.
+        /// The fast-commit area may hold records that recovery needs.
         const FAST_COMMIT = 0x20;
         const _ = !0;
     }
@@ -53,15 +53,16 @@ pub struct JournalFeatures {
 }
 
 impl JournalFeatures {
-    /// No feature at all, as a v1 superblock means.
+    /// Without any feature, as a v1 superblock.
     pub const NONE: JournalFeatures = JournalFeatures {
         compat: JournalCompat::empty(),
         incompat: JournalIncompat::empty(),
         ro_compat: JournalRoCompat::empty(),
     };
 
-    /// Errors: `Unsupported` naming the first unknown bit; `Corrupt(JournalSuperblock)` when two
-    /// kinds of checksum are set at once.
+    /// # Errors
+    /// `Unsupported` naming the first unknown bit; `Corrupt(JournalSuperblock)` when two kinds of
+    /// checksum are set at once.
     pub fn check(self, at: Site) -> Result<()> {
         let unknown = self.incompat.difference(INCOMPAT_KNOWN).bits();
         let unknown = if unknown != 0 { unknown } else { self.ro_compat.bits() };
@@ -94,8 +95,8 @@ impl JournalFeatures {
         }
     }
 
-    /// The names of all set features as `dumpe2fs` prints them, with the bits nobody has named
-    /// at the end of each word.
+    /// The names of all set features as `dumpe2fs` prints them. Unknown bits come at the end of
+    /// each word.
     pub fn names(self) -> impl Iterator<Item = (&'static str, u32)> {
         const COMPAT: [(&str, u32); 1] = [("journal_checksum", 1)];
         const INCOMPAT: [(&str, u32); 6] = [

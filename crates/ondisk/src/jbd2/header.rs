@@ -1,4 +1,4 @@
-//! The header that every block of the log but the logged copies starts with.
+//! The header at the start of every block of the log, except for logged copies.
 //!
 //! ```text
 //!   0         4          8          12
@@ -7,8 +7,8 @@
 //!   └─────────┴──────────┴──────────┴─────
 //! ```
 //!
-//! Rule: a logged copy that happens to start with the magic is written with those 4 bytes zeroed
-//! and its tag marked ESCAPE; replay puts them back.
+//! Rule: if a block starts with the magic, the writer zeroes those 4 bytes of its copy in the log
+//! and marks its tag ESCAPE. Replay restores them.
 //! Source: ext4 documentation, "Journal (jbd2)", Block Header.
 
 use core::mem::offset_of;
@@ -16,7 +16,7 @@ use extant_base::Tid;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a block of the log starts with.
+/// The magic number of the header.
 pub const MAGIC: u32 = 0xC03B_3998;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 12;
@@ -37,20 +37,20 @@ pub struct RawHeader {
 const _: () =
     assert!(size_of::<RawHeader>() == HEADER_LEN && offset_of!(RawHeader, h_sequence) == 8);
 
-/// What a block of the log is.
+/// The type of a block of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockType {
-    /// 1: names the blocks logged behind it.
+    /// 1: descriptor of the blocks logged after it.
     Descriptor,
-    /// 2: closes a transaction.
+    /// 2: commit block, the last of a transaction.
     Commit,
     /// 3: the oldest superblock.
     SuperblockV1,
     /// 4: the superblock.
     SuperblockV2,
-    /// 5: names blocks whose older copies are dead.
+    /// 5: list of blocks whose older copies are revoked.
     Revoke,
-    /// A type nobody has named.
+    /// An unknown type.
     Other(u32),
 }
 
@@ -83,15 +83,15 @@ impl BlockType {
 /// The header of a log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the block is.
+    /// The block's type.
     pub block_type: BlockType,
     /// The transaction it belongs to.
     pub tid: Tid,
 }
 
 impl Header {
-    /// The header of `block`, or `None` when it does not start with the magic: then it is no
-    /// block of the log, or a logged copy.
+    /// The header of `block`, or `None` if it does not start with the magic: then it is a logged
+    /// copy or not a block of the log.
     pub fn read(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         (raw.h_magic.get() == MAGIC).then(|| Header {
@@ -121,13 +121,13 @@ pub fn escape(copy: &mut [u8]) {
     copy[..4].fill(0);
 }
 
-/// Puts the magic back into a copy that is about to be written home.
+/// Restores the magic of a copy before replay writes it to its home.
 pub fn unescape(copy: &mut [u8]) {
     copy[..4].copy_from_slice(&MAGIC.to_be_bytes());
 }
 
 /// crc32c(seed, `block` with the 4 bytes at `field` taken as zero).
-pub(super) fn sum_without(seed: u32, block: &[u8], field: usize) -> u32 {
+pub(super) fn checksum_without(seed: u32, block: &[u8], field: usize) -> u32 {
     let sum = extant_crc32c::crc32c(seed, &block[..field]);
     let sum = extant_crc32c::crc32c(sum, &[0; 4]);
     extant_crc32c::crc32c(sum, &block[field + 4..])
@@ -136,13 +136,13 @@ pub(super) fn sum_without(seed: u32, block: &[u8], field: usize) -> u32 {
 /// Whether the last 4 bytes of a descriptor or revoke block are its checksum.
 pub(super) fn tail_matches(seed: u32, block: &[u8]) -> bool {
     let Some(field) = block.len().checked_sub(TAIL_LEN) else { return false };
-    block[field..] == sum_without(seed, block, field).to_be_bytes()
+    block[field..] == checksum_without(seed, block, field).to_be_bytes()
 }
 
 /// Writes the checksum into the last 4 bytes of a descriptor or revoke block.
 pub(super) fn put_tail(seed: u32, block: &mut [u8]) {
     let field = block.len() - TAIL_LEN;
-    let sum = sum_without(seed, block, field);
+    let sum = checksum_without(seed, block, field);
     block[field..].copy_from_slice(&sum.to_be_bytes());
 }
 

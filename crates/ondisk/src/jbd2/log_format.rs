@@ -1,11 +1,11 @@
-//! What the superblock says of every other block of the log.
+//! The format of the log's blocks, as the journal superblock defines it.
 //!
 //! Source: ext4 documentation, "Journal (jbd2)".
 
 use super::header::{self, HEADER_LEN};
 use extant_base::{BlockSize, Tid};
 
-/// The kind of checksum a log carries.
+/// The kind of checksums of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockSum {
     /// None.
@@ -18,14 +18,14 @@ pub enum BlockSum {
     V3,
 }
 
-/// What a reader or writer of the log's blocks must know.
+/// The parameters for reading and writing the log's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     /// Block size of the log, and of the volume.
     pub block_size: BlockSize,
     /// Block numbers have 64 bits.
     pub wide: bool,
-    /// Which checksums there are.
+    /// The kind of checksums.
     pub sum: BlockSum,
     /// crc32c(~0, the journal's uuid).
     pub seed: u32,
@@ -37,7 +37,7 @@ impl LogFormat {
         matches!(self.sum, BlockSum::V2 | BlockSum::V3)
     }
 
-    /// Where the tags or records of a block end, in bytes.
+    /// The end of the tags or records in a block, in bytes.
     pub fn records_end(&self) -> usize {
         self.block_size.bytes() - if self.has_tail() { header::TAIL_LEN } else { 0 }
     }
@@ -53,8 +53,9 @@ impl LogFormat {
         }
     }
 
-    /// Blocks that one descriptor of ours names. As Linux does, a writer takes a tag only while
-    /// there is room for one with a uuid; without that rule v3 could hold one more.
+    /// The most blocks in one descriptor that this crate writes. As Linux does, the writer adds a
+    /// tag only if a tag with a uuid still fits; without that rule a v3 descriptor could hold one
+    /// more.
     pub fn blocks_per_descriptor(&self) -> usize {
         (self.records_end() - HEADER_LEN - 2 * super::descriptor::UUID_LEN) / self.tag_len()
     }
@@ -69,7 +70,7 @@ impl LogFormat {
         (self.records_end() - super::revoke::REVOKE_HEADER_LEN) / self.revoke_len()
     }
 
-    /// The checksum of a logged copy, escaped as it lies in the log, before any cut to 16 bits.
+    /// The checksum of a logged copy, as it is in the log (escaped), before any cut to 16 bits.
     pub fn copy_sum(&self, tid: Tid, copy: &[u8]) -> u32 {
         extant_crc32c::crc32c(extant_crc32c::crc32c(self.seed, &tid.0.to_be_bytes()), copy)
     }

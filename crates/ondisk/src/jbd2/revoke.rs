@@ -1,4 +1,4 @@
-//! Revoke block: names blocks whose copies in this and earlier transactions are not replayed.
+//! Revoke block: blocks whose copies in this and earlier transactions recovery does not replay.
 //!
 //! ```text
 //!   0      4      8      12       16                              bs-4   bs
@@ -17,7 +17,7 @@ use extant_base::{BlockNr, Result, Site, Tid, What};
 /// Bytes before the first record.
 pub const REVOKE_HEADER_LEN: usize = HEADER_LEN + 4;
 
-/// Whether the checksum of a revoke block is right; true where there is none.
+/// Whether the checksum of a revoke block is right; true if the log has no such checksum.
 pub fn checksum_matches(block: &[u8], format: &LogFormat) -> bool {
     !format.has_tail() || header::tail_matches(format.seed, block)
 }
@@ -30,9 +30,10 @@ pub struct Revokes<'a> {
 }
 
 impl<'a> Revokes<'a> {
-    /// The records of a block whose header says revoke. The checksum is not looked at.
+    /// The records of a block whose header has the revoke type. Does not check the checksum.
     ///
-    /// Errors: `Corrupt(JournalRevoke)` when the count is not 16 up to where records may end.
+    /// # Errors
+    /// `Corrupt(JournalRevoke)` if the count of bytes is below 16 or past the end of the records.
     pub fn new(block: &'a [u8], format: &LogFormat, at: Site) -> Result<Revokes<'a>> {
         let bad = at.offset(HEADER_LEN).corrupt(What::JournalRevoke);
         let count = block.get(HEADER_LEN..REVOKE_HEADER_LEN).and_then(|b| b.try_into().ok());
@@ -51,7 +52,7 @@ impl<'a> Revokes<'a> {
 impl Iterator for Revokes<'_> {
     type Item = BlockNr;
 
-    /// A rest shorter than a record is ignored, as Linux does.
+    /// Ignores a rest that is shorter than a record, as Linux does.
     fn next(&mut self) -> Option<BlockNr> {
         if self.wide {
             let (record, rest) = self.records.split_first_chunk::<8>()?;
@@ -82,9 +83,10 @@ impl<'a> RevokeWriter<'a> {
         RevokeWriter { block, format, next: REVOKE_HEADER_LEN }
     }
 
-    /// Adds a record; `false`, and no change, when the block is full.
+    /// Adds a record. Returns `false` and changes nothing if the block is full.
     ///
-    /// Panics if `revoked` needs more than 32 bits in a log without 64-bit numbers.
+    /// # Panics
+    /// If `revoked` needs more than 32 bits in a log without 64-bit block numbers.
     pub fn push(&mut self, revoked: BlockNr) -> bool {
         let len = self.format.revoke_len();
         if self.next + len > self.format.records_end() {

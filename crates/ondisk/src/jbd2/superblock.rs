@@ -5,12 +5,15 @@
 //!   C   blocksize        1C  start (0 = log empty)       48  max_transaction, max_trans_data
 //!   10  maxlen           20  errno                       50  checksum_type u8 = 4
 //!   14  first            24  compat, incompat, ro_compat 54  num_fc_blks (0 = 256)
-//!   18  sequence         30  uuid[16]    40 nr_users     58  head    FC checksum    100 users[48×16]
+//!   18  sequence         30  uuid[16]    40 nr_users     58  head   FC checksum   100 users[48×16]
 //! ```
 //!
-//! Rules: with csum v2 or v3, checksum = crc32c(~0, 1024 bytes with the field as zero), and
-//! crc32c(~0, uuid) seeds the sums of all other blocks. The log is first .. maxlen - fc, cyclic;
-//! with fast commits, block maxlen - fc stays unused and their area follows it.
+//! Rules:
+//! - With csum v2 or v3, checksum = crc32c(~0, 1024 bytes with the field as zero).
+//! - crc32c(~0, uuid) is the seed of the checksums of all other blocks.
+//! - The log is cyclic, in blocks first .. maxlen - fc.
+//! - With fast commits, block maxlen - fc is unused, and the fast-commit area follows it.
+//!
 //! Source: ext4 documentation, "Journal (jbd2)", Super Block.
 
 use super::features::{JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat};
@@ -23,9 +26,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of the superblock.
 pub const SUPERBLOCK_LEN: usize = 1024;
-/// Fast-commit blocks when the field says 0.
+/// Fast-commit blocks if the field is 0.
 pub const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
-/// Blocks of the log proper that Linux insists on.
+/// The fewest blocks of the log, without the fast-commit area, that Linux accepts.
 pub const LOG_BLOCKS_MIN: u32 = 1024;
 /// Filesystems that an external journal can name.
 pub const USERS_MAX: u32 = 48;
@@ -68,7 +71,7 @@ const _: () = assert!(
         && offset_of!(RawJournalSuperblock, s_users) == 0x100
 );
 
-/// A journal superblock, checked. Bytes that it does not describe stay as they were on disk.
+/// A checked journal superblock. A write keeps the bytes that belong to no field of this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalSuperblock {
     /// Block size in bytes.
@@ -79,17 +82,17 @@ pub struct JournalSuperblock {
     pub first: u32,
     /// First transaction expected in the log.
     pub sequence: Tid,
-    /// Log block of that transaction; `None`: the log is empty.
+    /// Log block where that transaction starts; `None` if the log is empty.
     pub start: Option<u32>,
-    /// What the engine that gave up left: a negative errno, 0 for none.
+    /// The errno of an aborted journal, negative; 0 if the journal has not aborted.
     pub errno: i32,
     /// Feature words; all empty in a v1 superblock.
     pub features: JournalFeatures,
     /// The journal's uuid.
     pub uuid: [u8; 16],
-    /// Fast-commit blocks, the default filled in; counts only with feature `fast_commit`.
+    /// Fast-commit blocks, with the default in place of 0; valid only with feature `fast_commit`.
     pub fast_commit_blocks: u32,
-    /// Where to go on when the log is empty; 0 when not recorded.
+    /// Log block for the next transaction if the log is empty; 0 if not recorded.
     pub head: u32,
     /// Whether it is a v1 superblock, which has no features and no checksum.
     pub is_v1: bool,
@@ -100,9 +103,12 @@ pub struct JournalSuperblock {
 impl JournalSuperblock {
     /// Reads and checks the first 1024 bytes of log block 0.
     ///
-    /// `journal_blocks` is what the journal's inode or device holds, `fs_block_size` the volume's.
-    /// Errors: `Corrupt` with `JournalMagic`, `JournalSuperblock` or `JournalChecksum`;
-    /// `Unsupported` for features nobody has named.
+    /// `journal_blocks` is the number of blocks of the journal's inode or device, `fs_block_size`
+    /// the volume's block size.
+    ///
+    /// # Errors
+    /// `Corrupt` with `JournalMagic`, `JournalSuperblock` or `JournalChecksum`; `Unsupported` for
+    /// unknown features.
     pub fn read(
         block: &[u8],
         fs_block_size: BlockSize,
@@ -172,8 +178,8 @@ impl JournalSuperblock {
         Ok(superblock)
     }
 
-    /// One past the last block of the log; `None` when fast commits leave fewer than
-    /// [`LOG_BLOCKS_MIN`] blocks. Without them a shorter log is legal.
+    /// One past the last block of the log. `None` if a log with fast commits has fewer than
+    /// [`LOG_BLOCKS_MIN`] blocks; without fast commits a shorter log is legal.
     pub fn log_end(&self) -> Option<u32> {
         if !self.features.incompat.contains(JournalIncompat::FAST_COMMIT) {
             return Some(self.maxlen);
@@ -190,7 +196,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// What readers and writers of the other blocks must know.
+    /// The format of the other blocks of the log.
     pub fn log_format(&self) -> LogFormat {
         LogFormat {
             block_size: self.block_size,
@@ -200,9 +206,9 @@ impl JournalSuperblock {
         }
     }
 
-    /// Writes what this superblock describes over `block` and sums it. Other bytes stay.
+    /// Writes the fields of this superblock and the checksum into `block`. Other bytes stay.
     ///
-    /// A v1 superblock that holds features by now, or a head, is written as v2.
+    /// A v1 superblock that has got features, or a head, is written as v2.
     pub fn write(&self, block: &mut [u8]) {
         let (raw, _) = RawJournalSuperblock::mut_from_prefix(block)
             .expect("the first block of a journal holds 1024 bytes");
@@ -225,7 +231,7 @@ impl JournalSuperblock {
         raw.s_uuid = self.uuid;
         raw.s_nr_users = U32::new(self.nr_users);
         raw.s_head = U32::new(self.head);
-        // 0 on disk already means the default: leave it, so that reading changes no byte.
+        // 0 on disk means the default: keep it, so that a read and a write change no byte.
         let unset = raw.s_num_fc_blks.get() == 0;
         if !(unset && self.fast_commit_blocks == FAST_COMMIT_BLOCKS_DEFAULT) {
             raw.s_num_fc_blks = U32::new(self.fast_commit_blocks);
@@ -247,7 +253,8 @@ impl JournalSuperblock {
         })
     }
 
-    /// Names one filesystem in an external journal's superblock; call before [`Self::write`].
+    /// Stores the uuid of one filesystem in an external journal's superblock. The caller calls this
+    /// before [`Self::write`], which sets the checksum.
     pub fn put_user(block: &mut [u8], slot: usize, uuid: [u8; 16]) {
         let (raw, _) = RawJournalSuperblock::mut_from_prefix(block)
             .expect("the first block of a journal holds 1024 bytes");
@@ -258,7 +265,7 @@ impl JournalSuperblock {
 const CHECKSUM_AT: usize = offset_of!(RawJournalSuperblock, s_checksum);
 
 fn checksum(superblock: &[u8]) -> u32 {
-    header::sum_without(!0, superblock, CHECKSUM_AT)
+    header::checksum_without(!0, superblock, CHECKSUM_AT)
 }
 
 #[cfg(test)]

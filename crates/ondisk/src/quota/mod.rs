@@ -1,15 +1,16 @@
-//! Quota files: what each user, group or project uses and may use. Format vfsv1.
+//! Quota files: usage and limits of each user, group or project. Format vfsv1.
 //!
 //! ```text
-//!   block 0  magic │ version 1 │ block grace │ inode grace │ flags │ blocks │ free block │ free entry
+//!   block 0  magic │ version 1 │ block grace │ inode grace │ flags │ blocks │ free block │
+//!            free entry
 //!   block 1  the tree's root: 256 pointers, one per value of the id's highest byte
 //!              │
 //!              └─► 256 pointers ─► 256 ─► 256 (lowest byte) ─► leaf
 //!   leaf     next_free u32 │ prev_free u32 │ entries u16 │ pad │ 14 × 72-byte entries
 //! ```
 //!
-//! Blocks are 1 KiB whatever the volume's. A leaf holds entries of any ids, in any order; leaves
-//! with room are linked from "free entry", blocks out of use from "free block".
+//! Blocks are 1 KiB, for any block size of the volume. A leaf holds entries of any ids, in any
+//! order. The list "free entry" links the leaves with a free slot, "free block" the unused blocks.
 //! Source: Linux, "Quota subsystem", and the quota tools' format description.
 
 mod tree;
@@ -57,7 +58,7 @@ pub struct RawQuotaHeader {
     pub dqi_blocks: U32,
     /// First free block, or 0.
     pub dqi_free_blk: U32,
-    /// First leaf with room, or 0.
+    /// First leaf with a free slot, or 0.
     pub dqi_free_entry: U32,
 }
 
@@ -65,9 +66,9 @@ pub struct RawQuotaHeader {
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawLeafHeader {
-    /// Next leaf with room, or next free block.
+    /// Next leaf with a free slot, or next unused block.
     pub dqdh_next_free: U32,
-    /// Previous leaf with room.
+    /// Previous leaf with a free slot.
     pub dqdh_prev_free: U32,
     /// Entries in use.
     pub dqdh_entries: U16,
@@ -77,7 +78,7 @@ pub struct RawLeafHeader {
     pub dqdh_pad2: U32,
 }
 
-/// An entry; any bit pattern. Zero all over is a free one.
+/// An entry; any bit pattern. A free slot has only zeros.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawQuotaEntry {
@@ -111,7 +112,7 @@ const _: () = assert!(
         && 16 + LEAF_ENTRIES * 72 == QUOTA_BLOCK
 );
 
-/// Whose usage a file counts.
+/// The kind of ids of a quota file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuotaKind {
     /// By owner.
@@ -133,10 +134,10 @@ impl QuotaKind {
     }
 }
 
-/// Block 0 in meaning.
+/// Block 0, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaInfo {
-    /// Whose usage the file counts.
+    /// The kind of ids.
     pub kind: QuotaKind,
     /// Grace over the space limit, seconds.
     pub block_grace: u32,
@@ -173,11 +174,11 @@ pub struct QuotaEntry {
     pub inodes_grace_end: u64,
 }
 
-/// Where a quota file's blocks come from and go to.
+/// Storage of a quota file's blocks.
 pub trait QuotaStore {
     /// Reads block `block`, which is below the count given to [`QuotaInfo::check`].
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Error>;
-    /// Writes block `block`; it may be the first past the end, and the file grows by it.
+    /// Writes block `block`. If it is the first one past the end, the file grows by one block.
     fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), Error>;
 }
 
@@ -198,7 +199,8 @@ impl QuotaStore for Vec<u8> {
 }
 
 fn corrupt(block: u32, offset: usize) -> Error {
-    // The file's own blocks are not the volume's, so the site gives bytes from the file's start.
+    // A block of the file is not a block number of the volume, so the site has the offset in the
+    // file.
     Site::NOWHERE
         .offset((block as usize).saturating_mul(QUOTA_BLOCK) + offset)
         .corrupt(What::QuotaFile)
@@ -258,20 +260,20 @@ impl RawQuotaEntry {
 }
 
 impl QuotaEntry {
-    /// Reads the entry that stands in a leaf; `None` where there is none.
+    /// Decodes a slot of a leaf; `None` if it is free.
     pub fn from_bytes(bytes: &[u8; ENTRY_LEN]) -> Option<QuotaEntry> {
         let raw = RawQuotaEntry::read_from_bytes(bytes).ok()?;
         (!raw.is_free()).then(|| raw.meaning())
     }
 
-    /// The entry as it stands in a leaf.
+    /// The entry as it is stored in a leaf.
     pub fn to_bytes(self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         bytes.copy_from_slice(self.to_raw().as_bytes());
         bytes
     }
 
-    /// Whether nothing is in use and nothing limited: an entry that need not be there.
+    /// Whether the entry has no usage and no limits, so that the file does not need it.
     pub fn is_idle(&self) -> bool {
         *self == QuotaEntry { id: self.id, ..QuotaEntry::default() }
     }
@@ -289,7 +291,7 @@ impl QuotaEntry {
             dqb_btime: self.space_grace_end.into(),
             dqb_itime: self.inodes_grace_end.into(),
         };
-        // An entry of zeros would read as free; only id 0 can be one.
+        // An entry of zeros would be a free slot; only an entry of id 0 can have only zeros.
         if raw.is_free() {
             raw.dqb_itime = 1.into();
         }

@@ -1,4 +1,4 @@
-//! The tree against plain maps, and trees that loop.
+//! The tree is compared with plain maps; trees with loops are errors.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn an_entry_is_replaced_in_its_place() {
 }
 
 #[test]
-fn an_entry_of_zeros_is_no_free_one() {
+fn a_used_entry_of_zeros_is_not_a_free_slot() {
     let nothing = QuotaEntry::default();
     let mut file = QuotaInfo::build(QuotaKind::Project, [nothing]);
     let info = open(&file, QuotaKind::Project).unwrap();
@@ -58,7 +58,7 @@ fn an_entry_of_zeros_is_no_free_one() {
 fn a_tree_that_loops_is_an_error() {
     let mut file = QuotaInfo::build(QuotaKind::User, [entry(7)]);
     let info = open(&file, QuotaKind::User).unwrap();
-    // The root's pointer for ids from 2^24 on leads to where id 7's does.
+    // The root's pointer for ids from 2^24 on leads to the same block as that of id 7.
     let first: [u8; 4] = file[1024..1028].try_into().unwrap();
     file[1028..1032].copy_from_slice(&first);
     assert!(info.for_each(&mut file, |_| Ok(())).is_err());
@@ -67,7 +67,7 @@ fn a_tree_that_loops_is_an_error() {
 }
 
 #[test]
-fn an_entry_that_no_way_leads_to_is_a_stray() {
+fn an_entry_that_no_path_leads_to_is_a_stray() {
     let mut file = QuotaInfo::build(QuotaKind::User, [entry(3), entry(7)]);
     let info = open(&file, QuotaKind::User).unwrap();
     assert_eq!(info.stray(&mut file).unwrap(), None);
@@ -120,11 +120,11 @@ fn entries_come_and_go_and_the_blocks_are_used_again() {
     assert!(file[1024..2048].iter().all(|byte| *byte == 0), "the root is empty");
     let blocks = info.blocks;
     info.put(&mut file, &entry(5)).unwrap();
-    assert_eq!(info.blocks, blocks, "a new entry takes blocks out of use");
+    assert_eq!(info.blocks, blocks, "a new entry reuses the freed blocks");
 }
 
 #[test]
-fn a_leaf_that_its_neighbours_do_not_know_is_an_error() {
+fn a_leaf_that_its_neighbours_do_not_link_is_an_error() {
     let mut file = QuotaInfo::build(QuotaKind::User, (0..15).map(entry));
     let mut info = open(&file, QuotaKind::User).unwrap();
     let leaf = info.free_entry as usize * QUOTA_BLOCK;

@@ -1,13 +1,13 @@
-//! The tree of a quota file: finding, putting in, taking out and walking its entries.
+//! The tree of a quota file: lookup, insertion, removal and iteration of its entries.
 //!
 //! ```text
 //!   id 0x00_01_86_A0:   root ─[00]─► block ─[01]─► block ─[86]─► block ─[A0]─► leaf ─► its entry
 //!
-//!   free block  ─► block ─► block          out of use, linked by next_free
-//!   free entry  ─► leaf  ◄─► leaf          with room, linked both ways
+//!   free block  ─► block ─► block          unused, linked by next_free
+//!   free entry  ─► leaf  ◄─► leaf          with a free slot, linked both ways
 //! ```
 //!
-//! Every number read is held against the count of blocks before it is followed.
+//! A block number from the file is used only after a check against the file's count of blocks.
 
 use super::*;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,9 @@ const LEAF_HEAD: usize = size_of::<RawLeafHeader>();
 
 impl QuotaInfo {
     /// Makes an empty quota file in `store`: header and root, two blocks.
+    ///
+    /// # Errors
+    /// The errors of `store`.
     pub fn create(kind: QuotaKind, store: &mut impl QuotaStore) -> Result<QuotaInfo, Error> {
         let info = QuotaInfo {
             kind,
@@ -32,8 +35,8 @@ impl QuotaInfo {
         Ok(info)
     }
 
-    /// A whole quota file in memory. Entries come out in the order given, so ids in ascending order
-    /// make the same file each time. An id given twice keeps its last entry.
+    /// Builds a whole quota file in memory. Entries are inserted in the order given, so ascending
+    /// ids give the same file each time. If an id occurs twice, its last entry is kept.
     pub fn build(kind: QuotaKind, entries: impl IntoIterator<Item = QuotaEntry>) -> Vec<u8> {
         let mut file = Vec::new();
         let fill = || -> Result<(), Error> {
@@ -46,7 +49,8 @@ impl QuotaInfo {
 
     /// Reads block 0 of a file that has `file_blocks` blocks of 1 KiB.
     ///
-    /// Errors: `QuotaFile`: magic, version, more blocks than the file has, or heads out of range.
+    /// # Errors
+    /// `QuotaFile`: magic, version, more blocks than the file has, or heads out of range.
     pub fn check(
         bytes: &QuotaBlock,
         kind: QuotaKind,
@@ -74,7 +78,7 @@ impl QuotaInfo {
         Ok(info)
     }
 
-    // Whether `block` is 0, which is none, or behind the root and inside the file.
+    // Whether `block` is 0, which means none, or lies after the root and inside the file.
     fn holds(&self, block: u32) -> bool {
         block == 0 || (block > ROOT_BLOCK && block < self.blocks)
     }
@@ -95,8 +99,8 @@ impl QuotaInfo {
         store.write(0, &bytes)
     }
 
-    // The leaf below `id` and the slot of its entry there; without an entry, how far the way down
-    // exists.
+    // The leaf and the slot of the entry of `id`; without an entry, the lowest pointer block that
+    // exists on the path to it.
     fn locate(&self, store: &mut impl QuotaStore, id: u32) -> Result<Found, Error> {
         let mut block = ROOT_BLOCK;
         for level in 0..TREE_DEPTH {
@@ -120,7 +124,8 @@ impl QuotaInfo {
 
     /// Usage and limits of `id`, or `None` if the file has no entry for it.
     ///
-    /// Errors: `QuotaFile`, and whatever the store answers.
+    /// # Errors
+    /// `QuotaFile`, and the errors of `store`.
     pub fn get(&self, store: &mut impl QuotaStore, id: u32) -> Result<Option<QuotaEntry>, Error> {
         Ok(match self.locate(store, id)? {
             Found::EndsAt { .. } => None,
@@ -128,9 +133,11 @@ impl QuotaInfo {
         })
     }
 
-    /// Where the entry of `id` stands: its block and the byte in it; `None` without one.
+    /// The place of the entry of `id`: the block, and the byte offset in it. `None` without an
+    /// entry.
     ///
-    /// Errors: as [`QuotaInfo::get`].
+    /// # Errors
+    /// Those of [`QuotaInfo::get`].
     pub fn place(
         &self,
         store: &mut impl QuotaStore,
@@ -142,10 +149,11 @@ impl QuotaInfo {
         })
     }
 
-    /// Stores usage and limits of `entry.id`, making room for it if the file has no entry yet.
-    /// Writes one block for an id that is there, at most 8 for a new one.
+    /// Stores usage and limits of `entry.id`, and inserts an entry if the file has none for the id.
+    /// Writes one block if the file has an entry, at most 8 for a new one.
     ///
-    /// Errors: `QuotaFile`, and whatever the store answers; `FileTooLarge`.
+    /// # Errors
+    /// `QuotaFile`, `FileTooLarge`, and the errors of `store`.
     pub fn put(&mut self, store: &mut impl QuotaStore, entry: &QuotaEntry) -> Result<(), Error> {
         match self.locate(store, entry.id)? {
             Found::Entry { block, slot } => {
@@ -154,11 +162,11 @@ impl QuotaInfo {
                 store.write(block, &bytes)
             }
             Found::EndsAt { level, block } => {
-                // Numbers go from the top down, as other tools give them; the blocks are written from
-                // the bottom up, so that the way down is whole when its top is hooked in.
+                // Blocks are allocated from the top down, as other tools do. They are written from
+                // the bottom up, so that the path is complete before the write that links its top.
                 let mut new = [0; TREE_DEPTH];
                 for block in &mut new[level + 1..] {
-                    *block = self.take_block(store)?;
+                    *block = self.allocate_block(store)?;
                 }
                 let mut child = self.add_to_leaf(store, entry)?;
                 for level in (level + 1..TREE_DEPTH).rev() {
@@ -182,7 +190,7 @@ impl QuotaInfo {
     ) -> Result<u32, Error> {
         let (leaf, mut bytes) = match self.free_entry {
             0 => {
-                let leaf = self.take_block(store)?;
+                let leaf = self.allocate_block(store)?;
                 self.free_entry = leaf;
                 (leaf, [0; QUOTA_BLOCK])
             }
@@ -197,7 +205,7 @@ impl QuotaInfo {
         let header = leaf_header_mut(&mut bytes);
         header.dqdh_entries = (used as u16).into();
         if used == LEAF_ENTRIES {
-            // Full: out of the list of leaves with room. It is the list's head.
+            // Now full: remove it from the list of leaves with a free slot. It is the list's head.
             let next = header.dqdh_next_free.get();
             (header.dqdh_next_free, header.dqdh_prev_free) = (0.into(), 0.into());
             if !self.holds(next) || next == leaf {
@@ -214,8 +222,8 @@ impl QuotaInfo {
         Ok(leaf)
     }
 
-    // A block out of use, or the next past the end; its old bytes are of no interest.
-    fn take_block(&mut self, store: &mut impl QuotaStore) -> Result<u32, Error> {
+    // Allocates an unused block, or the next one past the end. The caller overwrites all of it.
+    fn allocate_block(&mut self, store: &mut impl QuotaStore) -> Result<u32, Error> {
         if self.free_block == 0 {
             let block = self.blocks;
             self.blocks = self.blocks.checked_add(1).ok_or(Error::FileTooLarge)?;
@@ -231,10 +239,11 @@ impl QuotaInfo {
         Ok(block)
     }
 
-    /// Takes the entry of `id` out, and every block that it leaves empty; whether there was one.
-    /// Writes at most 11 blocks.
+    /// Removes the entry of `id` and every block that becomes empty. Returns whether there was an
+    /// entry. Writes at most 11 blocks.
     ///
-    /// Errors: `QuotaFile`, and whatever the store answers.
+    /// # Errors
+    /// `QuotaFile`, and the errors of `store`.
     pub fn remove(&mut self, store: &mut impl QuotaStore, id: u32) -> Result<bool, Error> {
         let mut way = [ROOT_BLOCK; TREE_DEPTH + 1];
         for level in 0..TREE_DEPTH {
@@ -253,7 +262,7 @@ impl QuotaInfo {
             let mut bytes = store.read(way[level])?;
             set_pointer(&mut bytes, slot_of(id, level), 0);
             if level > 0 && bytes.iter().all(|byte| *byte == 0) {
-                self.give_block(store, way[level])?;
+                self.release_block(store, way[level])?;
             } else {
                 store.write(way[level], &bytes)?;
                 break;
@@ -277,12 +286,12 @@ impl QuotaInfo {
             .ok_or_else(|| corrupt(leaf, LEAF_HEAD))?;
         if used == 1 {
             self.unlink_leaf(store, leaf, &bytes)?;
-            return self.give_block(store, leaf);
+            return self.release_block(store, leaf);
         }
         leaf_entries_mut(&mut bytes)[slot] = RawQuotaEntry::default();
         leaf_header_mut(&mut bytes).dqdh_entries = (used as u16 - 1).into();
         if used == LEAF_ENTRIES {
-            // It has room from now on: the list's new head.
+            // It has a free slot now: it becomes the list's head.
             let next = self.free_entry;
             if next == leaf {
                 return Err(corrupt(leaf, 0));
@@ -299,7 +308,7 @@ impl QuotaInfo {
         store.write(leaf, &bytes)
     }
 
-    // Takes a leaf out of the list of those with room; its neighbours must agree.
+    // Removes a leaf from the list of leaves with a free slot. Its neighbours must link to it.
     fn unlink_leaf(
         &mut self,
         store: &mut impl QuotaStore,
@@ -342,8 +351,8 @@ impl QuotaInfo {
         }
     }
 
-    // Puts a block out of use, at the head of their list.
-    fn give_block(&mut self, store: &mut impl QuotaStore, block: u32) -> Result<(), Error> {
+    // Frees a block: it becomes the head of the list of unused blocks.
+    fn release_block(&mut self, store: &mut impl QuotaStore, block: u32) -> Result<(), Error> {
         let mut bytes = [0; QUOTA_BLOCK];
         leaf_header_mut(&mut bytes).dqdh_next_free = self.free_block.into();
         store.write(block, &bytes)?;
@@ -351,10 +360,11 @@ impl QuotaInfo {
         Ok(())
     }
 
-    /// Calls `each` for every entry, by ascending id. A block is looked at once: a tree with loops
-    /// or shared branches is an error.
+    /// Calls `each` for every entry, by ascending id. A tree with loops or with shared pointer
+    /// blocks is an error.
     ///
-    /// Errors: `QuotaFile`, and whatever the store or `each` answers.
+    /// # Errors
+    /// `QuotaFile`, and the errors of `store` and of `each`.
     pub fn for_each(
         &self,
         store: &mut impl QuotaStore,
@@ -363,10 +373,11 @@ impl QuotaInfo {
         self.walk(store, |_, leaf, slot| each(leaf_entries(leaf)[slot].meaning()))
     }
 
-    /// A leaf with more entries in use than the tree leads to: Linux does not find those, and
-    /// whoever reads leaf by leaf counts them.
+    /// A leaf that has an entry in use to which no path of the tree leads. Linux does not find such
+    /// an entry, but tools that read all leaves count it.
     ///
-    /// Errors: as [`QuotaInfo::for_each`].
+    /// # Errors
+    /// Those of [`QuotaInfo::for_each`].
     pub fn stray(&self, store: &mut impl QuotaStore) -> Result<Option<u32>, Error> {
         let mut left = BTreeMap::new();
         self.walk(store, |block, leaf, _| {
@@ -384,7 +395,7 @@ impl QuotaInfo {
         mut each: impl FnMut(u32, &QuotaBlock, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut seen = BTreeSet::from([ROOT_BLOCK]);
-        // The way from the root to here: pointer block and next slot, per level.
+        // The path from the root: pointer block and next slot, per level.
         let mut path = Vec::from([(store.read(ROOT_BLOCK)?, 0usize)]);
         let mut prefix = [0u8; TREE_DEPTH];
         while let Some(level) = path.len().checked_sub(1) {

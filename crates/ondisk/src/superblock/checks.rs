@@ -1,4 +1,4 @@
-//! What must hold before a superblock is trusted.
+//! The checks of a superblock that must pass before the volume is used.
 //!
 //! ```text
 //!   magic ─► checksum ─► known features ─► sizes ─► groups fit together ─► device is large enough
@@ -10,11 +10,12 @@ use crate::features::{Incompat, RoCompat};
 use extant_base::{Error, Feature, FeatureSet, Site, What};
 
 impl RawSuperblock {
-    /// The meaning of a superblock that may be used: checksum right, every incompatible feature
-    /// known, all fields in range and in agreement with each other.
+    /// Decodes and checks a superblock: the checksum is right, every incompatible feature is known,
+    /// all fields are in range and agree with each other.
     ///
-    /// Errors: `Corrupt` with one of the superblock's `What`s and the field's offset; `Unsupported`
-    /// naming the first unknown incompatible feature. Next: [`Superblock::check_device`].
+    /// # Errors
+    /// `Corrupt` with one of the superblock's `What`s and the field's offset; `Unsupported` naming
+    /// the first unknown incompatible feature.
     pub fn check(&self, at: Site) -> Result<Superblock, Error> {
         let superblock = self.parse(at)?;
         if superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM) {
@@ -41,7 +42,7 @@ impl RawSuperblock {
 
 impl Superblock {
     /// Groups of the volume: `ceil((blocks_count - first_data_block) / blocks_per_group)`, or
-    /// `None` where the fields make no sense.
+    /// `None` if the fields are out of range.
     pub fn groups_count(&self) -> Option<u32> {
         let blocks = self.blocks_count.checked_sub(u64::from(self.first_data_block))?;
         if blocks == 0 || self.blocks_per_group == 0 {
@@ -50,10 +51,10 @@ impl Superblock {
         u32::try_from(blocks.div_ceil(u64::from(self.blocks_per_group))).ok()
     }
 
-    /// Whether all fields are in range and agree. Also for fields that a maker of volumes has just
-    /// filled in.
+    /// Checks that all fields are in range and agree with each other, also for a new volume.
     ///
-    /// Errors: `Corrupt` naming the field's offset in the superblock.
+    /// # Errors
+    /// `Corrupt` naming the field's offset in the superblock.
     pub fn check_fields(&self, at: Site) -> Result<(), Error> {
         let need = |good: bool, offset: usize, what: What| {
             if good { Ok(()) } else { Err(at.offset(offset).corrupt(what)) }
@@ -139,9 +140,10 @@ impl Superblock {
         need(!has_sums || sums_stand, 0x64, What::SuperblockFeatures)
     }
 
-    /// Whether a device of `device_bytes` holds the whole volume.
+    /// Checks that a device of `device_bytes` bytes holds the whole volume.
     ///
-    /// Errors: `SuperblockBeyondDevice`.
+    /// # Errors
+    /// `SuperblockBeyondDevice`.
     pub fn check_device(&self, device_bytes: u64, at: Site) -> Result<(), Error> {
         let device_blocks = device_bytes >> self.block_size.log2();
         if self.blocks_count <= device_blocks {
@@ -235,7 +237,7 @@ mod tests {
         raw.s_mount_opts[3] ^= 1;
         let error = raw.check(Site::NOWHERE).unwrap_err();
         assert!(matches!(error, Error::Corrupt { what: What::SuperblockChecksum, .. }));
-        assert!(raw.parse(Site::NOWHERE).is_ok(), "looking at it is still possible");
+        assert!(raw.parse(Site::NOWHERE).is_ok(), "parse ignores the checksum");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The superblock: what the whole volume has agreed on.
+//! The superblock: the parameters and the state of the whole volume.
 //!
 //! ```text
-//!   RawSuperblock ──parse──► Superblock     magic and block size only: for looking at wrecks
+//!   RawSuperblock ──parse──► Superblock     magic and block size only: for damaged volumes
 //!   RawSuperblock ──check──► Superblock     checksum, known features, all fields fit together
 //!   RawSuperblock ◄─update_raw─ Superblock  known fields and checksum; other bytes stay
 //! ```
@@ -17,8 +17,8 @@ use crate::checksum::{Checksums, filesystem_seed};
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Site, What};
 
-/// The superblock, in meaning. Counts are whole (low and high halves joined), times are seconds
-/// since 1970 (40 bits are stored).
+/// The decoded superblock. Low and high halves of counts are joined; times are seconds since 1970
+/// (40 bits are stored).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Inodes in all groups.
@@ -27,9 +27,9 @@ pub struct Superblock {
     pub blocks_count: u64,
     /// Blocks kept for root.
     pub reserved_blocks: u64,
-    /// Free blocks, also with bigalloc. Advisory: the descriptors are the truth.
+    /// Free blocks, also with bigalloc. A hint: the group descriptors decide.
     pub free_blocks: u64,
-    /// Free inodes. Advisory: the descriptors are the truth.
+    /// Free inodes. A hint: the group descriptors decide.
     pub free_inodes: u32,
     /// First block of group 0: 1 with 1 KiB blocks and no bigalloc, else 0.
     pub first_data_block: u32,
@@ -83,7 +83,7 @@ pub struct Superblock {
     pub volume_name: [u8; 16],
     /// Where it was last mounted, NUL-padded.
     pub last_mounted: [u8; 64],
-    /// Descriptor blocks reserved behind the descriptor table for growth.
+    /// Descriptor blocks reserved after the descriptor table for growth.
     pub reserved_gdt_blocks: u16,
     /// UUID of an external journal.
     pub journal_uuid: [u8; 16],
@@ -117,7 +117,7 @@ pub struct Superblock {
     pub raid_stride: u16,
     /// RAID stripe width, blocks.
     pub raid_stripe_width: u32,
-    /// Seconds between multi-mount beats.
+    /// Seconds between updates of the multi-mount block.
     pub mmp_update_interval: u16,
     /// Multi-mount block.
     pub mmp_block: BlockNr,
@@ -125,13 +125,13 @@ pub struct Superblock {
     pub log_groups_per_flex: u8,
     /// 1: CRC32C.
     pub checksum_type: u8,
-    /// KiB written in all the volume's life.
+    /// KiB written since the volume was created.
     pub kbytes_written: u64,
     /// Errors seen since the last check.
     pub error_count: u32,
-    /// The first of them.
+    /// The first of those errors.
     pub first_error: ErrorRecord,
-    /// The last of them.
+    /// The last of those errors.
     pub last_error: ErrorRecord,
     /// Mount options as text, NUL-padded.
     pub mount_opts: [u8; 64],
@@ -170,11 +170,11 @@ fn time(lo: u32, hi: u8) -> u64 {
 }
 
 impl RawSuperblock {
-    /// The fields, believed as far as they can be represented: magic, block and cluster size are
-    /// checked, nothing else. For tools that look at damaged volumes; to use one, call
-    /// [`RawSuperblock::check`].
+    /// Decodes the fields and checks only the magic, the block size and the cluster size. For tools
+    /// that read damaged volumes; before a volume is used, call [`RawSuperblock::check`].
     ///
-    /// Errors: `SuperblockMagic`, `SuperblockBlockSize`, `SuperblockClusterSize`.
+    /// # Errors
+    /// `SuperblockMagic`, `SuperblockBlockSize`, `SuperblockClusterSize`.
     pub fn parse(&self, at: Site) -> Result<Superblock, Error> {
         if self.s_magic.get() != SUPERBLOCK_MAGIC {
             return Err(at.offset(0x38).corrupt(What::SuperblockMagic));
@@ -191,7 +191,7 @@ impl RawSuperblock {
             match self.s_log_cluster_size.get().checked_sub(self.s_log_block_size.get()) {
                 Some(0) => 0,
                 Some(ratio) if bigalloc && self.s_log_cluster_size.get() <= 18 => ratio,
-                // An external journal has no clusters, and may leave the field alone.
+                // An external journal has no clusters and need not set the field.
                 _ if features.incompat.contains(Incompat::JOURNAL_DEV) => 0,
                 _ => return Err(at.offset(0x1C).corrupt(What::SuperblockClusterSize)),
             };
@@ -297,8 +297,8 @@ impl RawSuperblock {
 }
 
 impl Superblock {
-    /// A superblock for a maker of volumes to fill in: revision 1, 256-byte inodes, clean, no
-    /// features, no checks by schedule, counts zero.
+    /// A superblock for the creation of a volume: revision 1, 256-byte inodes, clean, no features,
+    /// no scheduled checks, all counts zero. The caller fills in the rest.
     pub fn new(block_size: BlockSize) -> Superblock {
         let raw = RawSuperblock {
             s_magic: SUPERBLOCK_MAGIC.into(),
@@ -332,7 +332,7 @@ impl Superblock {
         1u32.checked_shl(self.log_cluster_ratio).unwrap_or(1)
     }
 
-    /// Groups in a flex group; 1 without flex_bg, or where the field makes no sense.
+    /// Groups in a flex group; 1 without flex_bg, or if the field is out of range.
     pub fn groups_per_flex(&self) -> u32 {
         let on = self.features.incompat.contains(Incompat::FLEX_BG);
         match self.log_groups_per_flex {
@@ -351,15 +351,16 @@ impl Superblock {
         up_to_nul(&self.last_mounted)
     }
 
-    /// A fresh superblock with these fields and its checksum; all other bytes zero.
+    /// A raw superblock with these fields and its checksum; all other bytes are zero.
     pub fn to_raw(&self) -> RawSuperblock {
         let mut raw = RawSuperblock::default();
         self.update_raw(&mut raw);
         raw
     }
 
-    /// Writes every field into `raw` and sets the checksum if the volume has one. Bytes that have
-    /// no field here, and fields that the features give no meaning to, stay as they are.
+    /// Writes every field into `raw`, and sets the checksum if the volume has one. Bytes that
+    /// belong to no field of this type keep their values, and so do fields without a meaning under
+    /// the volume's features.
     pub fn update_raw(&self, raw: &mut RawSuperblock) {
         let is_64bit = self.features.incompat.contains(Incompat::IS_64BIT);
         let lo = |n: u64| (n as u32).into();

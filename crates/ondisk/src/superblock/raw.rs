@@ -1,7 +1,7 @@
 //! The superblock's 1024 bytes as they lie on disk.
 //!
 //! ```text
-//!   byte 1024 of the device, whatever the block size; in a backup: byte 0 of its block
+//!   byte 1024 of the device, for any block size; in a backup: byte 0 of its block
 //!   000      038    058          068   078   0E0      150    194      200    270        3FC  400
 //!   ┌────────┬──────┬────────────┬─────┬─────┬────────┬──────┬────────┬──────┬──────────┬────┐
 //!   │ counts │ EF53 │ sizes,     │uuid │label│journal │ high │ errors │ mount│ seed,    │csum│
@@ -61,7 +61,7 @@ pub struct RawSuperblock {
     pub s_magic: U16,
     /// 03A: See `VolumeState`.
     pub s_state: U16,
-    /// 03C: What to do on an error: 1 go on, 2 read-only, 3 panic.
+    /// 03C: What to do on an error: 1 continue, 2 read-only, 3 panic.
     pub s_errors: U16,
     /// 03E: Unused.
     pub s_minor_rev_level: U16,
@@ -141,7 +141,7 @@ pub struct RawSuperblock {
     pub s_flags: U32,
     /// 164: RAID stride, blocks.
     pub s_raid_stride: U16,
-    /// 166: Seconds between multi-mount beats.
+    /// 166: Seconds between updates of the multi-mount block.
     pub s_mmp_update_interval: U16,
     /// 168: Multi-mount block.
     pub s_mmp_block: U64,
@@ -155,7 +155,7 @@ pub struct RawSuperblock {
     pub s_encryption_level: u8,
     /// 177: Padding.
     pub s_reserved_pad: u8,
-    /// 178: KiB written in all its life.
+    /// 178: KiB written since the volume was created.
     pub s_kbytes_written: U64,
     /// 180: Unused.
     pub s_snapshot_inum: U32,
@@ -268,25 +268,29 @@ impl RawSuperblock {
         RawSuperblock::mut_from_prefix(bytes).ok().map(|(raw, _)| raw)
     }
 
-    /// The bytes as they stand on the device.
+    /// The bytes as they are on the device.
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_SIZE] {
         zerocopy::transmute!(self.clone())
     }
 
-    /// CRC32C of all bytes before the checksum. It starts at ~0 and not at the filesystem seed: the
-    /// superblock must be checkable before the seed is known.
+    /// CRC32C of all bytes before the checksum. Its seed is ~0, not the filesystem seed: a reader
+    /// checks the superblock before it knows that seed.
     pub fn compute_checksum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..offset_of!(RawSuperblock, s_checksum)])
     }
 
-    /// Whether the stored checksum is right. Call it only where `metadata_csum` is set.
+    /// Whether the stored checksum is right. Has no meaning without `metadata_csum`.
     pub fn checksum_is_right(&self) -> bool {
         self.s_checksum.get() == self.compute_checksum()
     }
 
-    /// Makes the stored checksum right without a change of it, by four of the bytes behind the name of the last error's
-    /// function, which nobody reads. So the first sector of a superblock can change alone. `false` where the name leaves
-    /// no room. Call it only where `metadata_csum` is set.
+    /// Makes the stored checksum match the bytes, without a change of the checksum itself: sets
+    /// four of the unused bytes after the name of the last error's function. Those bytes are in the
+    /// first sector and the checksum is in the second, so a writer can change the first sector
+    /// alone.
+    ///
+    /// Returns `false` and changes nothing if the name leaves fewer than five bytes. Has no meaning
+    /// without `metadata_csum`.
     pub fn fit_checksum(&mut self) -> bool {
         let func = &mut self.s_last_error_func;
         let end = func.iter().position(|byte| *byte == 0).unwrap_or(func.len());
@@ -294,7 +298,8 @@ impl RawSuperblock {
             return false;
         };
         free.fill(0);
-        // What each bit of the word adds to the sum; the 32 amounts are independent, as the sum has 32 bits.
+        // How each bit of the word changes the checksum. The 32 differences are linearly
+        // independent, so some combination of them gives any difference of 32 bits.
         let covered = 8 * offset_of!(RawSuperblock, s_checksum) as u64;
         let at = 8 * (offset_of!(RawSuperblock, s_last_error_func) + end + 1) as u64;
         let mut by_top = [(0, 0); 32];
@@ -318,7 +323,8 @@ impl RawSuperblock {
         true
     }
 
-    /// Stores the right checksum. Call it last, and only where `metadata_csum` is set.
+    /// Stores the right checksum. The caller calls this after all other changes, and only with
+    /// `metadata_csum`.
     pub fn set_checksum(&mut self) {
         self.s_checksum = self.compute_checksum().into();
     }
@@ -329,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_sector_changes_under_the_sum_of_the_old_one() {
+    fn the_first_sector_can_change_under_the_old_checksum() {
         let mut old = RawSuperblock::default();
         for (n, byte) in old.as_mut_bytes().iter_mut().enumerate() {
             *byte = (n * 7) as u8;

@@ -1,10 +1,10 @@
-//! The volume's state: clean, in use, with errors; and what a mount makes of it.
+//! The volume's state (clean, in use, with errors), and how a mount and an unmount change it.
 //!
 //! ```text
 //!                    write mount                        unmount
 //!   journaled    VALID ────────► VALID + RECOVER ─────────────► VALID      crash: RECOVER stays
 //!   no journal   VALID ────────► (none)          ─────────────► VALID      crash: VALID stays off
-//!                         any corruption found: + ERROR, which only a checker takes away
+//!                         any corruption found: + ERROR, which only a checker clears
 //! ```
 
 use super::Superblock;
@@ -50,9 +50,9 @@ bitflags::bitflags! {
         const ACL = 0x8;
         /// 16-bit user IDs.
         const UID16 = 0x10;
-        /// Data goes through the journal. Both data bits together: write back.
+        /// Data goes through the journal (data=journal). Both data bits together: data=writeback.
         const JOURNAL_DATA = 0x20;
-        /// Data is written before the commit that makes it reachable.
+        /// Data is written before the commit that makes it reachable (data=ordered).
         const JOURNAL_DATA_ORDERED = 0x40;
         /// No write barriers.
         const NOBARRIER = 0x100;
@@ -66,27 +66,27 @@ bitflags::bitflags! {
     }
 }
 
-/// `s_errors`: what to do when an error is found. An open set: unknown values are carried.
+/// `s_errors`: what to do when an error is found. Unknown values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPolicy(pub u16);
 
 impl ErrorPolicy {
-    /// Go on.
+    /// Continue.
     pub const CONTINUE: ErrorPolicy = ErrorPolicy(1);
-    /// Remount read-only. What an unknown value means, too.
+    /// Remount read-only. Unknown values mean the same.
     pub const REMOUNT_RO: ErrorPolicy = ErrorPolicy(2);
     /// Panic.
     pub const PANIC: ErrorPolicy = ErrorPolicy(3);
 }
 
-/// An error that the volume remembers.
+/// An error that is recorded in the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorRecord {
-    /// When, seconds since 1970; 0 when there is none.
+    /// Time of the error, seconds since 1970; 0 if there is none.
     pub time: u64,
-    /// In which inode, or 0.
+    /// The inode, or 0.
     pub ino: u32,
-    /// In which block, or 0.
+    /// The block, or 0.
     pub block: u64,
     /// Function that found it, NUL-padded.
     pub func: [u8; 32],
@@ -102,12 +102,12 @@ impl Superblock {
         self.features.incompat.contains(Incompat::RECOVER)
     }
 
-    /// Whether errors were recorded that a checker has not taken away.
+    /// Whether the superblock has recorded errors that no checker has cleared.
     pub fn has_errors(&self) -> bool {
         self.state.contains(VolumeState::ERROR)
     }
 
-    /// Whether the volume was left in order: valid, no errors, nothing to replay, no orphans.
+    /// Whether the volume is clean: valid, no errors, nothing to replay, no orphans.
     pub fn is_clean(&self) -> bool {
         self.state.contains(VolumeState::VALID)
             && !self.has_errors()
@@ -121,7 +121,7 @@ impl Superblock {
         self.features.compat.contains(Compat::HAS_JOURNAL)
     }
 
-    /// Whether the checker's schedule says that a check is due at `now` (seconds since 1970).
+    /// Whether a check is due at `now` (seconds since 1970), by mount count or interval.
     pub fn check_is_due(&self, now: u64) -> bool {
         (self.max_mnt_count > 0 && i32::from(self.max_mnt_count) <= i32::from(self.mnt_count))
             || (self.checkinterval != 0
@@ -131,8 +131,8 @@ impl Superblock {
                     .is_some_and(|due| due <= now))
     }
 
-    /// Changes the fields as a write mount at `now` (seconds) does. The result must be durable
-    /// before the first transaction may commit.
+    /// Changes the fields for a mount for writing at `now` (seconds since 1970). The caller makes
+    /// the result durable before the first transaction commits.
     pub fn begin_write_mount(&mut self, now: u64) {
         if self.has_journal() {
             self.features.incompat.insert(Incompat::RECOVER);
@@ -150,8 +150,8 @@ impl Superblock {
         self.wtime = now;
     }
 
-    /// Changes the fields as a clean unmount at `now` (seconds) does; `at_mount` is the state the
-    /// volume was mounted with. Only when the log is empty. A recorded error stays.
+    /// Changes the fields for a clean unmount at `now` (seconds since 1970); `at_mount` is the
+    /// state at mount. The caller calls this only when the log is empty. A recorded error stays.
     pub fn end_write_mount(&mut self, at_mount: VolumeState, now: u64) {
         self.features.incompat.remove(Incompat::RECOVER);
         self.features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
@@ -160,7 +160,8 @@ impl Superblock {
         self.wtime = now;
     }
 
-    /// Records an error: sets ERROR, counts it, remembers the first and the last.
+    /// Records an error: sets ERROR, counts it, and stores it as the last one, and as the first one
+    /// if there is none.
     pub fn record_error(&mut self, error: ErrorRecord) {
         self.state.insert(VolumeState::ERROR);
         self.error_count = self.error_count.saturating_add(1);

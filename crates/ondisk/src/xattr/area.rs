@@ -1,4 +1,5 @@
-//! The attributes of one home to read: names first, since only their end bounds the values.
+//! Reading the attributes of one area (a block, or an inode's tail): names first, because values
+//! may start only after the names' end.
 //!
 //! ```text
 //!   first            names_end                         len
@@ -32,7 +33,7 @@ pub struct RawXattrEntry {
     pub e_name_len: u8,
     /// The prefix.
     pub e_name_index: u8,
-    /// Where the value starts.
+    /// Offset of the value.
     pub e_value_offs: U16,
     /// The value's inode, or 0.
     pub e_value_inum: U32,
@@ -44,12 +45,12 @@ pub struct RawXattrEntry {
 const _: () =
     assert!(size_of::<RawXattrEntry>() == ENTRY_LEN && offset_of!(RawXattrEntry, e_hash) == 12);
 
-/// Where an attribute's value is.
+/// The place of an attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueRef<'a> {
-    /// Beside the entry.
+    /// In the same area as the entry.
     Here(&'a [u8]),
-    /// The first `size` bytes of an inode of its own.
+    /// The first `size` bytes of an inode that holds only this value.
     InInode {
         /// The value inode, not checked against the volume's counts.
         ino: Ino,
@@ -87,10 +88,12 @@ impl XattrEntry<'_> {
         (self.index, self.name.len(), self.name).cmp(&(index, name.len(), name))
     }
 
-    /// Whether the stored hash is that of name and value, with names hashed as unsigned bytes or,
-    /// as old writers did, as signed ones. Right for entries of a block, and for those of an
-    /// inode whose value lives elsewhere; `value_crc` is crc32c(filesystem seed, value), asked only
-    /// for a value in an inode of its own.
+    /// Whether the stored hash is that of name and value. Names are hashed as unsigned bytes; the
+    /// hash that old writers computed from signed bytes is accepted, too.
+    ///
+    /// For entries of a block, and for entries in an inode whose value is in an inode of its own.
+    /// `value_crc` returns crc32c(filesystem seed, value); it is called only for a value in an
+    /// inode of its own.
     pub fn hash_matches(&self, value_crc: impl FnOnce() -> u32) -> bool {
         let unsigned = name_hash(self.name);
         let signed = name_hash_signed(self.name);
@@ -102,10 +105,10 @@ impl XattrEntry<'_> {
     }
 }
 
-/// The attributes of one home, every entry checked.
+/// The attributes of one area. Every entry is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct XattrArea<'a> {
-    /// What value offsets count in.
+    /// The bytes that value offsets refer to.
     bytes: &'a [u8],
     first: usize,
     /// Where the terminator starts.
@@ -113,10 +116,10 @@ pub struct XattrArea<'a> {
 }
 
 impl<'a> XattrArea<'a> {
-    /// The attributes of a block. The checksum is not looked at.
+    /// The attributes of a block. Does not check the checksum. `ea_inode` is the volume's feature.
     ///
-    /// `ea_inode` is the volume's feature. Errors: `Corrupt` with `XattrMagic`, `XattrHeader`,
-    /// `XattrEntry`, `XattrValue` or `XattrInode`.
+    /// # Errors
+    /// `Corrupt` with `XattrMagic`, `XattrHeader`, `XattrEntry`, `XattrValue` or `XattrInode`.
     pub fn in_block(
         block: &'a [u8],
         ea_inode: bool,
@@ -126,11 +129,12 @@ impl<'a> XattrArea<'a> {
         Ok((header, XattrArea::check(block, BLOCK_HEADER_LEN, ea_inode, at)?))
     }
 
-    /// The attributes in an inode's tail, or `None` where there are none: `tail` is everything
-    /// behind the fixed part (`inode[128 + i_extra_isize ..]`); without the magic it is free room.
+    /// The attributes in an inode's tail, or `None` if it has none: `tail` is everything after the
+    /// fixed part (`inode[128 + i_extra_isize ..]`); without the magic it is free space.
     ///
-    /// Errors: `Corrupt` with `XattrEntry`, `XattrValue` or `XattrInode`, offsets counted from
-    /// the first entry.
+    /// # Errors
+    /// `Corrupt` with `XattrEntry`, `XattrValue` or `XattrInode`, offsets counted from the first
+    /// entry.
     pub fn in_inode(tail: &'a [u8], ea_inode: bool, at: Site) -> Result<Option<XattrArea<'a>>> {
         let Some((magic, area)) = tail.split_at_checked(INODE_HEADER_LEN) else { return Ok(None) };
         if magic != MAGIC.to_le_bytes() {
@@ -140,7 +144,7 @@ impl<'a> XattrArea<'a> {
     }
 
     fn check(bytes: &'a [u8], first: usize, ea_inode: bool, at: Site) -> Result<XattrArea<'a>> {
-        // The names come first: only their end says where values may start.
+        // Names first: values may start only after the names' end.
         let mut offset = first;
         loop {
             let at = at.offset(offset);
@@ -211,7 +215,8 @@ impl<'a> XattrArea<'a> {
         })
     }
 
-    /// The attribute with this name. Looks at every entry, so a badly sorted block is no obstacle.
+    /// The attribute with this name. Searches every entry, so it also works in a block that is not
+    /// sorted.
     pub fn find(&self, index: NameIndex, name: &[u8]) -> Option<XattrEntry<'a>> {
         self.entries().find(|entry| entry.index == index && entry.name == name)
     }
@@ -227,15 +232,16 @@ impl<'a> XattrArea<'a> {
         lowest.saturating_sub(self.names_end + TERMINATOR_LEN)
     }
 
-    /// The hash that a block with these entries has, from their stored hashes.
+    /// The hash of a block with these entries, from their stored hashes.
     pub fn block_hash(&self) -> u32 {
         block_hash(self.raw_entries().map(|(_, raw, _)| raw.e_hash.get()))
     }
 
-    /// Checks what reading does not need: no two values overlap, no name stands twice and, in a
-    /// block, entries are sorted.
+    /// Checks properties that reading does not need: no two values overlap, no name occurs twice
+    /// and, in a block, entries are sorted.
     ///
-    /// Errors: `Corrupt` with `XattrValue`, `XattrEntry` (a name twice) or `XattrOrder`.
+    /// # Errors
+    /// `Corrupt` with `XattrValue`, `XattrEntry` (a name twice) or `XattrOrder`.
     pub fn check_layout(&self, at: Site) -> Result<()> {
         let mut values: Vec<(usize, usize)> = self
             .raw_entries()
@@ -353,7 +359,7 @@ mod tests {
         let good = encode_block(&all, 1024).unwrap();
         let read = |block: &[u8]| XattrArea::in_block(block, true, Site::NOWHERE).map(|_| ());
         assert!(read(&good).is_ok());
-        // Entry 0 stands at 32, its value at 1016; entry 1 at 52, its value at 1012.
+        // Entry 0 is at 32, its value at 1016; entry 1 at 52, its value at 1012.
         for (offset, bytes, want) in [
             (0, &[1][..], What::XattrMagic),
             (4, &[0][..], What::XattrHeader),
@@ -370,7 +376,7 @@ mod tests {
         ] {
             let mut block = good.clone();
             if want == What::XattrEntry && offset == 32 {
-                // A name that runs on to the block's end leaves no room for a terminator.
+                // A name that reaches the block's end leaves no space for the terminator.
                 block[1024 - 40..].fill(1);
                 block[52..1024].fill(1);
             }

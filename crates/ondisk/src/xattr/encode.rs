@@ -1,4 +1,4 @@
-//! Laying out a set of attributes: entries from the front, values from the end.
+//! Writing a set of attributes: entries from the start, values from the end.
 
 use super::area::{ENTRY_LEN, INODE_HEADER_LEN, RawXattrEntry, TERMINATOR_LEN, entry_len, padded};
 use super::hash::{block_hash, entry_hash, entry_hash_of_inode_value};
@@ -24,7 +24,7 @@ pub struct NewXattr<'a> {
 /// The value of an attribute to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewValue<'a> {
-    /// Beside the entry.
+    /// In the same area as the entry.
     Here(&'a [u8]),
     /// In an inode of its own, already written.
     InInode {
@@ -38,7 +38,7 @@ pub enum NewValue<'a> {
 }
 
 impl NewXattr<'_> {
-    /// Bytes this attribute takes in either home: entry, name, padded value.
+    /// Bytes of this attribute in a block or an inode: entry, name, padded value.
     pub fn stored_len(&self) -> usize {
         entry_len(self.name.len())
             + match self.value {
@@ -48,7 +48,7 @@ impl NewXattr<'_> {
     }
 }
 
-/// Bytes that a block with these attributes needs; compare with the block size.
+/// Bytes that a block with these attributes needs, which may be more than the block size.
 pub fn block_len(attributes: &[NewXattr<'_>]) -> usize {
     BLOCK_HEADER_LEN + TERMINATOR_LEN + attributes.iter().map(NewXattr::stored_len).sum::<usize>()
 }
@@ -61,10 +61,11 @@ pub fn in_inode_len(attributes: &[NewXattr<'_>]) -> usize {
     INODE_HEADER_LEN + TERMINATOR_LEN + attributes.iter().map(NewXattr::stored_len).sum::<usize>()
 }
 
-/// Lays out an attribute block: sorted, hashed, refcount 1, the checksum still 0
-/// (see [`BlockHeader::set_checksum`](super::BlockHeader::set_checksum), which needs the block's place).
+/// Lays out an attribute block: sorted, hashed, refcount 1, the checksum still 0 (see
+/// [`BlockHeader::set_checksum`](super::BlockHeader::set_checksum), which needs the block's place).
 ///
-/// Errors: `NoSpace` when they do not fit `block_size` bytes; `Invalid` for an illegal name.
+/// # Errors
+/// `NoSpace` when they do not fit `block_size` bytes; `Invalid` for an illegal name.
 pub fn encode_block(attributes: &[NewXattr<'_>], block_size: usize) -> Result<Vec<u8>> {
     if block_len(attributes) > block_size {
         return Err(Error::NoSpace);
@@ -88,7 +89,8 @@ pub fn encode_block(attributes: &[NewXattr<'_>], block_size: usize) -> Result<Ve
 /// Lays out attributes in an inode's tail (`inode[128 + i_extra_isize ..]`), in the order given.
 /// Every byte of `tail` is written; without attributes all become zero.
 ///
-/// Errors: `NoSpace` when they do not fit; `Invalid` for an illegal name; then `tail` is untouched.
+/// # Errors
+/// `NoSpace` if they do not fit; `Invalid` for an illegal name. On an error `tail` is unchanged.
 pub fn encode_in_inode(attributes: &[NewXattr<'_>], tail: &mut [u8]) -> Result<()> {
     if in_inode_len(attributes) > tail.len() {
         return Err(Error::NoSpace);
@@ -115,7 +117,7 @@ fn check_names(attributes: &[NewXattr<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Writes entries from `first` and values from the end of `bytes`, which has room for them.
+/// Writes entries from `first` and values from the end of `bytes`, which is large enough.
 fn lay_out(
     bytes: &mut [u8],
     first: usize,

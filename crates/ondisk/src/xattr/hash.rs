@@ -1,4 +1,4 @@
-//! Hashes of entries and blocks: how Linux finds a block to share.
+//! Hashes of entries and blocks. Linux uses them to find an equal block that inodes can share.
 //!
 //! ```text
 //!   entry   h = 0;  per byte of the name  h = rol(h, 5) ^ byte
@@ -34,12 +34,12 @@ pub(super) fn name_hash_signed(name: &[u8]) -> u32 {
     name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ byte as i8 as u32)
 }
 
-/// The hash of an entry in a block, value beside it.
+/// The hash of an entry in a block, with the value in the same block.
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     HashedValue::Bytes(value).mix(name_hash(name))
 }
 
-/// The hash of an entry, in either home, whose value lives in an inode of its own.
+/// The hash of an entry, in a block or in an inode, whose value is in an inode of its own.
 /// `value_crc` is crc32c(filesystem seed, value).
 pub fn entry_hash_of_inode_value(name: &[u8], value_crc: u32) -> u32 {
     HashedValue::Crc(value_crc).mix(name_hash(name))

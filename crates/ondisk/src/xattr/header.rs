@@ -9,7 +9,7 @@ use extant_base::{BlockNr, Result, Site, What};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What both homes start with.
+/// The magic number at the start of an attribute block and of the attributes in an inode.
 pub const MAGIC: u32 = 0xEA02_0000;
 /// Bytes of a block's header.
 pub const BLOCK_HEADER_LEN: usize = 32;
@@ -36,7 +36,8 @@ const _: () = assert!(
     size_of::<RawXattrHeader>() == BLOCK_HEADER_LEN && offset_of!(RawXattrHeader, h_checksum) == 16
 );
 
-/// The checksum of an attribute block. `fs_seed` is the filesystem's, since the block is shared.
+/// The checksum of an attribute block. The seed is the filesystem's and not an inode's, because
+/// several inodes may share the block.
 pub fn block_checksum(fs_seed: u32, nr: BlockNr, block: &[u8]) -> u32 {
     const AT: usize = offset_of!(RawXattrHeader, h_checksum);
     let sum = extant_crc32c::crc32c(fs_seed, &nr.0.to_le_bytes());
@@ -50,7 +51,7 @@ pub fn block_checksum(fs_seed: u32, nr: BlockNr, block: &[u8]) -> u32 {
 pub struct BlockHeader {
     /// Inodes that use the block, 1..=1024.
     pub refcount: u32,
-    /// Hash of the content, 0 when the block is not to be shared.
+    /// Hash of the content; 0 if inodes must not share the block.
     pub hash: u32,
     /// As stored; see [`block_checksum`].
     pub checksum: u32,
@@ -59,7 +60,8 @@ pub struct BlockHeader {
 impl BlockHeader {
     /// The header of `block`.
     ///
-    /// Errors: `Corrupt` with `XattrMagic` or `XattrHeader`.
+    /// # Errors
+    /// `Corrupt` with `XattrMagic` or `XattrHeader`.
     pub fn read(block: &[u8], at: Site) -> Result<BlockHeader> {
         let (raw, _) = RawXattrHeader::ref_from_prefix(block)
             .map_err(|_| at.offset(0).corrupt(What::XattrHeader))?;
@@ -78,7 +80,8 @@ impl BlockHeader {
 
     /// Checks a block's checksum against its content and number.
     ///
-    /// Errors: `Corrupt` with `XattrChecksum`.
+    /// # Errors
+    /// `Corrupt` with `XattrChecksum`.
     pub fn verify_checksum(block: &[u8], fs_seed: u32, nr: BlockNr, at: Site) -> Result<()> {
         const AT: usize = offset_of!(RawXattrHeader, h_checksum);
         let header = BlockHeader::read(block, at)?;
@@ -88,7 +91,7 @@ impl BlockHeader {
         Ok(())
     }
 
-    /// Writes the count of sharing inodes; the checksum is then stale.
+    /// Writes the number of inodes that share the block. The caller then sets the checksum.
     pub fn set_refcount(block: &mut [u8], refcount: u32) {
         assert!(
             (1..=REFCOUNT_MAX).contains(&refcount),

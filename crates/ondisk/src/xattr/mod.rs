@@ -1,4 +1,4 @@
-//! Extended attributes: a list of entries that grows down, values that grow up.
+//! Extended attributes: entries grow from the start of the area, values from its end.
 //!
 //! ```text
 //!   block:    header 32 │ entry │ entry │ … │ 0 0 0 0 │  free  │ … value │ value │
@@ -12,9 +12,13 @@
 //!   checksum = crc32c(filesystem seed; block number u64; the block with the checksum as zero)
 //! ```
 //!
-//! Rules: a block's entries are sorted by index, name length, name, and it may be shared by up to
-//! 1024 inodes; in an inode entries stand in the order they came, their hash is 0. A value is
-//! padded with zeros to a multiple of 4, or lives in an inode of its own (feature `ea_inode`).
+//! Rules:
+//! - The entries of a block are sorted by index, name length, name. Up to 1024 inodes share a
+//!   block.
+//! - The entries in an inode are in order of insertion, and their hash is 0.
+//! - A value is padded with zeros to a multiple of 4, or it is the content of an inode of its own
+//!   (feature `ea_inode`).
+//!
 //! Source: ext4 documentation, "Extended Attributes".
 
 mod area;

@@ -1,6 +1,6 @@
-//! Prefixes of attribute names: a number on disk, a string to callers.
+//! Prefixes of attribute names: a number on disk, a string in the API.
 
-/// The prefix of an attribute's name; on disk a number. Numbers nobody has named are kept.
+/// The prefix of an attribute's name, as the number on disk. Unknown numbers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameIndex(pub u8);
 
@@ -38,14 +38,15 @@ impl NameIndex {
         (NameIndex::HURD, "gnu.", false),
     ];
 
-    /// The prefix that callers see, or `None` for an attribute that has no name outside.
+    /// The prefix in the API, or `None` for an attribute that the API does not name.
     pub fn prefix(self) -> Option<&'static str> {
         Self::TABLE.iter().find(|row| row.0 == self).map(|row| row.1)
     }
 
     /// Splits a caller's full name into index and stored name, or `None` for an unknown prefix.
     ///
-    /// The stored name is empty only for the names that an index covers whole (`system.posix_acl_…`).
+    /// The stored name is empty only for the names that an index covers whole
+    /// (`system.posix_acl_…`).
     pub fn split(full: &[u8]) -> Option<(NameIndex, &[u8])> {
         Self::TABLE.iter().find_map(|&(index, prefix, whole)| {
             let rest = full.strip_prefix(prefix.as_bytes())?;

@@ -1,5 +1,5 @@
-//! Valid structures with a few bytes changed, thousands of times, through every parser of the
-//! volume's structures: nothing may panic. The seed is fixed, so each run is the same.
+//! Every parser of the volume's structures reads thousands of valid structures with a few changed
+//! bytes, and none may panic. The seed is fixed, so each run is the same.
 
 use crate::parsers::damage::damage;
 use crate::parsers::volume;

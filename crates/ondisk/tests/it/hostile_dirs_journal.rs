@@ -1,5 +1,5 @@
-//! Valid directories, attributes and journal blocks with a few bytes changed, thousands of times,
-//! through every parser and edit: nothing may panic. The seed is fixed, so each run is the same.
+//! Every parser and edit of directories, attributes and journal blocks runs on thousands of valid
+//! ones with a few changed bytes, and none may panic. The seed is fixed, so each run is the same.
 
 use crate::parsers::damage::damage;
 use crate::parsers::{journal, names};
@@ -22,7 +22,7 @@ fn ino(number: u32) -> Ino {
     Ino::new(number).unwrap()
 }
 
-/// `block` behind the byte that chooses its format.
+/// `block` after the byte that selects its format.
 fn chosen(choice: u8, block: &[u8]) -> Vec<u8> {
     [&[choice], block].concat()
 }

@@ -1,5 +1,5 @@
-//! Directories, attributes and journals that e2fsprogs made, read and rewritten by this crate and
-//! judged by e2fsprogs again. Without those tools the tests pass over, except where `CI=true`.
+//! This crate reads and rewrites directories, attributes and journals that e2fsprogs made, and
+//! e2fsprogs checks the result. Without those tools the tests do nothing, unless `CI=true`.
 
 use extant_base::{BlockNr, BlockSize, Ino, LogicalBlock, Site, Tid};
 use extant_crc32c::crc32c;
@@ -102,7 +102,7 @@ impl Image {
         assert_eq!(code, 0, "e2fsck: {said}");
     }
 
-    /// Lets e2fsck index every directory.
+    /// Makes e2fsck index every directory.
     fn index_directories(&self) {
         let (code, said) = run("e2fsck", &["-fyD", self.path.to_str().unwrap()]);
         assert!(code <= 1, "e2fsck -D: {said}");
@@ -118,7 +118,7 @@ impl Image {
         Ino::new(self.field(file, "Inode:")).unwrap()
     }
 
-    /// The physical blocks of a file's data in order (those of the extent tree left out).
+    /// The physical blocks of a file's data in order, without those of the extent tree.
     fn blocks(&self, file: &str) -> Vec<u64> {
         let count = self.field(file, "Size:") as usize / self.block_size;
         let script = self.path.with_file_name("bmap");
@@ -206,7 +206,7 @@ fn linear_blocks_read_and_change_as_e2fsprogs_expects() {
         assert_eq!(got, want);
         assert_eq!(view.find(b"..").unwrap().unwrap().ino, Some(Ino::ROOT));
 
-        // Rename one by removing and inserting, swap the inodes of two others.
+        // Rename one by a removal and an insertion, and swap the inodes of two others.
         let find = |block: &[u8], name: &[u8]| {
             DirBlock::new(block, format, Site::NOWHERE).find(name).unwrap().map(|e| e.offset)
         };
@@ -282,7 +282,7 @@ fn indexes_read_and_rebuild_as_e2fsprogs_expects() {
 }
 
 #[test]
-fn an_index_of_our_making_is_one_to_e2fsprogs() {
+fn e2fsprogs_accepts_an_index_that_this_crate_made() {
     if !have_tools() {
         return;
     }
@@ -324,7 +324,7 @@ fn an_index_of_our_making_is_one_to_e2fsprogs() {
     }
 }
 
-/// A directory grown name by name, as an engine would.
+/// A directory that grows name by name, as an engine makes it.
 struct Tree {
     blocks: Vec<Vec<u8>>,
     block_size: usize,
@@ -437,7 +437,7 @@ fn attributes_read_and_rebuild_as_e2fsprogs_expects() {
         let long = area.find(NameIndex::USER, b"long").unwrap();
         assert_eq!(long.value, ValueRef::Here("v".repeat(700).as_bytes()));
 
-        // Lay them out again, from another order, with one more.
+        // Write them again, in another order, with one more.
         new.reverse();
         let more = vec![7; 65];
         let value = NewValue::Here(&more);
@@ -520,7 +520,7 @@ fn journals_of_debugfs_read_in_every_layout() {
             JournalSuperblock::read(&first, size, places.len() as u64, Site::NOWHERE).unwrap();
         let mut written = first.clone();
         superblock.write(&mut written);
-        assert!(written == first, "what was read is what is written: {said}");
+        assert!(written == first, "the written superblock equals the one read: {said}");
         let format = superblock.log_format();
         assert_eq!((format.sum, format.wide), (sum, wide), "{said}");
         let (mut at, tid) = (superblock.start.unwrap(), superblock.sequence);
@@ -620,7 +620,7 @@ const SAMPLES: &[&str] = &[
     "\u{32FF}A",
 ];
 
-/// Four neighbours a name, over every plane that has letters.
+/// Names of four adjacent characters, from every plane that has letters.
 fn ranges() -> impl Iterator<Item = String> {
     (0xA0..0x1_1A00)
         .chain(0x1_2000..0x1_2010)

@@ -1,5 +1,5 @@
-//! Images that mke2fs made: every structure is found where this crate says, passes its checks,
-//! counts up, and is written back the same to the byte.
+//! Images that mke2fs made: every structure is at the place that this crate computes, passes its
+//! checks, agrees with the counts, and is written back with the same bytes.
 
 use extant_base::{BlockNr, GroupNr, Ino, LogicalBlock, Site};
 use extant_ondisk::bitmap::{self, Kind};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use zerocopy::IntoBytes;
 
-/// The program, or `None` where e2fsprogs is not installed. CI has to have it.
+/// The program, or `None` if e2fsprogs is not installed. CI must have it.
 fn program(name: &str) -> Option<PathBuf> {
     let found = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
         .iter()
@@ -168,7 +168,7 @@ impl Image {
         inode
     }
 
-    /// Logical to physical, and the number of blocks that the map itself takes.
+    /// The map from logical to physical blocks, and the number of blocks of the map itself.
     fn map(&self, ino: Ino, inode: &Inode) -> (BTreeMap<u32, u64>, u64) {
         let mut blocks = BTreeMap::new();
         let mut nodes = 0;
@@ -261,10 +261,10 @@ impl Image {
             let ipg = self.geometry.inodes_per_group();
             assert_eq!(bitmap::count_zeros(&inodes, 0..ipg), desc.free_inodes, "{}", self.name);
             free_inodes += desc.free_inodes;
-            let believed = desc.used_slots(&self.geometry, checksums);
-            assert_eq!(bitmap::next_set(&inodes, believed..ipg), None, "{}", self.name);
+            let used_slots_end = desc.used_slots(&self.geometry, checksums);
+            assert_eq!(bitmap::next_set(&inodes, used_slots_end..ipg), None, "{}", self.name);
             let mut dirs_here = 0;
-            for slot in bitmap::set_runs(&inodes, 0..believed).flatten() {
+            for slot in bitmap::set_runs(&inodes, 0..used_slots_end).flatten() {
                 let ino = self.geometry.ino_of_slot(group, slot).unwrap();
                 dirs_here += u32::from(self.check_inode(ino));
             }
@@ -277,7 +277,7 @@ impl Image {
         assert!(dirs >= 2, "{}: root and lost+found", self.name);
     }
 
-    /// Checks the inode and all its blocks; whether it is a directory.
+    /// Checks the inode and all its blocks. Returns whether it is a directory.
     fn check_inode(&self, ino: Ino) -> bool {
         let inode = self.inode(ino);
         let mapped = matches!(inode.kind(), Some(FileKind::Directory | FileKind::Regular))
@@ -285,7 +285,7 @@ impl Image {
         if inode.is_fast_symlink(&self.format) {
             assert_eq!(inode.fast_symlink_target(ino).unwrap(), b"small", "{}", self.name);
         }
-        // The resize inode's map is of a kind of its own.
+        // The map of the resize inode has a format of its own.
         if !mapped || inode.has_inline_data() || ino == Ino::RESIZE {
             return inode.is_dir();
         }

@@ -1,6 +1,6 @@
 //! Valid structures with a few bytes changed, the same ones in each run.
 
-/// A small generator, so that a seed replays a run.
+/// A small random number generator: one seed replays one run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,15 +16,15 @@ impl Random {
     }
 }
 
-/// Runs `parse` on `valid`, then on `rounds` damaged copies of it: single bits, edge values of one
-/// to eight bytes, cut ends, and now and then pure noise.
+/// Runs `parse` on `valid`, then on `rounds` damaged copies of it: flipped bits, edge values of one
+/// to eight bytes, cut ends, and sometimes random bytes only.
 pub fn damage(name: &str, valid: &[u8], rounds: usize, parse: fn(&[u8])) {
     let mut random = Random(0x5eed_0b5e_55ed);
     parse(valid);
     for round in 0..rounds {
         let mut bytes = valid.to_vec();
         for _ in 0..=random.below(4) {
-            // Most fields stand early.
+            // Most fields are near the start.
             let range = if random.below(2) == 0 { bytes.len().min(160) } else { bytes.len() };
             let at = random.below(range);
             match random.below(4) {

@@ -1,5 +1,5 @@
 //! The blocks of the journal and the records of fast commits.
-//! Where the format matters, the first byte of the data chooses it.
+//! If there are several formats, the first byte of the data selects one.
 
 use extant_base::{BlockSize, Site, Tid};
 use extant_ondisk::byte_log::{self, HEADER_LEN, PAYLOAD_MAX, sum};
@@ -11,7 +11,7 @@ use extant_ondisk::jbd2::{
 
 const AT: Site = Site::NOWHERE;
 
-/// The format that a choice byte stands for.
+/// The format that a byte selects.
 pub fn format_of(choice: u8) -> LogFormat {
     let sum = [BlockSum::None, BlockSum::V1, BlockSum::V2, BlockSum::V3];
     LogFormat {
@@ -84,8 +84,8 @@ pub fn fast_commit(data: &[u8]) {
     assert!(Records::new(&copy, 256, AT).all(|located| located.is_ok()));
 }
 
-/// A record of the byte log. The first byte chooses whose sums are made right, so that damage gets past
-/// them: bit 0 the header's, bit 1 the payload's.
+/// A record of the byte log. The first byte selects which checksums are set right, so that damage
+/// gets past them: bit 0 the header's, bit 1 the payload's.
 pub fn byte_log(data: &[u8]) {
     let Some((&choice, record)) = data.split_first() else { return };
     let Some((head, rest)) = record.split_first_chunk::<HEADER_LEN>() else { return };

@@ -1,5 +1,6 @@
-//! One function a structure: takes any bytes, parses them, and uses whatever was accepted. None may
-//! panic, hang, or allocate by an unchecked count. The fuzz targets and the hostile tests share them.
+//! One function per structure: it parses any bytes and uses every accepted structure. None may
+//! panic, hang, or allocate by an unchecked count. The fuzz targets and the hostile tests share
+//! them.
 
 #![allow(dead_code)]
 

@@ -1,5 +1,5 @@
 //! The structures that hold names: directory blocks, indexes, inline directories, attributes.
-//! The first byte of the data chooses the format, the rest is the structure.
+//! The first byte of the data selects the format; the rest is the structure.
 
 use extant_base::{BlockNr, Ino, LogicalBlock, Site};
 use extant_ondisk::acl::Acl;
@@ -14,7 +14,7 @@ use extant_ondisk::xattr::{
 
 const AT: Site = Site::NOWHERE;
 
-/// The format that a choice byte stands for.
+/// The format that a byte selects.
 pub fn format_of(choice: u8) -> DirFormat {
     DirFormat {
         filetype: choice & 1 == 0,
@@ -25,7 +25,7 @@ pub fn format_of(choice: u8) -> DirFormat {
     }
 }
 
-/// A block of a legal size with the data in front, or as much of it as fits.
+/// A block of a legal size that starts with the data, or with as much of it as fits.
 fn block_of(data: &[u8]) -> Vec<u8> {
     let len = data.len().next_power_of_two().clamp(1024, 65536);
     let mut block = data[..data.len().min(len)].to_vec();
@@ -41,19 +41,19 @@ fn hasher() -> NameHasher {
 pub fn dir_block(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     let format = format_of(choice);
-    // As it is, whatever its length, and then as a block.
+    // First the data itself, at its own length, then a whole block.
     let _ = DirBlock::new(data, format, AT).entries().count();
     let _ = DirBlock::new(data, format, AT).verify_checksum(1);
     let block = block_of(data);
     let mut offsets = vec![0, 12, block.len() - 12];
-    // Nobody takes out what follows ".": that would be left alone.
-    let (mut whole, mut dots, mut behind_dot) = (true, Vec::new(), false);
+    // No caller removes the entry after ".": that may leave the block malformed.
+    let (mut whole, mut dots, mut after_dot) = (true, Vec::new(), false);
     for entry in DirBlock::new(&block, format, AT).entries() {
         match entry {
             Ok(entry) => {
                 assert!(entry.offset + entry.rec_len <= block.len());
                 offsets.push(entry.offset);
-                if std::mem::replace(&mut behind_dot, entry.name == b".") || behind_dot {
+                if std::mem::replace(&mut after_dot, entry.name == b".") || after_dot {
                     dots.push(entry.offset);
                 }
                 let _ = hasher().hash(entry.name);
@@ -158,7 +158,8 @@ pub fn name(data: &[u8]) {
         let _ = rules.check_new(data);
         let query = rules.query(data);
         assert!(query.matches(data));
-        // Folding twice may differ from folding once: an ignorable parts marks only the first time.
+        // Folding twice may differ from folding once: an ignorable character ends a run of marks,
+        // but only the first time.
         let _ = fold(data).map(|folded| query.matches(&folded));
         let _ = hasher().hash(&rules.hashed(data));
     }

@@ -18,7 +18,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, Superblock};
 
 const AT: Site = Site::NOWHERE;
 
-/// A small volume that the other structures are taken to belong to.
+/// The superblock of a small volume that the other structures belong to.
 pub fn superblock_of(block_bytes: u32, inode_size: u16) -> Superblock {
     let mut sb = Superblock::new(BlockSize::from_bytes(block_bytes).unwrap());
     sb.blocks_per_group = 8 * block_bytes.min(8191);
@@ -46,7 +46,7 @@ pub fn superblock(data: &[u8]) {
     let bytes: [u8; 1024] = cut(data);
     let mut raw = RawSuperblock::from_prefix(&bytes).unwrap().clone();
     let _ = raw.check(AT);
-    // Again with magic and checksum right: what lies behind them is to be reached, too.
+    // Again with the right magic and checksum, to reach the later checks.
     raw.s_magic = SUPERBLOCK_MAGIC.into();
     raw.set_checksum();
     let _ = raw.check(AT);
@@ -105,7 +105,7 @@ pub fn group_desc(data: &[u8]) {
             let _ = GroupDesc::check(&bytes[..32], group, &geometry, &checksums);
             let _ = GroupDesc::check(&bytes, group, &geometry, &checksums);
             group_desc::set_checksum(&mut bytes, group, &checksums);
-            // The bitmap functions take any descriptor: a damaged one is looked at, too.
+            // The bitmap functions accept any descriptor, also a damaged one.
             let mut desc = GroupDesc::parse(&bytes);
             let _ = GroupDesc::check(&bytes, group, &geometry, &checksums);
             let _ = desc.used_slots(&geometry, &checksums);
@@ -152,7 +152,7 @@ pub fn inode(data: &[u8]) {
     let _ = Inode::check(data, Ino::ROOT, &InodeFormat::new(&sb));
 }
 
-/// A root of an extent tree, or a node block, and changes to whatever was accepted.
+/// A root of an extent tree, or a node block, and changes of every accepted one.
 pub fn extent_node(data: &[u8]) {
     let geometry = Geometry::new(&superblock_of(1024, 256)).unwrap();
     let mut rules = NodeRules::root(&geometry);
@@ -192,7 +192,7 @@ pub fn extent_node(data: &[u8]) {
     }
 }
 
-/// A pointer block, walked as the path of any logical block says.
+/// A pointer block, read along the path of any logical block.
 pub fn block_map(data: &[u8]) {
     let number = u32::from_le_bytes(cut(data));
     let mut block: [u8; 1024] = cut(data.get(4..).unwrap_or(&[]));
@@ -228,14 +228,14 @@ pub fn small_blocks(data: &[u8]) {
     let _ = orphan_file::check(data, BlockNr(1), None, 100).map(Iterator::count);
     let is_sound =
         orphan_file::check(&bytes, BlockNr(1), Some(5), 100).map(Iterator::count).is_ok();
-    // Only a checked block is changed: its sum follows the change.
+    // Only a checked block is changed: the change updates its checksum.
     if let Some(slot) = orphan_file::free_slot(&bytes).filter(|_| is_sound) {
         orphan_file::set_slot(&mut bytes, slot, Some(Ino::ROOT), BlockNr(1), Some(5));
     }
     let _ = orphan_file::check(&bytes, BlockNr(1), Some(5), u32::MAX).map(Iterator::count);
 }
 
-/// A whole quota file: walked, searched and added to.
+/// A whole quota file: iterated, searched and extended.
 pub fn quota(data: &[u8]) {
     let mut file = data.to_vec();
     file.truncate(64 * QUOTA_BLOCK);
@@ -254,7 +254,7 @@ pub fn quota(data: &[u8]) {
     }
 }
 
-/// A member's record, as it is and with its sum set right.
+/// A member record, with its own checksum and with the right one.
 pub fn member(data: &[u8]) {
     let _ = Member::check(data);
     let mut bytes: [u8; MEMBER_SIZE] = cut(data);
@@ -269,7 +269,7 @@ pub fn member(data: &[u8]) {
     assert_eq!(Member::check(&member.to_bytes()).unwrap().unwrap(), member);
 }
 
-/// A block of the file of data checksums, behind the number of its place in the file.
+/// A block of the file of data checksums, after its index in the file.
 pub fn sums(data: &[u8]) {
     let index = u64::from_le_bytes(cut(data));
     let _ = data_sums::check(data, index, 5, AT);

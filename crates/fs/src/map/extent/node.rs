@@ -11,7 +11,7 @@
 //! [`ExtentNode::check`] found when the node was read, and leaves it so.
 
 use extant_base::{BlockNr, LogicalBlock, Site};
-use extant_ondisk::extent::{self, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, SumChange};
+use extant_ondisk::extent::{self, ChecksumChange, Extent, ExtentIndex, ExtentNode, ExtentNodeMut};
 use std::ops::Deref;
 
 const ENTRY: usize = 12;
@@ -73,13 +73,13 @@ pub(crate) fn extent(bytes: &[u8], n: usize) -> Extent {
 /// A node's bytes to change, and what the changes do to its checksum.
 pub(crate) struct NodeMut<'a> {
     bytes: &'a mut [u8],
-    sum: SumChange,
+    sum: ChecksumChange,
 }
 
 impl<'a> NodeMut<'a> {
     /// A root, whose sum is the inode's; or a block on a volume without checksums.
     pub(crate) fn unsummed(bytes: &'a mut [u8]) -> NodeMut<'a> {
-        NodeMut { bytes, sum: SumChange::Unfollowed }
+        NodeMut { bytes, sum: ChecksumChange::Untracked }
     }
 
     /// Changes a block whose checksum follows: in the end, or by what changed where `short_cut`.
@@ -90,7 +90,7 @@ impl<'a> NodeMut<'a> {
         change: impl FnOnce(&mut NodeMut<'_>) -> T,
     ) -> T {
         let was_right = cfg!(debug_assertions) && extent::checksum_is_right(bytes, seed);
-        let sum = if short_cut { SumChange::Delta(0) } else { SumChange::Anew };
+        let sum = if short_cut { ChecksumChange::Delta(0) } else { ChecksumChange::Recompute };
         let mut node = NodeMut { bytes, sum };
         let done = change(&mut node);
         extent::update_checksum(node.bytes, seed, node.sum);
@@ -102,9 +102,9 @@ impl<'a> NodeMut<'a> {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut ExtentNodeMut<'_>)) {
-        let mut node = ExtentNodeMut::follow(self.bytes, self.sum);
+        let mut node = ExtentNodeMut::tracking(self.bytes, self.sum);
         change(&mut node);
-        self.sum = node.sum_change();
+        self.sum = node.checksum_change();
     }
 }
 
@@ -117,8 +117,8 @@ impl Deref for NodeMut<'_> {
 
 /// Makes an empty node of whatever size the bytes are.
 pub(crate) fn init(node: &mut NodeMut<'_>, depth: u16) {
-    let made = ExtentNodeMut::init(node.bytes, depth).sum_change();
-    if node.sum != SumChange::Unfollowed {
+    let made = ExtentNodeMut::init(node.bytes, depth).checksum_change();
+    if node.sum != ChecksumChange::Untracked {
         node.sum = made;
     }
 }

@@ -1,15 +1,17 @@
-//! A value alone on its cache lines.
+//! A value that shares its cache lines with no other value.
 //!
 //! ```text
-//!   line     │ counter … padding │ fields that every call reads │
-//!              └ written by all threads: each write would fetch the reader's line from it
+//!   cache lines   │ counter … padding │ fields that every call reads │
+//!                   └ all threads write it; on a shared line, each write would invalidate
+//!                     the fields in every reader's cache (false sharing)
 //! ```
 //!
-//! Processors fetch lines of 64 bytes, some in pairs.
+//! A cache line has 64 bytes. Some processors fetch lines in pairs, so the alignment is 128 bytes.
 
 use core::ops::{Deref, DerefMut};
 
-/// A value whose neighbours in memory are not disturbed when it changes, nor it by them.
+/// A value that is aligned and padded to 128 bytes, so that a write to it invalidates no other
+/// value's cache line, and no write to another value invalidates its own.
 ///
 /// # Examples
 ///
@@ -25,7 +27,7 @@ use core::ops::{Deref, DerefMut};
 pub struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {
-    /// `value`, apart.
+    /// Wraps `value`.
     pub const fn new(value: T) -> CachePadded<T> {
         CachePadded(value)
     }

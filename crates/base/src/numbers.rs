@@ -1,9 +1,10 @@
-//! Numbers that mean different things are different types, and convert in one place.
+//! Number types: one type for each kind of number, so that different kinds cannot be mixed up.
+//! Conversions between them are here.
 
 use core::fmt;
 use core::num::NonZeroU32;
 
-macro_rules! word {
+macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,29 +19,30 @@ macro_rules! word {
     };
 }
 
-word!(
+number!(
     /// A block of the filesystem, counted from the device's start in filesystem blocks.
     BlockNr(u64)
 );
-word!(
+number!(
     /// A block of one file, counted from the file's start in filesystem blocks.
     LogicalBlock(u32)
 );
-word!(
+number!(
     /// A block group.
     GroupNr(u32)
 );
-word!(
+number!(
     /// Bytes from the device's start.
     ByteOffset(u64)
 );
-word!(
-    /// A journal transaction. Numbers wrap: compare with [`Tid::is_after`], never with `<`.
+number!(
+    /// The number of a journal transaction. Transaction numbers wrap at 2^32: compare them with
+    /// [`Tid::is_after`], never with `<`.
     Tid(u32)
 );
 
 impl BlockNr {
-    /// The block `blocks` further on; `None` on overflow.
+    /// The block `blocks` after this one; `None` on overflow.
     pub fn checked_add(self, blocks: u64) -> Option<Self> {
         self.0.checked_add(blocks).map(Self)
     }
@@ -65,29 +67,29 @@ pub struct Ino(NonZeroU32);
 
 impl Ino {
     /// The list of bad blocks.
-    pub const BAD_BLOCKS: Ino = Ino::known(1);
+    pub const BAD_BLOCKS: Ino = Ino::reserved(1);
     /// The root directory.
-    pub const ROOT: Ino = Ino::known(2);
+    pub const ROOT: Ino = Ino::reserved(2);
     /// User quota, when the volume has the `quota` feature.
-    pub const USER_QUOTA: Ino = Ino::known(3);
+    pub const USER_QUOTA: Ino = Ino::reserved(3);
     /// Group quota, when the volume has the `quota` feature.
-    pub const GROUP_QUOTA: Ino = Ino::known(4);
-    /// The boot loader's, for which Linux and e2fsck know blocks without a name: sums of data, with the `data_csum`
-    /// feature.
-    pub const DATA_SUMS: Ino = Ino::known(5);
+    pub const GROUP_QUOTA: Ino = Ino::reserved(4);
+    /// The boot loader inode. With the `data_csum` feature it holds the file of data checksums:
+    /// Linux and e2fsck accept blocks in this inode although no directory names it.
+    pub const DATA_SUMS: Ino = Ino::reserved(5);
     /// The reserved descriptor blocks that let a volume grow.
-    pub const RESIZE: Ino = Ino::known(7);
+    pub const RESIZE: Ino = Ino::reserved(7);
     /// The journal.
-    pub const JOURNAL: Ino = Ino::known(8);
+    pub const JOURNAL: Ino = Ino::reserved(8);
 
-    const fn known(number: u32) -> Ino {
+    const fn reserved(number: u32) -> Ino {
         match NonZeroU32::new(number) {
             Some(number) => Ino(number),
-            None => panic!("an inode number is never zero"),
+            None => panic!("inode number is zero"),
         }
     }
 
-    /// The inode `number`, or `None` for zero.
+    /// The inode with this number; `None` for zero.
     pub const fn new(number: u32) -> Option<Ino> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Ino(number)),
@@ -114,7 +116,7 @@ pub struct BlockSize {
 }
 
 impl BlockSize {
-    /// The seven sizes ext4 allows, smallest first.
+    /// The seven block sizes that ext4 allows, smallest first.
     pub const ALL: [BlockSize; 7] = [
         BlockSize { log2: 10 },
         BlockSize { log2: 11 },
@@ -125,7 +127,7 @@ impl BlockSize {
         BlockSize { log2: 16 },
     ];
 
-    /// The block size of `bytes`, or `None` unless it is a power of two from 1024 to 65536.
+    /// The block size of `bytes` bytes; `None` unless that is a power of two from 1024 to 65536.
     pub const fn from_bytes(bytes: u32) -> Option<BlockSize> {
         if bytes.is_power_of_two() && bytes >= 1024 && bytes <= 65536 {
             Some(BlockSize { log2: bytes.trailing_zeros() as u8 })
@@ -134,7 +136,8 @@ impl BlockSize {
         }
     }
 
-    /// The size that a superblock's `s_log_block_size` names: 1024 << `n`, `n` 0..=6.
+    /// The block size for `s_log_block_size` of a superblock: 1024 << `n`; `None` unless `n` is in
+    /// 0..=6.
     pub const fn from_superblock_log(n: u32) -> Option<BlockSize> {
         if n <= 6 { Some(BlockSize { log2: 10 + n as u8 }) } else { None }
     }
@@ -149,7 +152,7 @@ impl BlockSize {
         1 << self.log2
     }
 
-    /// Where `block` starts on the device. Blocks beyond 2^64 bytes saturate.
+    /// The first byte of `block` on the device. Saturates at 2^64 - 1.
     pub const fn start_of(self, block: BlockNr) -> ByteOffset {
         ByteOffset(if block.0 > u64::MAX >> self.log2 { u64::MAX } else { block.0 << self.log2 })
     }
@@ -159,7 +162,7 @@ impl BlockSize {
         BlockNr(offset.0 >> self.log2)
     }
 
-    /// Blocks needed to hold `bytes`.
+    /// The number of blocks that hold `bytes` bytes, rounded up.
     pub const fn blocks_for(self, bytes: u64) -> u64 {
         (bytes >> self.log2) + (bytes & (self.bytes() as u64 - 1) != 0) as u64
     }
