@@ -9,10 +9,10 @@
 //! Rule J10: a handle keeps what it changed to itself and hands it to the transaction when it stops: the
 //! transaction cannot close before.
 
-use crate::block::{Block, Content, Join, Seq};
-use crate::changes::{Change, CommitPoint};
+use crate::cache::block::{Block, Content, Join, Seq};
 use crate::journal::Journal;
-use crate::notes::Notes;
+use crate::records::changes::{Change, CommitPoint};
+use crate::records::notes::Notes;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use std::cell::{Cell, RefCell};

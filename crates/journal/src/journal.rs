@@ -13,15 +13,15 @@
 //! After the first write or flush that fails the journal refuses new handles: a lost write is
 //! never retried past.
 
-use crate::background::Background;
-use crate::cache::{CacheOptions, MetaCache};
-use crate::changes::{CommitPoint, Snapshot};
-use crate::commit::{Flushed, Handles};
-use crate::flushes::Watched;
+use crate::cache::meta_cache::{CacheOptions, MetaCache};
+use crate::commit::background::Background;
+use crate::commit::full_commit::{Flushed, Handles};
+use crate::commit::stats::{ByteLogStats, JournalStats};
+use crate::commit::transactions::{JournalOptions, Transactions};
 use crate::handle::{Credits, Handle, assert_no_handle};
-use crate::log::Log;
-use crate::stats::{ByteLogStats, JournalStats};
-use crate::transactions::{JournalOptions, Transactions};
+use crate::log::open_log::Log;
+use crate::log::watched::Watched;
+use crate::records::changes::{CommitPoint, Snapshot};
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
 use extant_blockdev::{BlockDevice, PersistenceDomain, Way};
 use std::sync::Arc;

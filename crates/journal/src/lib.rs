@@ -18,59 +18,14 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod abort_test;
-mod append;
-mod background;
-mod block;
-mod byte_log;
 mod cache;
-#[cfg(test)]
-mod cache_test;
-mod changes;
-mod checkpoint;
 mod commit;
-#[cfg(test)]
-mod commit_test;
-#[cfg(test)]
-mod crash_test;
 mod fast_commit;
-mod fast_commit_area;
-#[cfg(test)]
-mod fast_commit_area_test;
-mod fast_commit_log;
-#[cfg(test)]
-mod fast_commit_test;
-mod flushes;
-mod fold;
-#[cfg(test)]
-mod fold_test;
-mod gathering;
 mod handle;
-mod homeward;
 mod journal;
 mod log;
-mod log_space;
-mod log_stream;
-mod meta_block;
-mod notes;
-mod ranges;
-mod reach;
+mod records;
 mod recovery;
-#[cfg(test)]
-mod recovery_cut_test;
-#[cfg(test)]
-mod recovery_hostile_test;
-mod replay;
-mod reread;
-mod revoke;
-mod running;
-mod scan;
-mod shard;
-mod sink;
-mod stats;
-mod superblock_last;
-mod tell;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]
@@ -79,19 +34,17 @@ mod test_hook;
 mod test_journal;
 #[cfg(test)]
 mod test_log;
-mod transactions;
-mod write_out;
 
-pub use cache::{CacheOptions, CacheStats, MetaCache};
-pub use changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
-pub use fast_commit_log::FastCommitLog;
-pub use flushes::Watched;
+pub use cache::meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
+pub use cache::meta_cache::{CacheOptions, CacheStats, MetaCache};
+pub use cache::reread::Worth;
+pub use commit::stats::{ByteLogStats, Ineligible, JournalStats};
+pub use commit::transactions::{CommitClock, JournalOptions};
+pub use fast_commit::fast_commit_log::FastCommitLog;
 pub use handle::{Credits, Handle};
 pub use journal::Journal;
-pub use log::{HomeLimits, Log, LogMap, LogRun};
-pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
-pub use recovery::{Amend, Recovery};
-pub use reread::Worth;
-pub use scan::LogUsage;
-pub use stats::{ByteLogStats, Ineligible, JournalStats};
-pub use transactions::{CommitClock, JournalOptions};
+pub use log::open_log::{HomeLimits, Log, LogMap, LogRun};
+pub use log::watched::Watched;
+pub use records::changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
+pub use recovery::recover::{Amend, Recovery};
+pub use recovery::scan::LogUsage;

@@ -1,0 +1,6 @@
+//! The log on its device.
+
+pub(crate) mod open_log;
+pub(crate) mod space;
+pub(crate) mod stream;
+pub(crate) mod watched;

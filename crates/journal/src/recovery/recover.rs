@@ -1,0 +1,483 @@
+//! Recovery: what a log left by a crash holds, brought home.
+//!
+//! ```text
+//!   recover   scan ─► read fast commits ─► revoke ─► replay ─► flush home      log untouched
+//!   engine    applies fast commits, writes them home
+//!   finish    flush home ─► superblock: start = 0, sequence = end (FUA)        log empty
+//! ```
+//!
+//! Rule D1: a cut anywhere before the last step leaves the log as it was; recovery then starts over and
+//! ends in the same bytes.
+
+use crate::fast_commit::fast_commit_log::FastCommitLog;
+use crate::log::open_log::{HomeLimits, Log};
+use crate::recovery::replay::WINDOW;
+use extant_base::{Result, Tid};
+use extant_blockdev::BlockDevice;
+use extant_ondisk::superblock::RawSuperblock;
+
+/// What is put into the volume's superblock, as the log has it, before that goes home.
+pub type Amend<'a> = &'a dyn Fn(&mut RawSuperblock);
+
+/// What a recovery found and did.
+#[derive(Debug)]
+pub struct Recovery {
+    /// Committed transactions in the log.
+    pub transactions: u32,
+    /// Blocks written home.
+    pub blocks_replayed: u64,
+    /// Logged copies that a later transaction revoked.
+    pub copies_revoked: u64,
+    /// The first transaction that is not complete; never used again.
+    pub end_tid: Tid,
+    /// What the engine that gave up left: a negative errno, or 0. It belongs into the volume's
+    /// superblock before [`Log::finish`] clears it.
+    pub errno: i32,
+    /// The fast commits that follow the last whole transaction. The engine applies them.
+    pub fast_commit: Option<FastCommitLog>,
+    /// The log block behind the last commit block.
+    pub(crate) head: u32,
+}
+
+impl Log {
+    /// Replays the log onto `home`, the volume, and makes it durable there. The log itself is not
+    /// changed: [`Log::finish`] does that.
+    ///
+    /// A log that needs no recovery gives an empty one. Errors: `Device`; `Corrupt` for damage in
+    /// a committed transaction. All that was not damaged may be home then; the log stays.
+    pub fn recover(&self, home: &dyn BlockDevice, limits: HomeLimits) -> Result<Recovery> {
+        self.recover_amending(home, limits, &|_| ())
+    }
+
+    /// As [`Log::recover`]; what the superblock says besides, `amend` puts in: the same whenever it is asked.
+    pub fn recover_amending(
+        &self,
+        home: &dyn BlockDevice,
+        limits: HomeLimits,
+        amend: Amend<'_>,
+    ) -> Result<Recovery> {
+        self.recover_in_rounds(home, limits, WINDOW, amend)
+    }
+
+    pub(crate) fn recover_in_rounds(
+        &self,
+        home: &dyn BlockDevice,
+        limits: HomeLimits,
+        window: usize,
+        amend: Amend<'_>,
+    ) -> Result<Recovery> {
+        let scan = self.scan()?;
+        // An area that nobody can read is told before anything is written.
+        let fast_commit = match self.needs_recovery() {
+            true => self.fast_commits(scan.end, limits.inode_bytes)?,
+            false => None,
+        };
+        let revoked = self.revoked(&scan, home.len() >> self.format().block_size.log2())?;
+        let replayed = self.replay(&scan, &revoked, home, limits, window, amend)?;
+        if self.needs_recovery() {
+            home.flush()?;
+        }
+        if let Some(error) = scan.failed_commit {
+            return Err(error);
+        }
+        Ok(Recovery {
+            transactions: scan.transactions,
+            blocks_replayed: replayed.blocks,
+            copies_revoked: replayed.revoked,
+            end_tid: scan.end,
+            fast_commit,
+            errno: self.superblock().errno,
+            head: scan.head,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_device::Asked;
+    use crate::test_log::{HOME, KINDS, OLD, SIZE, TestLog};
+    use extant_base::{Error, What};
+    use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
+
+    const V3: (BlockSum, bool) = (BlockSum::V3, true);
+
+    #[track_caller]
+    fn assert_corrupt<T: std::fmt::Debug>(result: Result<T>, want: What) {
+        match result {
+            Err(Error::Corrupt { what, .. }) => assert_eq!(what, want),
+            other => panic!("{other:?} instead of {want:?}"),
+        }
+    }
+
+    #[test]
+    fn the_newest_copy_goes_home_in_every_layout() {
+        for kind in KINDS {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            log.transaction(&[(3, 1), (9, 1), (10, 1)]);
+            log.log(&[(9, 2)]);
+            log.log(&[(11, 2), (3, 2)]);
+            log.commit(2000);
+            log.commit(2000);
+            let (recovery, home) = log.recover();
+            let recovery = recovery.unwrap();
+            assert_eq!((recovery.transactions, recovery.blocks_replayed), (3, 4), "{kind:?}");
+            assert_eq!(recovery.end_tid, Tid(10));
+            assert_eq!([3, 9, 10, 11].map(|nr| home.value(nr)), [2, 2, 1, 2], "{kind:?}");
+            assert_eq!([2, 4, 8, 12].map(|nr| home.value(nr)), [OLD; 4]);
+        }
+    }
+
+    #[test]
+    fn revoke_hides_older_copies_only() {
+        for kind in KINDS {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            log.transaction(&[(3, 1), (4, 1), (5, 1)]);
+            log.revoke(&[3, 4]);
+            log.transaction(&[(5, 2), (4, 2)]);
+            log.transaction(&[(3, 3)]);
+            let (recovery, home) = log.recover();
+            assert_eq!([3, 4, 5].map(|nr| home.value(nr)), [3, OLD, 2], "{kind:?}");
+            assert_eq!(recovery.unwrap().copies_revoked, 3);
+        }
+    }
+
+    #[test]
+    fn revokes_count_without_their_feature() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.superblock.features.incompat.remove(JournalIncompat::REVOKE);
+        log.put_superblock();
+        log.transaction(&[(3, 1)]);
+        log.revoke(&[3]);
+        log.commit(2000);
+        assert_eq!(log.recover().1.value(3), OLD);
+    }
+
+    #[test]
+    fn a_revoke_that_was_not_committed_hides_nothing() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1)]);
+        log.revoke(&[3]);
+        assert_eq!(log.recover().1.value(3), 1);
+    }
+
+    #[test]
+    fn an_escaped_block_gets_its_magic_back() {
+        for kind in KINDS {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            let mut block = [5; SIZE];
+            block[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
+            log.log_bytes(&[(3, block), (4, [6; SIZE])]);
+            log.commit(1);
+            let (recovery, home) = log.recover();
+            assert_eq!(recovery.unwrap().blocks_replayed, 2, "{kind:?}");
+            assert!(home.block(3) == block && home.value(4) == 6);
+        }
+    }
+
+    #[test]
+    fn a_log_wraps_at_every_block() {
+        for start in 1..64 {
+            for kind in [(BlockSum::V1, false), V3] {
+                let mut log = TestLog::new(kind, 7, start, 0);
+                log.transaction(&[(3, 1), (4, 1)]);
+                log.revoke(&[4]);
+                log.transaction(&[(5, 2), (3, 2)]);
+                let (recovery, home) = log.recover();
+                assert_eq!(recovery.unwrap().transactions, 2, "start {start}");
+                assert_eq!([3, 4, 5].map(|nr| home.value(nr)), [2, OLD, 2], "start {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_log_ends_after_one_round() {
+        let mut log = TestLog::new(V3, 7, 20, 0);
+        for value in 0..21 {
+            log.transaction(&[(u64::from(value), value)]);
+        }
+        assert_eq!(log.at, 20, "63 blocks are one round");
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().transactions, 21);
+        assert!((0..21).all(|value| home.value(u64::from(value)) == value));
+    }
+
+    #[test]
+    fn a_transaction_longer_than_the_log_never_happened() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        for value in 0..20 {
+            log.transaction(&[(u64::from(value), value)]);
+        }
+        // Six blocks are left of a round from block 4 on; this one wants seven.
+        let before = log.block_mut(4).to_vec();
+        log.log(&[(3, 99), (4, 99), (5, 99), (6, 99), (7, 99), (8, 99)]);
+        log.block_mut(4).copy_from_slice(&before);
+        log.superblock.start = Some(4);
+        log.superblock.sequence = Tid(8);
+        log.put_superblock();
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().transactions, 19);
+        assert_eq!([3, 4, 8].map(|nr| home.value(nr)), [3, 4, 8]);
+    }
+
+    #[test]
+    fn transaction_numbers_wrap() {
+        let mut log = TestLog::new(V3, u32::MAX - 1, 1, 0);
+        log.transaction(&[(3, 1), (4, 1)]);
+        log.log(&[(3, 2)]);
+        log.commit(1 << 33);
+        log.revoke(&[4]);
+        log.commit(1 << 33);
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().end_tid, Tid(1));
+        assert_eq!([3, 4].map(|nr| home.value(nr)), [2, OLD]);
+    }
+
+    #[test]
+    fn an_uncommitted_transaction_never_happened() {
+        for kind in KINDS {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            log.transaction(&[(3, 1)]);
+            log.log(&[(3, 2), (4, 2)]);
+            let (recovery, home) = log.recover();
+            assert_eq!(recovery.unwrap().end_tid, Tid(8));
+            assert_eq!([3, 4].map(|nr| home.value(nr)), [1, OLD]);
+        }
+    }
+
+    #[test]
+    fn older_blocks_behind_the_end_are_ignored() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1), (4, 1)]);
+        log.transaction(&[(5, 2)]);
+        log.transaction(&[(6, 3)]);
+        // The log went round: transaction 9 is left from before, 10 and 11 lie in front of it.
+        log.at = 1;
+        log.transaction(&[(7, 4)]);
+        log.superblock.sequence = Tid(10);
+        log.put_superblock();
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().end_tid, Tid(11));
+        assert_eq!([3, 4, 5, 6, 7].map(|nr| home.value(nr)), [OLD, OLD, OLD, OLD, 4]);
+    }
+
+    #[test]
+    fn a_commit_block_torn_after_its_first_sector_counts() {
+        for (kind, counts) in [((BlockSum::V2, true), true), (V3, true)] {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            log.transaction(&[(3, 1)]);
+            log.block_mut(3)[512..].fill(0x55);
+            let (recovery, home) = log.recover();
+            assert_eq!(recovery.unwrap().transactions, u32::from(counts));
+            assert_eq!(home.value(3), 1);
+        }
+    }
+
+    #[test]
+    fn a_wrong_commit_block_ends_the_log_with_an_error() {
+        for sum in [BlockSum::V1, BlockSum::V2, BlockSum::V3] {
+            let mut log = TestLog::new((sum, true), 7, 1, 0);
+            log.transaction(&[(3, 1)]);
+            log.transaction(&[(4, 2)]);
+            log.transaction(&[(5, 3)]);
+            log.block_mut(6)[0x10] ^= 1;
+            let (recovery, home) = log.recover();
+            assert_corrupt(recovery, What::JournalCommitChecksum);
+            assert_eq!([3, 4, 5].map(|nr| home.value(nr)), [1, OLD, OLD], "{sum:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_commit_block_just_ends_a_log_with_async_commit() {
+        let mut log = TestLog::new((BlockSum::V1, true), 7, 1, 0);
+        log.superblock.features.incompat |= JournalIncompat::ASYNC_COMMIT;
+        log.put_superblock();
+        log.transaction(&[(3, 1)]);
+        log.transaction(&[(4, 2)]);
+        // The copy of block 4 never reached the log.
+        log.block_mut(5).fill(0);
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().end_tid, Tid(8));
+        assert_eq!([3, 4].map(|nr| home.value(nr)), [1, OLD]);
+    }
+
+    #[test]
+    fn a_wrong_commit_block_of_an_older_time_ends_the_log() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.log(&[(3, 1)]);
+        log.commit(5000);
+        log.log(&[(4, 2)]);
+        log.commit(4999);
+        log.block_mut(6)[0x10] ^= 1;
+        let (recovery, home) = log.recover();
+        assert_eq!(recovery.unwrap().end_tid, Tid(8));
+        assert_eq!([3, 4].map(|nr| home.value(nr)), [1, OLD]);
+    }
+
+    #[test]
+    fn a_bad_descriptor_is_damage_or_older_than_the_log() {
+        for (seconds, damage) in [(5000, true), (5001, true), (4999, false)] {
+            let mut log = TestLog::new(V3, 7, 1, 0);
+            log.log(&[(3, 1)]);
+            log.commit(5000);
+            log.log(&[(4, 2)]);
+            log.commit(seconds);
+            log.block_mut(4)[900] ^= 1;
+            let (recovery, home) = log.recover();
+            if damage {
+                assert_corrupt(recovery, What::JournalDescriptorChecksum);
+                assert_eq!(home.value(3), OLD, "nothing is written");
+            } else {
+                assert_eq!(recovery.unwrap().end_tid, Tid(8));
+                assert_eq!([3, 4].map(|nr| home.value(nr)), [1, OLD]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_descriptor_without_a_commit_never_happened() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1)]);
+        log.log(&[(4, 2)]);
+        log.block_mut(4)[900] ^= 1;
+        assert_eq!(log.recover().0.unwrap().end_tid, Tid(8));
+    }
+
+    #[test]
+    fn a_bad_revoke_block_is_damage() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1)]);
+        log.revoke(&[3]);
+        log.commit(9999);
+        log.block_mut(4)[20] ^= 1;
+        assert_corrupt(log.recover().0, What::JournalRevoke);
+    }
+
+    #[test]
+    fn a_damaged_copy_is_skipped_and_told_in_the_end() {
+        for sum in [BlockSum::V2, BlockSum::V3] {
+            let mut log = TestLog::new((sum, false), 7, 1, 0);
+            log.transaction(&[(3, 1), (4, 1), (5, 1)]);
+            log.transaction(&[(6, 2)]);
+            log.block_mut(3)[77] ^= 1;
+            let (recovery, home) = log.recover();
+            assert_corrupt(recovery, What::JournalBlockChecksum);
+            assert_eq!([3, 4, 5, 6].map(|nr| home.value(nr)), [1, OLD, 1, 2], "{sum:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_outside_the_volume_or_inside_the_log_are_refused_before_anything_is_written() {
+        let blocks = HOME + 64;
+        for nr in [HOME, HOME + 63, blocks, 1 << 40, u64::MAX] {
+            let mut log = TestLog::new(V3, 7, 1, 0);
+            log.transaction(&[(3, 1)]);
+            log.transaction(&[(nr, 1)]);
+            let (recovery, home) = log.recover();
+            assert_corrupt(recovery, What::JournalTarget);
+            assert!(home.0 == log.image, "{nr}");
+        }
+    }
+
+    #[test]
+    fn a_window_smaller_than_the_log_gives_the_same_volume() {
+        let mut log = TestLog::new(V3, 7, 30, 0);
+        for value in 0..15 {
+            log.transaction(&[(u64::from(value % 4), value), (u64::from(20 + value), value)]);
+        }
+        let whole = log.recover().1;
+        for window in 1..8 {
+            let device = log.device();
+            let opened = log.open(&device).unwrap();
+            opened.recover_in_rounds(&*device, log.limits(), window, &|_| ()).unwrap();
+            assert!(device.content() == whole.0, "window {window}");
+        }
+    }
+
+    #[test]
+    fn neighbours_go_home_in_one_write() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(9, 1), (8, 1), (10, 1), (40, 1)]);
+        log.transaction(&[(11, 1)]);
+        let device = log.device();
+        let opened = log.open(&device).unwrap();
+        device.take_asked();
+        opened.recover(&*device, log.limits()).unwrap();
+        let mut asked = device.take_asked();
+        asked.retain(|asked| !matches!(asked, Asked::Read { .. }));
+        let write =
+            |nr: usize, count: usize| Asked::Write { at: nr as u64 * 1024, len: count * SIZE };
+        assert_eq!(asked, [write(8, 4), write(40, 1), Asked::Flush]);
+    }
+
+    #[test]
+    fn an_empty_log_needs_nothing() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1)]);
+        log.superblock.start = None;
+        log.put_superblock();
+        let device = log.device();
+        let mut opened = log.open(&device).unwrap();
+        assert!(!opened.needs_recovery());
+        assert_eq!(opened.next_tid(), Tid(8));
+        let recovery = opened.recover(&*device, log.limits()).unwrap();
+        assert_eq!((recovery.transactions, recovery.blocks_replayed), (0, 0));
+        opened.finish(&*device, &recovery).unwrap();
+        assert!(device.content() == log.image);
+    }
+
+    #[test]
+    fn finish_empties_the_log_after_a_flush_and_burns_the_end_number() {
+        for kind in KINDS {
+            let mut log = TestLog::new(kind, 7, 1, 0);
+            log.superblock.errno = -5;
+            log.put_superblock();
+            log.transaction(&[(3, 1)]);
+            let device = log.device();
+            let mut opened = log.open(&device).unwrap();
+            let recovery = opened.recover(&*device, log.limits()).unwrap();
+            assert_eq!(recovery.errno, -5);
+            device.take_asked();
+            opened.finish(&*device, &recovery).unwrap();
+            let at = log.map().locate(0).unwrap().0.0;
+            assert_eq!(device.take_asked(), [Asked::Flush, Asked::Fua { at, len: SIZE }]);
+
+            let again = log.open(&device).unwrap();
+            assert!(!again.needs_recovery());
+            let superblock = again.superblock();
+            assert_eq!((superblock.sequence, superblock.errno), (Tid(8), 0));
+            assert_eq!((superblock.head, again.next_tid()), (4, Tid(9)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_v1_superblock_stays_one() {
+        let mut log = TestLog::new((BlockSum::None, false), 7, 1, 0);
+        log.superblock.is_v1 = true;
+        log.superblock.features.incompat = JournalIncompat::empty();
+        log.block_mut(0).fill(0xAB);
+        log.put_superblock();
+        log.transaction(&[(3, 1)]);
+        let device = log.device();
+        let mut opened = log.open(&device).unwrap();
+        let recovery = opened.recover(&*device, log.limits()).unwrap();
+        assert_eq!(recovery.transactions, 1);
+        opened.finish(&*device, &recovery).unwrap();
+        let again = log.open(&device).unwrap();
+        assert!(again.superblock().is_v1 && !again.needs_recovery());
+        let at = log.map().locate(0).unwrap().0.0 as usize;
+        assert!(device.content()[at + 0x24..at + SIZE].iter().all(|byte| *byte == 0xAB));
+    }
+
+    #[test]
+    fn a_device_that_fails_leaves_the_log_alone() {
+        let mut log = TestLog::new(V3, 7, 1, 0);
+        log.transaction(&[(3, 1)]);
+        let device = log.device();
+        let opened = log.open(&device).unwrap();
+        device.fail_flushes.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(opened.recover(&*device, log.limits()), Err(Error::Device { .. })));
+        device.fail_flushes.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(log.open(&device).unwrap().needs_recovery());
+    }
+}
