@@ -10,77 +10,15 @@
 //! transaction cannot close before.
 
 use crate::cache::block::{Block, Content, Join, Seq};
+use crate::commit::contribution::{Credits, Done, Place};
+use crate::commit::one_handle::HeldByThread;
+use crate::commit::point::CommitPoint;
 use crate::journal::Journal;
-use crate::records::changes::{Change, CommitPoint};
-use crate::records::notes::Notes;
+use crate::records::changes::Change;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use std::cell::{Cell, RefCell};
-use std::marker::PhantomData;
 use std::sync::Arc;
-
-thread_local! {
-    static HAS_HANDLE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// How much a handle may change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Credits {
-    /// Metadata blocks that may be dirtied, each counted once.
-    pub blocks: u32,
-    /// Metadata blocks that may be freed.
-    pub revokes: u32,
-}
-
-impl Credits {
-    /// Room for `blocks` changed blocks and no freed ones.
-    pub const fn blocks(blocks: u32) -> Credits {
-        Credits { blocks, revokes: 0 }
-    }
-
-    /// These and `more`.
-    pub const fn plus(self, more: Credits) -> Credits {
-        Credits {
-            blocks: self.blocks.saturating_add(more.blocks),
-            revokes: self.revokes.saturating_add(more.revokes),
-        }
-    }
-}
-
-/// What a handle did, for its transaction.
-#[derive(Default)]
-pub(crate) struct Done {
-    /// Blocks that it was the first to change in this transaction.
-    pub(crate) joined: Vec<Arc<Block>>,
-    /// Blocks that it freed.
-    pub(crate) revoked: Vec<BlockNr>,
-    /// Of those, what was cached: their older copies count until the transaction is durable.
-    pub(crate) forgotten: Vec<Arc<Block>>,
-    /// It changed a block that another handle of the transaction had changed before.
-    pub(crate) again: bool,
-    /// What its changes mean.
-    pub(crate) notes: Notes,
-}
-
-impl Done {
-    /// Whether it changed metadata at all.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.again || !(self.joined.is_empty() && self.revoked.is_empty())
-    }
-}
-
-/// A handle's place in a transaction.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    /// The transaction; 0 without a log.
-    pub(crate) seq: Seq,
-    /// Its number there.
-    pub(crate) nr: u64,
-    /// Where its notes come among those of others.
-    pub(crate) order: u64,
-    /// Its notes are of use.
-    pub(crate) keeps_notes: bool,
-}
 
 /// Permission to change a block. Dropping it stops it; a panic that drops it aborts the journal,
 /// because what was changed may be half a step.
@@ -97,29 +35,6 @@ pub struct Handle<'j> {
     audit: Audit,
     _held: HeldByThread,
     _mark: RankMark,
-}
-
-/// Keeps a thread from starting a handle inside another.
-struct HeldByThread(PhantomData<*const ()>);
-
-impl HeldByThread {
-    #[track_caller]
-    fn enter() -> HeldByThread {
-        assert!(!HAS_HANDLE.replace(true), "a handle is started inside another one");
-        HeldByThread(PhantomData)
-    }
-}
-
-impl Drop for HeldByThread {
-    fn drop(&mut self) {
-        HAS_HANDLE.set(false);
-    }
-}
-
-/// Panics when this thread has a handle: what it is about to do waits for handles to stop.
-#[track_caller]
-pub(crate) fn assert_no_handle() {
-    assert!(!HAS_HANDLE.get(), "a commit is waited for inside a handle that it waits for");
 }
 
 /// Counts every block that a handle changes, also one that the transaction had before: the next
@@ -145,9 +60,26 @@ impl Audit {
     }
 }
 
+impl Journal {
+    /// Starts a change that may dirty `credits.blocks` metadata blocks and revoke
+    /// `credits.revokes`.
+    ///
+    /// Can wait for room, so it comes before any lock above `Rank::Handle`. One thread has one
+    /// handle at a time: a nested start is a bug and panics. Errors: `Aborted` after a failed
+    /// write; `Device` when making room fails; `TransactionTooLarge`; `ReadOnly` once closed.
+    #[track_caller]
+    pub fn start(&self, credits: Credits) -> Result<Handle<'_>> {
+        self.cache()
+            .refuse_if_aborted()
+            .and_then(|()| self.cache().relieve())
+            .inspect_err(|_| self.give_up())?;
+        Handle::begin(self, credits)
+    }
+}
+
 impl<'j> Handle<'j> {
     #[track_caller]
-    pub(crate) fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
+    fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
         let (held, mark) = (HeldByThread::enter(), RankMark::enter(Rank::Handle));
         let place = match journal.transactions() {
             Some(transactions) => transactions.start(credits)?,

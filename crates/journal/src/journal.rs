@@ -15,13 +15,14 @@
 
 use crate::cache::meta_cache::{CacheOptions, MetaCache};
 use crate::commit::background::Background;
-use crate::commit::full_commit::{Flushed, Handles};
+use crate::commit::leader::{Flushed, Handles};
+use crate::commit::one_handle::assert_no_handle;
+use crate::commit::point::CommitPoint;
 use crate::commit::stats::{ByteLogStats, JournalStats};
 use crate::commit::transactions::{JournalOptions, Transactions};
-use crate::handle::{Credits, Handle, assert_no_handle};
 use crate::log::open_log::Log;
 use crate::log::watched::Watched;
-use crate::records::changes::{CommitPoint, Snapshot};
+use crate::records::changes::Snapshot;
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
 use extant_blockdev::{BlockDevice, PersistenceDomain, Way};
 use std::sync::Arc;
@@ -101,21 +102,6 @@ impl Journal {
     #[inline]
     pub(crate) fn transactions(&self) -> Option<&Transactions> {
         self.transactions.as_deref()
-    }
-
-    /// Starts a change that may dirty `credits.blocks` metadata blocks and revoke
-    /// `credits.revokes`.
-    ///
-    /// Can wait for room, so it comes before any lock above `Rank::Handle`. One thread has one
-    /// handle at a time: a nested start is a bug and panics. Errors: `Aborted` after a failed
-    /// write; `Device` when making room fails; `TransactionTooLarge`; `ReadOnly` once closed.
-    #[track_caller]
-    pub fn start(&self, credits: Credits) -> Result<Handle<'_>> {
-        self.cache
-            .refuse_if_aborted()
-            .and_then(|()| self.cache.relieve())
-            .inspect_err(|_| self.give_up())?;
-        Handle::begin(self, credits)
     }
 
     /// Returns when all changes of transaction `tid` are durable. Many threads that ask together
@@ -259,7 +245,7 @@ impl Journal {
 
     /// Leaves a note of an abort in the log.
     #[cold]
-    fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         if let Some(transactions) = self.transactions() {
             transactions.give_up(None);
         }

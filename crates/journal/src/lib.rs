@@ -24,6 +24,7 @@ mod fast_commit;
 mod handle;
 mod journal;
 mod log;
+mod meta_mut;
 mod records;
 mod recovery;
 #[cfg(test)]
@@ -35,16 +36,23 @@ mod test_journal;
 #[cfg(test)]
 mod test_log;
 
-pub use cache::meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
+pub use cache::meta_block::{MetaBlock, MetaRef};
 pub use cache::meta_cache::{CacheOptions, CacheStats, MetaCache};
 pub use cache::reread::Worth;
-pub use commit::stats::{ByteLogStats, Ineligible, JournalStats};
+pub use commit::contribution::Credits;
+pub use commit::point::CommitPoint;
+pub use commit::stats::{ByteLogStats, JournalStats};
 pub use commit::transactions::{CommitClock, JournalOptions};
 pub use fast_commit::fast_commit_log::FastCommitLog;
-pub use handle::{Credits, Handle};
+pub use handle::Handle;
 pub use journal::Journal;
-pub use log::open_log::{HomeLimits, Log, LogMap, LogRun};
+pub use log::map::{LogMap, LogRun};
+pub use log::open_log::Log;
 pub use log::watched::Watched;
-pub use records::changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
-pub use recovery::recover::{Amend, Recovery};
+pub use meta_mut::{MetaBytesMut, MetaMut};
+pub use records::changes::{Change, InodeTold, Piece, Snapshot};
+pub use records::ineligible::Ineligible;
+pub use recovery::recover::Recovery;
+pub use recovery::replay::HomeLimits;
 pub use recovery::scan::LogUsage;
+pub use recovery::superblock_last::Amend;

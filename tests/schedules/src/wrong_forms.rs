@@ -34,12 +34,12 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     ),
     form(
         "nobody is told that a commit ended",
-        "journal/commit/full_commit.rs",
+        "journal/commit/leader.rs",
         ["", "self.transactions.ended.notify_all();", ""],
     ),
     form(
         "a reader of a block is not seen by who loaded it",
-        "journal/cache/meta_cache.rs",
+        "journal/cache/load.rs",
         ["", "drop(self.loading.lock());", ""],
     ),
     // Journal: a handle is whole or absent.
@@ -105,7 +105,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
             "",
             "self.cache.homeward.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
             "self.durable.store(closing.seq, Ordering::Release); \
-             self.ended.wait_soon(&mut state, &mut Patience::default()); \
+             self.ended.wait_soon(&mut state, &mut extant_base::lock::Patience::default()); \
              self.cache.homeward.lock().push(list);",
         ],
     ),

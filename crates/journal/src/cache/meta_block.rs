@@ -10,12 +10,10 @@
 //! cache, can be had. Copy what is needed out first.
 
 use crate::cache::block::{Block, Content};
-use crate::cache::meta_cache::MetaCache;
-use crate::handle::Handle;
-use extant_base::lock::{ReadGuard, WriteGuard};
-use extant_base::{BlockNr, Result};
+use extant_base::BlockNr;
+use extant_base::lock::ReadGuard;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// One cached metadata block. A clone is a second reference to the same block; while any lives the
@@ -30,6 +28,11 @@ impl MetaBlock {
         MetaBlock { block }
     }
 
+    /// The block itself.
+    pub(crate) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
     /// Where the block lives.
     pub fn nr(&self) -> BlockNr {
         self.block.nr
@@ -38,17 +41,7 @@ impl MetaBlock {
     /// The bytes, shared with other readers. Locks: takes `Leaf`.
     #[track_caller]
     pub fn read(&self) -> MetaRef<'_> {
-        MetaRef { content: self.block.content.read() }
-    }
-
-    /// Permission to change the block under `handle`, which cannot stop while it lives.
-    ///
-    /// Never waits: content that a commit still needs is copied aside when it changes. The first
-    /// change spends one of the handle's credits. Errors: `Aborted`.
-    pub fn write<'m>(&'m self, handle: &'m Handle<'_>) -> Result<MetaMut<'m>> {
-        handle.journal().cache().refuse_if_aborted()?;
-        handle.refuse_if_stopped()?;
-        Ok(MetaMut { block: &self.block, handle })
+        MetaRef::of(&self.block)
     }
 
     /// Whether a reader has checked checksum and bounds of this content, and did not say as what.
@@ -97,87 +90,17 @@ pub struct MetaRef<'a> {
     content: ReadGuard<'a, Content>,
 }
 
+impl<'a> MetaRef<'a> {
+    #[track_caller]
+    pub(crate) fn of(block: &'a Block) -> MetaRef<'a> {
+        MetaRef { content: block.content.read() }
+    }
+}
+
 impl Deref for MetaRef<'_> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
         &self.content.bytes
-    }
-}
-
-/// Permission to change a block, under a handle.
-pub struct MetaMut<'m> {
-    block: &'m Arc<Block>,
-    handle: &'m Handle<'m>,
-}
-
-impl<'m> MetaMut<'m> {
-    /// Where the block lives.
-    pub fn nr(&self) -> BlockNr {
-        self.block.nr
-    }
-
-    /// The bytes, shared with readers. Locks: takes `Leaf`.
-    #[track_caller]
-    pub fn bytes(&self) -> MetaRef<'_> {
-        MetaRef { content: self.block.content.read() }
-    }
-
-    /// The bytes, for change: the block is part of the handle's transaction from now on, or dirty
-    /// without a log. Locks: takes `Leaf`, exclusively.
-    #[track_caller]
-    pub fn bytes_mut(&self) -> MetaBytesMut<'_> {
-        let mut content = self.block.content.write();
-        let newly_dirty = match self.handle.has_log() {
-            true => {
-                self.handle.join(self.block, &mut content);
-                false
-            }
-            false => self.block.mark_dirty(),
-        };
-        let cache = self.handle.journal().cache();
-        let note = newly_dirty.then(|| DirtyNote::new(cache, self.block.nr));
-        MetaBytesMut { content, _note: note }
-    }
-}
-
-/// Changes a block's bytes.
-pub struct MetaBytesMut<'a> {
-    // Order matters: the byte lock goes before the note takes the shard's.
-    content: WriteGuard<'a, Content>,
-    _note: Option<DirtyNote<'a>>,
-}
-
-impl Deref for MetaBytesMut<'_> {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.content.bytes
-    }
-}
-
-impl DerefMut for MetaBytesMut<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.content.bytes
-    }
-}
-
-/// Puts a newly dirty block on its shard's list, once its byte lock is released.
-struct DirtyNote<'a> {
-    cache: &'a MetaCache,
-    nr: BlockNr,
-}
-
-impl<'a> DirtyNote<'a> {
-    fn new(cache: &'a MetaCache, nr: BlockNr) -> DirtyNote<'a> {
-        cache.add_dirty_bytes();
-        DirtyNote { cache, nr }
-    }
-}
-
-impl Drop for DirtyNote<'_> {
-    fn drop(&mut self) {
-        self.cache.note_dirty(self.nr);
     }
 }

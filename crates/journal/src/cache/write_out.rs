@@ -15,20 +15,11 @@
 use crate::cache::block::{Block, DIRTY, Seq};
 use crate::cache::homeward::HomeList;
 use crate::cache::meta_cache::{MAX_RUN_BYTES, MetaCache};
+use crate::cache::writer::Writer;
 use extant_base::lock::MutexGuard;
 use extant_base::{BlockNr, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// What the writing thread owns.
-#[derive(Default)]
-pub(crate) struct Writer {
-    /// The block after the last one written.
-    next: u64,
-    bytes: Vec<u8>,
-    /// The blocks whose bytes those are, and what each had logged.
-    run: Vec<(Arc<Block>, Seq)>,
-}
 
 /// Which committed transactions go home.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +31,15 @@ pub(crate) enum Share {
 }
 
 impl MetaCache {
+    /// Writes dirty blocks home when there are more than the limit.
+    #[inline]
+    pub(crate) fn relieve(&self) -> Result<()> {
+        if self.dirty_bytes() > self.dirty_limit_bytes() {
+            self.write_back(self.dirty_limit_bytes() / 2)?;
+        }
+        Ok(())
+    }
+
     /// Writes dirty blocks home until at most `down_to_bytes` are dirty; with 0, every block that
     /// was dirty at the call. Errors: `Device`; the journal is aborted and nothing lost from the
     /// cache.

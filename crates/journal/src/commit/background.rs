@@ -9,54 +9,12 @@
 //! It holds the journal only while it works: dropping the journal stops it.
 
 use crate::cache::write_out::Share;
-use crate::commit::full_commit::Handles;
+use crate::commit::leader::Handles;
+use crate::commit::signal::Signal;
 use crate::commit::transactions::Transactions;
-use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// What the thread is asked for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Wishes {
-    commit: bool,
-    checkpoint: bool,
-    end: bool,
-}
-
-/// How the thread is asked.
-#[derive(Default)]
-pub(crate) struct Signal {
-    /// Innermost of all locks.
-    wishes: Mutex<Wishes>,
-    asked: Condvar,
-}
-
-impl Signal {
-    /// The running transaction is large: commit it.
-    pub(crate) fn ask_for_commit(&self) {
-        self.ask(|wishes| wishes.commit = true);
-    }
-
-    /// The log fills up: make room.
-    pub(crate) fn ask_for_checkpoint(&self) {
-        self.ask(|wishes| wishes.checkpoint = true);
-    }
-
-    fn ask(&self, wish: impl FnOnce(&mut Wishes)) {
-        wish(&mut self.wishes.lock());
-        self.asked.notify_all();
-    }
-
-    /// Waits for a wish, `time` at most; takes all of them.
-    fn wait(&self, time: Duration) -> Wishes {
-        let mut wishes = self.wishes.lock();
-        if !(wishes.commit || wishes.checkpoint || wishes.end) {
-            self.asked.wait_for(&mut wishes, time);
-        }
-        std::mem::take(&mut *wishes)
-    }
-}
 
 /// The running thread; dropping this ends it.
 pub(crate) struct Background {

@@ -16,46 +16,16 @@
 //! only when the log's superblock says durably that the log is not empty and may have fast commits
 //! behind it. Rule C3: what it tells is folded while no handle runs.
 
-use crate::cache::block::Seq;
+use crate::commit::point::ToldMark;
 use crate::commit::running::Untold;
-use crate::commit::stats::Ineligible;
 use crate::commit::transactions::Transactions;
-use crate::fast_commit::sink::Sink;
 use crate::records::changes::Snapshot;
 use crate::records::fold::{Fold, Touched};
+use crate::records::ineligible::Ineligible;
 use crate::records::notes::{Read, in_order};
 use crate::records::writer::RecordWriter;
 use extant_base::Result;
 use std::sync::atomic::Ordering;
-
-/// What the thread that commits keeps from one fast commit to the next.
-pub(crate) struct FastCommits {
-    pub(crate) sink: Box<dyn Sink>,
-    /// Whoever recovers the volume looks for fast commits.
-    open: bool,
-    /// The records; memory that is used again and again.
-    records: Vec<u8>,
-}
-
-/// The last handle whose changes fast commits told, and its transaction.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ToldMark {
-    pub(crate) seq: Seq,
-    pub(crate) nr: u64,
-}
-
-impl ToldMark {
-    /// Whether handle `nr` of transaction `seq` is told.
-    pub(crate) fn covers(self, seq: Seq, nr: u64) -> bool {
-        self.seq == seq && self.nr >= nr
-    }
-}
-
-impl FastCommits {
-    pub(crate) fn new(sink: Box<dyn Sink>) -> FastCommits {
-        FastCommits { sink, open: false, records: Vec::new() }
-    }
-}
 
 impl Transactions {
     /// Whether fast commits are on.

@@ -1,8 +1,9 @@
 //! Fast commits through the API: when there is one, what it costs, what a cut leaves.
 
 use crate::commit::crash_test::seeds;
-use crate::commit::stats::Ineligible;
-use crate::records::changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
+use crate::commit::point::CommitPoint;
+use crate::records::changes::{Change, InodeTold, Piece, Snapshot};
+use crate::records::ineligible::Ineligible;
 use crate::recovery::cut_test::Random;
 use crate::test_hook::Hook;
 use crate::test_journal::{LAST, end_of, home, journal_on, options, put, stamp};

@@ -2,10 +2,12 @@
 
 #[cfg(test)]
 mod abort_test;
+pub(crate) mod admission;
 pub(crate) mod background;
 pub(crate) mod checkpoint;
 #[cfg(test)]
 mod commit_test;
+pub(crate) mod contribution;
 #[cfg(test)]
 pub(crate) mod crash_test;
 pub(crate) mod fast_commit;
@@ -13,6 +15,11 @@ pub(crate) mod fast_commit;
 pub(crate) mod fast_commit_test;
 pub(crate) mod full_commit;
 pub(crate) mod gathering;
+pub(crate) mod leader;
+pub(crate) mod make_space;
+pub(crate) mod one_handle;
+pub(crate) mod point;
 pub(crate) mod running;
+pub(crate) mod signal;
 pub(crate) mod stats;
 pub(crate) mod transactions;

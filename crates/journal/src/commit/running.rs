@@ -1,9 +1,9 @@
 //! The running transaction: what its handles did so far, and what of it no fast commit told.
 
 use crate::cache::block::{Block, Seq};
-use crate::commit::stats::Ineligible;
-use crate::handle::{Credits, Done, Place};
+use crate::commit::contribution::{Credits, Done, Place};
 use crate::log::stream::LogArea;
+use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino};
 use hashbrown::HashSet;
 use std::sync::Arc;

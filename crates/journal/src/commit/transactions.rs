@@ -13,22 +13,21 @@
 
 use crate::cache::block::Seq;
 use crate::cache::meta_cache::MetaCache;
-use crate::commit::background::Signal;
-use crate::commit::fast_commit::{FastCommits, ToldMark};
-use crate::commit::full_commit::Handles;
+use crate::commit::contribution::{Credits, Done, Place};
 use crate::commit::gathering::Gathering;
+use crate::commit::point::ToldMark;
 use crate::commit::running::Running;
+use crate::commit::signal::Signal;
 use crate::commit::stats::Counts;
 use crate::fast_commit::area::BlockArea;
 use crate::fast_commit::byte_log::{ByteLog, ByteLogState};
-use crate::fast_commit::sink::Sink;
-use crate::handle::{Credits, Done, Place};
+use crate::fast_commit::sink::{FastCommits, Sink};
 use crate::log::open_log::Log;
 use crate::log::space::{Limits, LogSpace};
 use crate::log::stream::LogArea;
 use crate::log::watched::Watched;
 use extant_base::lock::{Condvar, Mutex, MutexGuard, Patience, Rank};
-use extant_base::{CachePadded, Error, Result, Tid};
+use extant_base::{CachePadded, Error, Tid};
 use extant_blockdev::AlignedBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,23 +66,14 @@ pub struct JournalOptions {
 pub(crate) struct State {
     pub(crate) running: Running,
     /// The running transaction takes no more handles: it is about to be written.
-    locked: bool,
+    pub(super) locked: bool,
     /// A thread is committing.
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
     pub(crate) gathering: Gathering,
     /// How far fast commits came.
     pub(crate) told: ToldMark,
-    closed: bool,
-}
-
-/// What a handle that wants to start has to do first.
-enum Admission {
-    Granted,
-    /// The running transaction is full.
-    Commit(Seq),
-    /// The log is.
-    MakeSpace(u64),
+    pub(super) closed: bool,
 }
 
 /// The transactions of one journal.
@@ -98,7 +88,7 @@ pub(crate) struct Transactions {
     pub(crate) buffer: Mutex<AlignedBuf>,
     pub(crate) state: CachePadded<Mutex<State>>,
     /// The running transaction takes handles again.
-    opened: Condvar,
+    pub(super) opened: Condvar,
     /// The last handle of a locked transaction stopped.
     idle: Condvar,
     /// All threads wait for a commit that are expected to.
@@ -117,8 +107,8 @@ pub(crate) struct Transactions {
     pub(crate) durable: AtomicU64,
     /// The number of transaction 0, which the log's last life ended with.
     tid_zero: Tid,
-    limits: Limits,
-    one: bool,
+    pub(super) limits: Limits,
+    pub(super) one: bool,
     /// The errno of the abort was written, or that was tried.
     gave_up: AtomicBool,
     pub(crate) counts: Counts,
@@ -206,94 +196,6 @@ impl Transactions {
         self.numbers.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Lets a handle into the running transaction; its place there. Waits while it is full or
-    /// about to be written, and works on that.
-    ///
-    /// Errors: `Aborted`, `Device`, `TransactionTooLarge`; `ReadOnly` after the journal was closed.
-    pub(crate) fn start(&self, credits: Credits) -> Result<Place> {
-        let mut state = self.state.lock();
-        let mut patience = Patience::default();
-        loop {
-            self.cache.refuse_if_aborted()?;
-            if state.closed {
-                return Err(Error::ReadOnly);
-            }
-            if state.locked {
-                self.opened.wait_soon(&mut state, &mut patience);
-                continue;
-            }
-            match self.admit(&state, credits)? {
-                Admission::Granted => return Ok(state.running.enter(credits, self.next_nr())),
-                Admission::Commit(seq) => {
-                    drop(state);
-                    self.commit_seq(seq, Handles::Await)?;
-                }
-                Admission::MakeSpace(wanted) => {
-                    drop(state);
-                    self.make_space(wanted)?;
-                }
-            }
-            state = self.state.lock();
-        }
-    }
-
-    fn admit(&self, state: &State, credits: Credits) -> Result<Admission> {
-        let after = state.running.needed(&self.area, credits);
-        if after <= self.limits.hard {
-            let wanted = after + self.limits.margin;
-            return Ok(match wanted <= state.space.unreserved() {
-                true => Admission::Granted,
-                false => Admission::MakeSpace(wanted),
-            });
-        }
-        if self.one {
-            return Err(Error::TransactionTooLarge { needed: after, limit: self.limits.hard });
-        }
-        self.check_size(credits)?;
-        Ok(Admission::Commit(state.running.seq))
-    }
-
-    /// Refuses what no transaction has room for.
-    pub(crate) fn check_size(&self, credits: Credits) -> Result<()> {
-        let needed = self.area.needed(u64::from(credits.blocks), u64::from(credits.revokes));
-        let limit = self.limits.hard;
-        if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
-    }
-
-    /// Promises a running handle more, without waiting; `false` when there is no room.
-    pub(crate) fn extend(&self, more: Credits) -> Result<bool> {
-        let mut state = self.state.lock();
-        let granted = matches!(self.admit(&state, more), Ok(Admission::Granted));
-        if granted {
-            state.running.promise(more);
-        } else if self.one {
-            let needed = state.running.needed(&self.area, more);
-            return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });
-        }
-        Ok(granted)
-    }
-
-    /// Takes in what a handle did and promises it `next`, in the same transaction. An error leaves
-    /// it with nothing promised.
-    pub(crate) fn renew(
-        &self,
-        credits: Credits,
-        place: Place,
-        done: &mut Done,
-        next: Credits,
-    ) -> Result<()> {
-        let mut state = self.state.lock();
-        self.take_in(&mut state, credits, place, done);
-        match self.admit(&state, next)? {
-            Admission::Granted => state.running.promise(next),
-            Admission::Commit(_) | Admission::MakeSpace(_) => {
-                let needed = state.running.needed(&self.area, next);
-                return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });
-            }
-        }
-        Ok(())
-    }
-
     /// Takes in what a handle did, and lets it go.
     pub(crate) fn stop(&self, credits: Credits, place: Place, done: &mut Done) {
         let mut state = self.state.lock();
@@ -304,7 +206,13 @@ impl Transactions {
         }
     }
 
-    fn take_in(&self, state: &mut State, credits: Credits, place: Place, done: &mut Done) {
+    pub(super) fn take_in(
+        &self,
+        state: &mut State,
+        credits: Credits,
+        place: Place,
+        done: &mut Done,
+    ) {
         let running = &mut state.running;
         running.take_in(credits, place, done);
         let large = running.blocks.len() as u64 > self.limits.soft;

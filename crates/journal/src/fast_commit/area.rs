@@ -16,10 +16,11 @@
 //! HEAD, goes last. A full commit makes HEAD stale, and zeros take its place: e2fsck gives up on the
 //! whole log where it finds one of an older transaction.
 
-use crate::commit::checkpoint::is_same_device;
 use crate::fast_commit::sink::Sink;
-use crate::log::open_log::{Log, LogMap};
+use crate::log::map::LogMap;
+use crate::log::open_log::Log;
 use crate::log::watched::Watched;
+use crate::log::watched::is_same_device;
 use extant_base::{ByteOffset, Error, Result, Site, Tid, What};
 use extant_blockdev::{AlignedBuf, BlockDevice};
 use extant_ondisk::fast_commit::{

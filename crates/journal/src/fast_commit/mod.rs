@@ -1,6 +1,7 @@
 //! Where fast commits lie on the device.
 
 pub(crate) mod area;
+pub(crate) mod area_reader;
 #[cfg(test)]
 mod area_test;
 pub(crate) mod byte_log;

@@ -1,6 +1,6 @@
 //! Where fast commits go.
 
-use crate::commit::stats::Ineligible;
+use crate::records::ineligible::Ineligible;
 use extant_base::{Result, Tid};
 
 /// A place for the fast commits of one transaction after the other.
@@ -26,5 +26,20 @@ pub(crate) trait Sink: Send {
     /// How it is called when there is no room.
     fn full(&self) -> Ineligible {
         Ineligible::LogFull
+    }
+}
+
+/// What the thread that commits keeps from one fast commit to the next.
+pub(crate) struct FastCommits {
+    pub(crate) sink: Box<dyn Sink>,
+    /// Whoever recovers the volume looks for fast commits.
+    pub(crate) open: bool,
+    /// The records; memory that is used again and again.
+    pub(crate) records: Vec<u8>,
+}
+
+impl FastCommits {
+    pub(crate) fn new(sink: Box<dyn Sink>) -> FastCommits {
+        FastCommits { sink, open: false, records: Vec::new() }
     }
 }

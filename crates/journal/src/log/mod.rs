@@ -1,5 +1,6 @@
 //! The log on its device.
 
+pub(crate) mod map;
 pub(crate) mod open_log;
 pub(crate) mod space;
 pub(crate) mod stream;

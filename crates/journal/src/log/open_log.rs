@@ -12,96 +12,11 @@
 //! Rule: the superblock that ends a log's life is written when all that the log held is durable at
 //! home, and never before. Until then every cut leaves a log that replays to the same volume.
 
-use crate::recovery::recover::Recovery;
-use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result, Site, Tid, What};
+use crate::log::map::LogMap;
+use extant_base::{BlockNr, ByteOffset, Result, Site, Tid, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock, LogFormat};
 use std::sync::Arc;
-
-/// Log blocks that lie side by side on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRun {
-    /// The first of them, counted in the log.
-    pub first: u32,
-    /// How many, at least 1.
-    pub count: u32,
-    /// Where the first one starts.
-    pub at: ByteOffset,
-}
-
-/// Where every block of a log lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogMap {
-    block_size: BlockSize,
-    /// In log order, without gaps.
-    runs: Vec<LogRun>,
-    blocks: u32,
-}
-
-impl LogMap {
-    /// The map of a log whose inode has these runs, in log order, from block 0 on and without
-    /// gaps. Errors: `Corrupt(JournalInode)` otherwise, or when a run passes the last byte.
-    pub fn new(block_size: BlockSize, runs: Vec<LogRun>) -> Result<LogMap> {
-        let mut blocks = 0u32;
-        for run in &runs {
-            let bytes = u64::from(run.count) << block_size.log2();
-            let next = blocks.checked_add(run.count);
-            match next.filter(|_| run.first == blocks && run.count > 0) {
-                Some(next) if run.at.0.checked_add(bytes).is_some() => blocks = next,
-                _ => return Err(Site::NOWHERE.corrupt(What::JournalInode)),
-            }
-        }
-        Ok(LogMap { block_size, runs, blocks })
-    }
-
-    /// The map of a log that is one run: an external journal's device, from its journal superblock
-    /// on.
-    pub fn contiguous(block_size: BlockSize, at: ByteOffset, blocks: u32) -> Result<LogMap> {
-        LogMap::new(block_size, vec![LogRun { first: 0, count: blocks, at }])
-    }
-
-    /// Blocks in the log, its superblock counted.
-    pub fn blocks(&self) -> u32 {
-        self.blocks
-    }
-
-    /// The runs, in log order.
-    pub fn runs(&self) -> &[LogRun] {
-        &self.runs
-    }
-
-    /// Where log block `block` starts, and how many blocks from it on lie side by side.
-    pub fn locate(&self, block: u32) -> Option<(ByteOffset, u32)> {
-        let run = self.runs[..self.runs.partition_point(|run| run.first <= block)].last()?;
-        let inside = block - run.first;
-        let left = run.count.checked_sub(inside).filter(|left| *left > 0)?;
-        Some((ByteOffset(run.at.0 + (u64::from(inside) << self.block_size.log2())), left))
-    }
-
-    /// The volume's blocks that a log on the volume takes, ascending, as (first, one past last).
-    pub(crate) fn taken(&self) -> Vec<(u64, u64)> {
-        let shift = self.block_size.log2();
-        let mut taken: Vec<_> = self
-            .runs
-            .iter()
-            .map(|run| (run.at.0 >> shift, (run.at.0 >> shift) + u64::from(run.count)))
-            .collect();
-        taken.sort_unstable();
-        taken
-    }
-}
-
-/// Which blocks a log may write home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HomeLimits {
-    /// Blocks of the volume as the superblock at home tells. The log may have a newer one that tells of more; a
-    /// logged block beyond the device is corruption.
-    pub volume_blocks: u64,
-    /// The log is a file of the volume: a logged block inside it is corruption.
-    pub log_on_volume: bool,
-    /// Bytes of an inode of the volume: a fast commit cannot carry more of one.
-    pub inode_bytes: usize,
-}
 
 /// A log on a device, its superblock checked.
 pub struct Log {
@@ -118,12 +33,13 @@ impl Log {
     /// Errors: `Device`; `Corrupt` with `JournalMagic`, `JournalChecksum`, `JournalSuperblock` or
     /// `JournalInode` (no blocks); `Unsupported` for unknown features.
     pub fn open(device: Arc<dyn BlockDevice>, map: LogMap) -> Result<Log> {
-        let block_size = map.block_size;
+        let block_size = map.block_size();
         let (at, _) = map.locate(0).ok_or(Site::NOWHERE.corrupt(What::JournalInode))?;
         let mut block = vec![0; block_size.bytes()].into_boxed_slice();
         let site = Site::of_block(block_size.block_at(at));
-        let read =
-            |block: &[u8]| JournalSuperblock::read(block, block_size, u64::from(map.blocks), site);
+        let read = |block: &[u8]| {
+            JournalSuperblock::read(block, block_size, u64::from(map.blocks()), site)
+        };
         device.read_verified(at, &mut block, &|block| read(block).is_ok())?;
         let superblock = read(&block)?;
         Ok(Log { device, map, superblock, block })
@@ -159,52 +75,13 @@ impl Log {
         self.superblock.sequence.next()
     }
 
-    /// Ends a recovery: makes `home` durable, then marks the log empty, so that the next
-    /// transaction gets a number that neither the log nor its fast commits have used. The stored
-    /// errno is cleared: the caller has put it into the volume's superblock.
-    ///
-    /// Call it when the fast commits of `recovery` are applied and written to `home`. Errors:
-    /// `Device`; the log is then as it was, or empty, and can be opened again.
-    pub fn finish(&mut self, home: &dyn BlockDevice, recovery: &Recovery) -> Result<()> {
-        home.flush()?;
-        let mut next = self.superblock.clone();
-        if self.needs_recovery() {
-            next.start = None;
-            // Not end_tid for the next transaction: fast commits of that number may lie around.
-            next.sequence = recovery.end_tid;
-            next.head = if next.is_v1 { 0 } else { recovery.head };
-            next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
-        }
-        next.errno = 0;
-        if next != self.superblock {
-            self.put_superblock(next)?;
-        }
-        Ok(())
-    }
-
     /// Writes the superblock durably, bypassing the device's cache.
-    fn put_superblock(&mut self, superblock: JournalSuperblock) -> Result<()> {
+    pub(crate) fn put_superblock(&mut self, superblock: JournalSuperblock) -> Result<()> {
         superblock.write(&mut self.block);
         let (at, _) = self.map.locate(0).expect("open has read block 0");
         self.device.write_fua(at, &self.block)?;
         self.superblock = superblock;
         Ok(())
-    }
-
-    /// Throws away what the log holds: for a volume that is marked as not needing it.
-    ///
-    /// Errors: `Device`.
-    pub fn discard(&mut self) -> Result<()> {
-        let sequence = match self.scan() {
-            Ok(scan) => scan.end,
-            Err(error @ Error::Device { .. }) => return Err(error),
-            // Damage ends the walk somewhere inside: no number further on than blocks was used.
-            Err(_) => Tid(self.superblock.sequence.0.wrapping_add(self.superblock.maxlen)),
-        };
-        let mut next =
-            JournalSuperblock { start: None, sequence, head: 0, ..self.superblock.clone() };
-        next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
-        self.put_superblock(next)
     }
 
     /// Makes the log begin at `start` with transaction `sequence`, durably; all it held is dead.
@@ -300,7 +177,7 @@ impl Log {
     /// The place in the log as errors name it: the block on the device.
     pub(crate) fn site(&self, block: u32) -> Site {
         match self.map.locate(block) {
-            Some((at, _)) => Site::of_block(self.map.block_size.block_at(at)),
+            Some((at, _)) => Site::of_block(self.map.block_size().block_at(at)),
             None => Site::of_block(BlockNr(u64::from(block))),
         }
     }
@@ -334,7 +211,7 @@ impl Log {
 
     /// Reads the log blocks from `first` on that fill `bytes`; they must not pass the log's end.
     pub(crate) fn read(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
-        let shift = self.map.block_size.log2();
+        let shift = self.map.block_size().log2();
         let (mut block, mut rest) = (first, bytes);
         while !rest.is_empty() {
             let (at, run) =

@@ -6,7 +6,8 @@
 //!                                                                cycle ends inside
 //! ```
 
-use crate::log::open_log::{Cycle, Log, LogMap};
+use crate::log::map::LogMap;
+use crate::log::open_log::{Cycle, Log};
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::{AlignedBuf, BlockDevice};
 use extant_ondisk::jbd2::LogFormat;

@@ -17,7 +17,6 @@
 //! Rule J11: nothing is acknowledged beside or behind a flush that failed, whoever was told of it. A forced write
 //! that fails counts as one; of those themselves only what was under way meanwhile fails.
 
-use crate::commit::checkpoint::is_same_device;
 use crate::log::open_log::Log;
 use extant_base::{ByteOffset, CachePadded, Error, IoOp, Result};
 use extant_blockdev::{BlockDevice, Dax, Descriptor};
@@ -25,6 +24,11 @@ use parking_lot::{Condvar, Mutex};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether two handles on devices are the same one: then one flush is for both.
+pub(crate) fn is_same_device(a: &Arc<dyn BlockDevice>, b: &Arc<dyn BlockDevice>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
 
 /// A device that counts its writes and flushes, and remembers that a flush failed.
 pub struct Watched {

@@ -9,19 +9,8 @@
 //! A note says which inode, range or name; what it looks like is asked for when it is told. So a
 //! file that was written a thousand times since the last fsync is told once.
 
-use crate::commit::stats::Ineligible;
-use extant_base::{BlockNr, Ino, Result, Tid};
-
-/// One handle's place among all: the transaction it was in, and its number there.
-///
-/// Numbers rise in the order in which handles started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommitPoint {
-    /// The transaction.
-    pub tid: Tid,
-    /// The handle's number in it, from 1 on.
-    pub nr: u64,
-}
+use crate::records::ineligible::Ineligible;
+use extant_base::{BlockNr, Ino, Result};
 
 /// What a handle changed. Every change of metadata is told by one of these, or by [`Change::Full`]:
 /// a handle that changed blocks and noted nothing makes the next commit a full one.

@@ -17,8 +17,8 @@
 //!
 //! Rule: what does not fit together is not explained but answered with a full commit.
 
-use crate::commit::stats::Ineligible;
 use crate::records::changes::Change;
+use crate::records::ineligible::Ineligible;
 use crate::records::ranges::Ranges;
 use extant_base::Ino;
 use extant_ondisk::dirent::name_is_legal;

@@ -1,9 +1,9 @@
 //! Changes told by records, against the changes themselves.
 
 use crate::commit::crash_test::seeds;
-use crate::commit::stats::Ineligible;
 use crate::records::changes::{Change, InodeTold, Piece, Snapshot};
 use crate::records::fold::Fold;
+use crate::records::ineligible::Ineligible;
 use crate::records::notes::{Notes, Read, in_order};
 use crate::records::writer::RecordWriter;
 use crate::recovery::cut_test::Random;

@@ -8,8 +8,8 @@
 //!
 //! The memory of a handle's notes stays with its thread: a note costs no allocation.
 
-use crate::commit::stats::Ineligible;
 use crate::records::changes::Change;
+use crate::records::ineligible::Ineligible;
 use extant_base::Ino;
 use std::cell::Cell;
 

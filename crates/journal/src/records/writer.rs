@@ -11,9 +11,9 @@
 //! blocks of a file when it comes to its INODE, and CREAT sets its change time and its number of names.
 //! Source: the order in which Linux and e2fsck can replay them.
 
-use crate::commit::stats::Ineligible;
 use crate::records::changes::{InodeTold, Piece, Snapshot};
 use crate::records::fold::{Fold, Touched};
+use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino, LogicalBlock};
 use extant_ondisk::fast_commit::{INODE_LEN_MIN, MappedRange, NameChange, Record, encode};
 

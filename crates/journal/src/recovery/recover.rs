@@ -10,14 +10,12 @@
 //! ends in the same bytes.
 
 use crate::fast_commit::fast_commit_log::FastCommitLog;
-use crate::log::open_log::{HomeLimits, Log};
-use crate::recovery::replay::WINDOW;
-use extant_base::{Result, Tid};
+use crate::log::open_log::Log;
+use crate::recovery::replay::{HomeLimits, WINDOW};
+use crate::recovery::superblock_last::Amend;
+use extant_base::{Error, Result, Tid};
 use extant_blockdev::BlockDevice;
-use extant_ondisk::superblock::RawSuperblock;
-
-/// What is put into the volume's superblock, as the log has it, before that goes home.
-pub type Amend<'a> = &'a dyn Fn(&mut RawSuperblock);
+use extant_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 
 /// What a recovery found and did.
 #[derive(Debug)]
@@ -47,6 +45,45 @@ impl Log {
     /// a committed transaction. All that was not damaged may be home then; the log stays.
     pub fn recover(&self, home: &dyn BlockDevice, limits: HomeLimits) -> Result<Recovery> {
         self.recover_amending(home, limits, &|_| ())
+    }
+
+    /// Ends a recovery: makes `home` durable, then marks the log empty, so that the next
+    /// transaction gets a number that neither the log nor its fast commits have used. The stored
+    /// errno is cleared: the caller has put it into the volume's superblock.
+    ///
+    /// Call it when the fast commits of `recovery` are applied and written to `home`. Errors:
+    /// `Device`; the log is then as it was, or empty, and can be opened again.
+    pub fn finish(&mut self, home: &dyn BlockDevice, recovery: &Recovery) -> Result<()> {
+        home.flush()?;
+        let mut next = self.superblock().clone();
+        if self.needs_recovery() {
+            next.start = None;
+            // Not end_tid for the next transaction: fast commits of that number may lie around.
+            next.sequence = recovery.end_tid;
+            next.head = if next.is_v1 { 0 } else { recovery.head };
+            next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+        }
+        next.errno = 0;
+        if next != *self.superblock() {
+            self.put_superblock(next)?;
+        }
+        Ok(())
+    }
+
+    /// Throws away what the log holds: for a volume that is marked as not needing it.
+    ///
+    /// Errors: `Device`.
+    pub fn discard(&mut self) -> Result<()> {
+        let sequence = match self.scan() {
+            Ok(scan) => scan.end,
+            Err(error @ Error::Device { .. }) => return Err(error),
+            // Damage ends the walk somewhere inside: no number further on than blocks was used.
+            Err(_) => Tid(self.superblock().sequence.0.wrapping_add(self.superblock().maxlen)),
+        };
+        let mut next =
+            JournalSuperblock { start: None, sequence, head: 0, ..self.superblock().clone() };
+        next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
+        self.put_superblock(next)
     }
 
     /// As [`Log::recover`]; what the superblock says besides, `amend` puts in: the same whenever it is asked.

@@ -10,11 +10,10 @@
 //! Memory is bounded: the table holds at most [`WINDOW`] blocks; a longer log goes home in several
 //! rounds, older copies first. All of it can be cut and repeated: it writes what it always writes.
 
-use crate::log::open_log::{HomeLimits, Log};
-use crate::recovery::recover::Amend;
+use crate::log::open_log::Log;
 use crate::recovery::revoke::RevokeTable;
 use crate::recovery::scan::{Control, Scan};
-use crate::recovery::superblock_last;
+use crate::recovery::superblock_last::{self, Amend};
 use extant_base::{BlockNr, Error, Result, Tid, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{Tag, TagFlags, Tags, header};
@@ -24,6 +23,18 @@ use hashbrown::HashMap;
 pub(crate) const WINDOW: usize = 1 << 20;
 /// Bytes of copies that are in memory at a time.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Which blocks a log may write home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeLimits {
+    /// Blocks of the volume as the superblock at home tells. The log may have a newer one that tells of more; a
+    /// logged block beyond the device is corruption.
+    pub volume_blocks: u64,
+    /// The log is a file of the volume: a logged block inside it is corruption.
+    pub log_on_volume: bool,
+    /// Bytes of an inode of the volume: a fast commit cannot carry more of one.
+    pub inode_bytes: usize,
+}
 
 /// What a replay did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

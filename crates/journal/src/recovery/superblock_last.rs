@@ -9,11 +9,13 @@
 //! Rule D11: a step may say that the volume needs its log no more, as one that takes the journal away does. Cut
 //! before 3 the volume still names the log, which holds the step.
 
-use crate::recovery::recover::Amend;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+
+/// What is put into the volume's superblock, as the log has it, before that goes home.
+pub type Amend<'a> = &'a dyn Fn(&mut RawSuperblock);
 
 /// Sectors are not torn.
 const SECTOR: usize = 512;

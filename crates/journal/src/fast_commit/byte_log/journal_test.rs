@@ -4,7 +4,7 @@ use crate::JournalOptions;
 use crate::commit::fast_commit_test::{
     change, check_cuts, empty_log, fast, recorded, recover, sync,
 };
-use crate::commit::stats::Ineligible;
+use crate::records::ineligible::Ineligible;
 use crate::test_journal::{home, journal_on, stamp};
 use crate::test_log::SIZE;
 use extant_base::{ByteOffset, Error, IoOp};

@@ -6,11 +6,11 @@
 //!                    └ no room: nothing was touched; a full commit instead        in an epoch
 //! ```
 
-use crate::commit::checkpoint::is_same_device;
-use crate::commit::stats::Ineligible;
 use crate::fast_commit::sink::Sink;
 use crate::log::open_log::Log;
 use crate::log::watched::Watched;
+use crate::log::watched::is_same_device;
+use crate::records::ineligible::Ineligible;
 use extant_base::{ByteOffset, Result, Tid};
 use extant_blockdev::{AlignedBuf, BlockDevice, Dax, PersistenceDomain, Way};
 use extant_ondisk::byte_log::{Anchor, Cursor, FastCommitBytes, Ring};
