@@ -11,10 +11,25 @@
 //!                     device ◄── write-out, device order, large writes; then the log's tail moves
 //! ```
 //!
-//! Metadata changes only through a [`Handle`]: that is what lets a transaction stand behind it.
-//! [`Journal::with_log`] makes every handle whole or absent whenever the power goes.
-//! [`Journal::off`] gives the same types without a log, for bulk loads of images that are thrown
-//! away on failure, for volumes without a journal and for recovery.
+//! Metadata changes only through a [`Handle`], so every change belongs to a transaction. With
+//! [`Journal::with_log`], a power cut at any moment leaves each handle's changes whole or absent.
+//! [`Journal::off`] gives the same types without a log: for bulk loads of images that are discarded
+//! when they fail, for volumes without a journal, and for recovery.
+//!
+//! The *home* of a block is its place on the volume; a block goes home when it is written there.
+//!
+//! The modules lie in strata, which are folders. A module uses its own stratum and those below, and
+//! the modules of a stratum form no cycle.
+//!
+//! ```text
+//!   journal, handle, meta_mut     the API
+//!   commit         running transaction, leader, full and fast commits, checkpoints, log space
+//!   recovery       scan, revokes, replay; a change appended to a recovered log
+//!   fast_commit    where fast commits lie: blocks after the log, or the byte log; written and read
+//!   records        what handles changed, folded into records of a fast commit
+//!   log            the log's map, superblock and space; the device that counts writes and flushes
+//!   cache          metadata blocks in memory, written home in device order
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,9 @@
 //! Permission to change a cached metadata block, under a handle.
+//!
+//! ```text
+//!   MetaBlock ──write(&handle)──► MetaMut ──bytes_mut()──► MetaBytesMut      exclusive bytes
+//!                                 permission               joins the running transaction
+//! ```
 
 use crate::cache::block::{Block, Content};
 use crate::cache::meta_block::{MetaBlock, MetaRef};
@@ -10,10 +15,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 impl MetaBlock {
-    /// Permission to change the block under `handle`, which cannot stop while it lives.
+    /// Permission to change the block under `handle`, which cannot stop before it is dropped.
     ///
-    /// Never waits: content that a commit still needs is copied aside when it changes. The first
-    /// change spends one of the handle's credits. Errors: `Aborted`.
+    /// Never waits: if a commit still needs the current content, the first change keeps a copy of
+    /// it. The first change of a block spends one of the handle's credits.
+    ///
+    /// # Errors
+    /// `Aborted`; `ReadOnly` after a restart that found the journal closed.
     pub fn write<'m>(&'m self, handle: &'m Handle<'_>) -> Result<MetaMut<'m>> {
         handle.journal().cache().refuse_if_aborted()?;
         handle.refuse_if_stopped()?;
@@ -28,7 +36,7 @@ pub struct MetaMut<'m> {
 }
 
 impl<'m> MetaMut<'m> {
-    /// Where the block lives.
+    /// The block's number on the volume.
     pub fn nr(&self) -> BlockNr {
         self.block.nr
     }
@@ -39,7 +47,7 @@ impl<'m> MetaMut<'m> {
         MetaRef::of(self.block)
     }
 
-    /// The bytes, for change: the block is part of the handle's transaction from now on, or dirty
+    /// The bytes, for change. From now on the block is part of the handle's transaction, or dirty
     /// without a log. Locks: takes `Leaf`, exclusively.
     #[track_caller]
     pub fn bytes_mut(&self) -> MetaBytesMut<'_> {
@@ -57,9 +65,9 @@ impl<'m> MetaMut<'m> {
     }
 }
 
-/// Changes a block's bytes.
+/// The bytes of a block, for change.
 pub struct MetaBytesMut<'a> {
-    // Order matters: the byte lock goes before the note takes the shard's.
+    // Order of drops: the byte lock is released before the note takes the shard's lock.
     content: WriteGuard<'a, Content>,
     _note: Option<DirtyNote<'a>>,
 }

@@ -71,7 +71,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     form(
         "who flushes does not wait for others that may fail",
         "journal/log/watched.rs",
-        ["while ", "syncs.under_way.iter().any(|nr| *nr <= begun)", "false"],
+        ["while ", "syncs.in_flight.iter().any(|nr| *nr <= begun)", "false"],
     ),
     form(
         "a flush that failed is forgotten",
@@ -103,10 +103,10 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         "journal/commit/full_commit.rs",
         [
             "",
-            "self.cache.homeward.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
+            "self.cache.checkpoint_queue.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
             "self.durable.store(closing.seq, Ordering::Release); \
              self.ended.wait_soon(&mut state, &mut extant_base::lock::Patience::default()); \
-             self.cache.homeward.lock().push(list);",
+             self.cache.checkpoint_queue.lock().push(list);",
         ],
     ),
     // Journal: fast commits.
@@ -120,10 +120,10 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         "journal/commit/fast_commit.rs",
         [
             "",
-            "self.state.lock().told = mark;",
+            "self.state.lock().recorded = mark;",
             "let mut state = self.state.lock(); \
              let nr = self.numbers.load(Ordering::Acquire); \
-             state.told = ToldMark { nr, ..mark };",
+             state.recorded = RecordedMark { nr, ..mark };",
         ],
     ),
     // Page cache: states of folios.

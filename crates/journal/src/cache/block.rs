@@ -1,4 +1,4 @@
-//! One cached block: its bytes, and how far each of its changes has come.
+//! One cached block: its bytes, and the state of its changes.
 //!
 //! ```text
 //!   without a log
@@ -14,17 +14,19 @@
 //!        └─ bytes_mut in n + 1 while copied < n: the old bytes are frozen for n's copy
 //! ```
 //!
-//! Without a log DIRTY is set with the byte lock held exclusively and cleared with it held shared, so
-//! a change falls either into the copy that is being written or makes the block dirty again. With a
-//! log DIRTY means more: the bytes are those of the newest durable commit, so they may go home.
-//! Rule J4: joining a transaction takes DIRTY away; its commit gives it back.
+//! Without a log, a thread sets DIRTY with the byte lock held exclusively, and write-out clears it
+//! with the lock held shared. So a change is either part of the copy that is being written, or
+//! makes the block dirty again. With a log, DIRTY also says that the bytes are those of the newest
+//! durable commit, so they may go home.
+//!
+//! Rule J4: a block that joins a transaction loses DIRTY; the transaction's commit sets it again.
 
 use extant_base::BlockNr;
 use extant_base::lock::{Rank, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The content is there.
+/// The content is loaded.
 pub(crate) const LOADED: u32 = 1;
 /// Reading the content failed; the block is out of the table.
 pub(crate) const FAILED: u32 = 2;
@@ -34,22 +36,21 @@ pub(crate) const DIRTY: u32 = 4;
 pub(crate) const WRITING: u32 = 8;
 /// The block was freed; it is out of the table and is never written home.
 pub(crate) const FORGOTTEN: u32 = 16;
-/// Somebody asked for the block since the clock hand last passed.
+/// Requested since the clock hand last passed.
 pub(crate) const REFERENCED: u32 = 32;
 
-/// Counts the transactions of one [`Journal`](crate::Journal) from 1 on. Unlike a
+/// The number of a transaction of one [`Journal`](crate::Journal), from 1 on. Unlike a
 /// [`Tid`](extant_base::Tid) it does not wrap.
 pub(crate) type Seq = u64;
 
-/// What the byte lock guards.
+/// Guarded by the byte lock.
 pub(crate) struct Content {
     pub(crate) bytes: Box<[u8]>,
-    /// The bytes as the committing transaction left them, when they changed before its copy was
-    /// taken.
+    /// The bytes as the committing transaction left them, if they changed before it took its copy.
     frozen: Option<Box<[u8]>>,
 }
 
-/// The block itself, shared by the table and everyone who holds it.
+/// The block itself, shared by the table and all that hold a reference.
 pub(crate) struct Block {
     pub(crate) nr: BlockNr,
     pub(crate) flags: AtomicU32,
@@ -59,24 +60,24 @@ pub(crate) struct Block {
     joined: AtomicU64,
     /// The last transaction whose copy went into the log. Set under the byte lock.
     copied: AtomicU64,
-    /// The transaction whose durable copy in the log is newer than what is at home.
+    /// The transaction whose durable copy in the log is newer than the block at home; 0 = none.
     logged: AtomicU64,
     /// The transaction that freed the block.
     forgotten_in: AtomicU64,
     pub(crate) content: RwLock<Content>,
 }
 
-/// What came of [`Block::join`].
+/// The result of [`Block::join`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// The block belongs to the transaction now and did not before.
+    /// The block was not part of the transaction before.
     New {
-        /// It was waiting to go home.
+        /// It was dirty: committed, and not yet written home.
         was_dirty: bool,
     },
-    /// It belonged to the transaction already.
+    /// The block was part of the transaction already.
     Again,
-    /// The block was freed: its changes go nowhere.
+    /// The block was freed: its changes are not logged.
     Gone,
 }
 
@@ -98,7 +99,7 @@ impl Block {
         self.flags.load(Ordering::Acquire) & flag != 0
     }
 
-    /// Lets the clock hand pass this block once more.
+    /// Keeps the block when the clock hand passes next.
     #[inline]
     pub(crate) fn touch(&self) {
         if self.flags.load(Ordering::Relaxed) & REFERENCED == 0 {
@@ -106,7 +107,7 @@ impl Block {
         }
     }
 
-    /// Clears or sets what the content was checked as.
+    /// Sets what the content was checked as; 0 = not checked.
     pub(crate) fn set_verified_as(&self, kind: u64) {
         self.verified_as.store(kind, Ordering::Release);
     }
@@ -116,18 +117,18 @@ impl Block {
         self.verified_as.load(Ordering::Acquire)
     }
 
-    /// Puts the content in that was read, or zeros.
+    /// Sets the content: bytes that were read, or zeros.
     pub(crate) fn fill(&self, bytes: Box<[u8]>) {
         self.content.write().bytes = bytes;
     }
 
-    /// Whether the content is the device's: read, and not changed since.
+    /// Whether the content is the device's: it was not changed since it was read.
     pub(crate) fn is_as_read(&self) -> bool {
         let unchanged = |number: &AtomicU64| number.load(Ordering::Acquire) == 0;
         unchanged(&self.joined) && unchanged(&self.logged) && !self.has(DIRTY | WRITING | FORGOTTEN)
     }
 
-    /// Puts another copy in place of content that is as it was read; whether it still was.
+    /// Replaces the content if it was not changed since it was read. Returns whether it did.
     #[track_caller]
     pub(crate) fn exchange(&self, bytes: Box<[u8]>) -> bool {
         let mut content = self.content.write();
@@ -138,7 +139,7 @@ impl Block {
         as_read
     }
 
-    /// Marks the block dirty; true when it was not. The caller holds the byte lock.
+    /// Marks the block dirty. Returns whether it was not. The caller holds the byte lock.
     pub(crate) fn mark_dirty(&self) -> bool {
         if self.flags.load(Ordering::Relaxed) & (DIRTY | FORGOTTEN) != 0 {
             return false;
@@ -146,8 +147,8 @@ impl Block {
         self.update(|flags| (flags & (DIRTY | FORGOTTEN) == 0).then_some(flags | DIRTY)).is_ok()
     }
 
-    /// Clears DIRTY and sets WRITING; false when there is nothing to write. The caller holds the
-    /// byte lock and copies the bytes.
+    /// Clears DIRTY and sets WRITING. Returns `false` when there is nothing to write. The caller
+    /// holds the byte lock and copies the bytes.
     pub(crate) fn take_for_writing(&self) -> bool {
         self.update(|flags| {
             (flags & (DIRTY | FORGOTTEN) == DIRTY).then_some((flags & !DIRTY) | WRITING)
@@ -155,14 +156,14 @@ impl Block {
         .is_ok()
     }
 
-    /// Ends a write that failed; true when the block became dirty again.
-    pub(crate) fn give_back_unwritten(&self) -> bool {
+    /// Ends a write that failed. Returns whether the block became dirty again.
+    pub(crate) fn set_unwritten(&self) -> bool {
         let again = |flags: u32| if flags & FORGOTTEN == 0 { DIRTY } else { 0 };
         let before = self.update(|flags| Some((flags & !WRITING) | again(flags)));
         before.is_ok_and(|before| before & (DIRTY | FORGOTTEN) == 0)
     }
 
-    /// Marks the block as freed, never to be written; the flags it had.
+    /// Marks the block as freed, never to be written. Returns the flags from before.
     pub(crate) fn set_forgotten(&self) -> u32 {
         self.update(|flags| Some((flags | FORGOTTEN) & !DIRTY)).unwrap_or_else(|flags| flags)
     }
@@ -171,10 +172,11 @@ impl Block {
         self.flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change)
     }
 
-    /// Makes the block part of transaction `seq`, which is running; the bytes change after it.
+    /// Makes the block part of the running transaction `seq`. The caller changes the bytes
+    /// afterwards.
     ///
-    /// Rule J3: a copy that the committing transaction still has to take is kept aside first: what is
-    /// logged is the content at commit time.
+    /// Rule J3: the log receives the content as it was when the transaction was closed. So if the
+    /// committing transaction has not taken its copy yet, the old bytes are kept for it first.
     #[inline]
     pub(crate) fn join(&self, content: &mut Content, seq: Seq) -> Join {
         if self.joined.load(Ordering::Relaxed) == seq {
@@ -189,10 +191,10 @@ impl Block {
         Join::New { was_dirty: before & DIRTY != 0 }
     }
 
-    /// Keeps the bytes aside for a transaction that is closed and has not copied them.
+    /// Keeps the bytes for a closed transaction that has not copied them yet.
     ///
-    /// Right also for a block of the running transaction itself: the copy is then left unused, so
-    /// only those who know that the block is not part of it call this.
+    /// The caller knows that the block is not part of the running transaction; for one that is, a
+    /// useless copy would be kept.
     fn freeze(&self, content: &mut Content) {
         let joined = self.joined.load(Ordering::Relaxed);
         if joined > self.copied.load(Ordering::Relaxed) && content.frozen.is_none() {
@@ -200,8 +202,8 @@ impl Block {
         }
     }
 
-    /// Makes the bytes zero, for a block that is allocated anew. `running` is the transaction that
-    /// takes changes now, 0 without a log.
+    /// Sets all bytes to zero, for a block that is allocated again. `running` is the running
+    /// transaction, 0 without a log.
     pub(crate) fn clear(&self, running: Seq) {
         let mut content = self.content.write();
         if self.joined.load(Ordering::Relaxed) != running {
@@ -210,7 +212,7 @@ impl Block {
         content.bytes.fill(0);
     }
 
-    /// Copies what transaction `seq`, closed by now, made of the block.
+    /// Copies the content as the closed transaction `seq` left it.
     pub(crate) fn copy_for_log(&self, seq: Seq, into: &mut [u8]) {
         {
             let content = self.content.read();
@@ -227,8 +229,8 @@ impl Block {
         into.copy_from_slice(&frozen);
     }
 
-    /// Notes that `seq`'s copy is durable in the log; true when the block became dirty: nobody
-    /// has changed it since.
+    /// Records that `seq`'s copy is durable in the log. Returns whether the block became dirty: it
+    /// does if no later transaction changed it.
     pub(crate) fn set_logged(&self, seq: Seq) -> bool {
         let _unchanged = self.content.read();
         self.logged.store(seq, Ordering::Release);
@@ -240,24 +242,25 @@ impl Block {
         self.logged.load(Ordering::Acquire)
     }
 
-    /// Ends a write of what `logged` had committed.
+    /// Ends a write of the content that `logged` had committed.
     pub(crate) fn set_written(&self, logged: Seq) {
-        // A newer commit may have come meanwhile: then home is still behind.
+        // If a newer commit came meanwhile, the block at home is older than the log's copy.
         let _ = self.logged.compare_exchange(logged, 0, Ordering::AcqRel, Ordering::Relaxed);
         self.flags.fetch_and(!WRITING, Ordering::AcqRel);
     }
 
-    /// Notes which transaction freed the block, before FORGOTTEN is set.
+    /// Sets the transaction that freed the block. Called before FORGOTTEN is set.
     pub(crate) fn set_forgotten_in(&self, seq: Seq) {
         self.forgotten_in.store(seq, Ordering::Release);
     }
 
-    /// Whether `seq` itself freed the block: its changes need no copy.
+    /// Whether `seq` itself freed the block, so that its changes need no copy.
     pub(crate) fn was_forgotten_in(&self, seq: Seq) -> bool {
         self.forgotten_in.load(Ordering::Acquire) == seq
     }
 
-    /// Nothing of the block is needed any more: the transaction that freed it is durable.
+    /// No copy of the block in the log is needed any more: the transaction that freed it is
+    /// durable.
     pub(crate) fn release_logged(&self) {
         self.logged.store(0, Ordering::Release);
     }

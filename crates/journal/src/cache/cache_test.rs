@@ -1,7 +1,7 @@
-//! The cache without a log: what it reads, keeps, forgets and writes home.
+//! The cache without a log: its reads, evictions, forgotten blocks and write-out.
 
 use crate::cache::meta_cache::CacheOptions;
-use crate::test_device::{Asked, TestDevice};
+use crate::test_device::{Request, TestDevice};
 use crate::{Credits, Journal};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error};
 use extant_blockdev::BlockDevice;
@@ -31,7 +31,7 @@ fn a_block_is_read_once() {
     for _ in 0..3 {
         assert_eq!(journal.cache().get(BlockNr(7)).unwrap().read()[..], [7; SIZE]);
     }
-    assert_eq!(device.take_asked(), [Asked::Read { at: 7 * 1024, len: 1024 }]);
+    assert_eq!(device.take_requests(), [Request::Read { at: 7 * 1024, len: 1024 }]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn threads_that_ask_together_read_once() {
             });
         }
     });
-    assert_eq!(device.take_asked().len(), 64);
+    assert_eq!(device.take_requests().len(), 64);
 }
 
 #[test]
@@ -55,23 +55,23 @@ fn a_new_block_is_zero_and_not_read() {
     let (device, journal) = journal(64, CacheOptions::default());
     assert_eq!(journal.cache().get_new(BlockNr(7)).unwrap().read()[..], [0; SIZE]);
     change(&journal, 8, 1);
-    device.take_asked();
+    device.take_requests();
     assert_eq!(journal.cache().get_new(BlockNr(8)).unwrap().read()[..], [0; SIZE]);
-    assert_eq!(device.take_asked(), []);
+    assert_eq!(device.take_requests(), []);
 }
 
 #[test]
 fn prefetch_reads_neighbours_at_once_and_keeps_changed_ones() {
     let (device, journal) = journal(64, CacheOptions::default());
     change(&journal, 10, 99);
-    device.take_asked();
+    device.take_requests();
     journal.cache().prefetch(BlockNr(8), 1000).unwrap();
-    assert_eq!(device.take_asked(), [Asked::Read { at: 8 * 1024, len: 56 * 1024 }]);
+    assert_eq!(device.take_requests(), [Request::Read { at: 8 * 1024, len: 56 * 1024 }]);
     for nr in 8..64 {
         let want = if nr == 10 { 99 } else { nr as u8 };
         assert_eq!(journal.cache().get(BlockNr(nr)).unwrap().read()[0], want);
     }
-    assert_eq!(device.take_asked(), []);
+    assert_eq!(device.take_requests(), []);
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn the_cache_stays_under_its_limit() {
         journal.cache().get(BlockNr(nr)).unwrap();
         assert!(journal.cache().stats().cached_bytes <= 33 * SIZE);
     }
-    device.take_asked();
+    device.take_requests();
     journal.cache().get(BlockNr(0)).unwrap();
-    assert_eq!(device.take_asked(), [], "a held block stays");
+    assert_eq!(device.take_requests(), [], "a held block stays");
     drop(held);
 }
 
@@ -120,7 +120,7 @@ fn a_block_asked_for_often_outlives_a_scan() {
         journal.cache().get(BlockNr(nr)).unwrap();
     }
     let reads =
-        device.take_asked().iter().filter(|a| matches!(a, Asked::Read { at: 0, .. })).count();
+        device.take_requests().iter().filter(|a| matches!(a, Request::Read { at: 0, .. })).count();
     assert!(reads < 8, "read {reads} times");
 }
 
@@ -172,7 +172,7 @@ fn blocks_freed_and_used_for_data_keep_the_data() {
         for thread in 0..4u64 {
             let (journal, device) = (&journal, &device);
             scope.spawn(move || {
-                // Each thread owns every fourth block; write-outs mix those of all.
+                // Each thread owns every fourth block; a write-out mixes the blocks of all.
                 for round in 0..60u64 {
                     for nr in (thread..256).step_by(4) {
                         change(journal, nr, 0xAA);

@@ -1,4 +1,13 @@
 //! How blocks enter the cache and leave it.
+//!
+//! ```text
+//!   get       in the table? else an empty block enters it ──read──► LOADED, or FAILED and out
+//!   forget    out of the table, never written home
+//!   reclaim   too many blocks: the clock evicts clean ones, write-out writes dirty ones home
+//! ```
+//!
+//! The thread that adds a block to the table reads it; threads that want the same block wait for
+//! that read.
 
 use crate::cache::block::{Block, DIRTY, FAILED, LOADED, REFERENCED, Seq, WRITING};
 use crate::cache::meta_block::MetaBlock;
@@ -8,11 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl MetaCache {
-    /// The block `nr`, read from the device when it is not cached; several threads asking for one
+    /// The block `nr`, read from the device when it is not cached. Several threads that request one
     /// block read it once.
     ///
-    /// Errors: `Device`, also for a block beyond the device's end. Locks: takes `Leaf`, and
-    /// `JournalState` when dirty blocks have to make room; waits for I/O with none held.
+    /// Locks: takes `Leaf`, and `JournalState` when dirty blocks must be written to free memory;
+    /// waits for I/O with none held.
+    ///
+    /// # Errors
+    /// `Device`, also for a block beyond the device's end.
     #[track_caller]
     pub fn get(&self, nr: BlockNr) -> Result<MetaBlock> {
         loop {
@@ -24,12 +36,15 @@ impl MetaCache {
                 self.load(&block)?;
                 return Ok(MetaBlock::new(block));
             }
-            // The thread that read it failed: read it ourselves, for an error of our own.
+            // The thread that read it failed. Read it again, for an error of our own.
         }
     }
 
-    /// The block `nr`, all zero, without reading it: for a block just allocated. The caller fills
-    /// it whole under a handle before it lets go of it.
+    /// The block `nr`, all zero, without reading it: for a newly allocated block. The caller fills
+    /// all of it under a handle before it drops its reference.
+    ///
+    /// # Errors
+    /// `Device` for a block beyond the device's end.
     #[track_caller]
     pub fn get_new(&self, nr: BlockNr) -> Result<MetaBlock> {
         self.check_inside(nr)?;
@@ -44,19 +59,21 @@ impl MetaCache {
             } else {
                 block.fill(self.zeroed());
                 self.finish_load(&block, LOADED);
-                let _ = self.make_room();
+                let _ = self.reclaim();
             }
             return Ok(MetaBlock::new(block));
         }
     }
 
-    /// Reads `count` blocks from `first` on into the cache, in few large reads. Blocks that are
-    /// cached already stay as they are; blocks beyond the device's end are left out.
+    /// Reads `count` blocks from `first` on into the cache, in few large reads. Skips blocks that
+    /// are cached and blocks beyond the device's end.
     ///
-    /// A hint: an error here says nothing that `get` would not say again.
+    /// # Errors
+    /// `Device`. This is a hint, so the caller may ignore it: [`MetaCache::get`] reports the same
+    /// error.
     pub fn prefetch(&self, first: BlockNr, count: u32) -> Result<()> {
         let device_blocks = self.device.len() >> self.block_size.log2();
-        // More than a quarter of the cache would push out what it brought in.
+        // A prefetch of more than a quarter of the cache would evict its own blocks.
         let most = (self.options.limit_bytes / 4) >> self.block_size.log2();
         let count = u64::from(count).min(most as u64);
         let end = first.0.saturating_add(count).min(device_blocks);
@@ -70,14 +87,14 @@ impl MetaCache {
         Ok(())
     }
 
-    /// Drops the block `nr`: its content is not written home any more. Waits for a write of it
-    /// that is on its way, so that the block can be used for file data at once.
+    /// Drops the block `nr`: its content is not written home any more. Waits for a write of the
+    /// block that is in flight, so that the block can be used for file data at once.
     pub fn forget(&self, nr: BlockNr) {
-        self.take_out(nr, 0);
+        self.remove_freed(nr, 0);
     }
 
-    /// [`MetaCache::forget`] in transaction `seq`; the block, if it was cached.
-    pub(crate) fn take_out(&self, nr: BlockNr, seq: Seq) -> Option<Arc<Block>> {
+    /// [`MetaCache::forget`] in transaction `seq`. Returns the block, if it was cached.
+    pub(crate) fn remove_freed(&self, nr: BlockNr, seq: Seq) -> Option<Arc<Block>> {
         let gone = self.shard(nr).lock().remove(nr)?;
         self.cached.fetch_sub(self.block_size.bytes(), Ordering::Relaxed);
         gone.set_forgotten_in(seq);
@@ -95,7 +112,7 @@ impl MetaCache {
         vec![0; self.block_size.bytes()].into_boxed_slice()
     }
 
-    /// The block in the table, or a new empty one in it that the caller must load (true).
+    /// The block in the table; or a new empty one in it, and `true`: the caller must load it.
     #[inline]
     #[track_caller]
     fn find_or_insert(&self, nr: BlockNr) -> (Arc<Block>, bool) {
@@ -125,8 +142,8 @@ impl MetaCache {
 
     #[cold]
     fn load(&self, block: &Arc<Block>) -> Result<()> {
-        // A failed write-out has aborted the journal; reading goes on.
-        let _ = self.make_room();
+        // If write-out failed, the journal is aborted. Reads still work.
+        let _ = self.reclaim();
         let mut bytes = self.zeroed();
         let read = self
             .check_inside(block.nr)
@@ -145,7 +162,7 @@ impl MetaCache {
         }
     }
 
-    /// Takes out a block whose read failed, unless it was forgotten meanwhile.
+    /// Removes a block whose read failed, unless it was forgotten meanwhile.
     fn fail_load(&self, block: &Arc<Block>) {
         let removed = {
             let mut shard = self.shard(block.nr).lock();
@@ -160,12 +177,12 @@ impl MetaCache {
 
     fn finish_load(&self, block: &Block, flag: u32) {
         block.flags.fetch_or(flag | REFERENCED, Ordering::AcqRel);
-        // A waiter checks the flag under this lock, so it either sees it or is woken.
+        // A waiter checks the flag under this lock, so it either sees the flag or is woken.
         drop(self.loading.lock());
         self.loaded.notify_all();
     }
 
-    /// Waits until another thread has read `block`; false when that failed.
+    /// Waits until another thread has read `block`. Returns `false` if that read failed.
     #[cold]
     fn wait_loaded(&self, block: &Block) -> bool {
         let mut guard = self.loading.lock();
@@ -185,7 +202,7 @@ impl MetaCache {
         }
         let (Some(first), Some(last)) = (ours.first(), ours.last()) else { return Ok(()) };
         let (first, last) = (first.nr.0, last.nr.0);
-        let _ = self.make_room();
+        let _ = self.reclaim();
         let size = self.block_size.bytes();
         let mut bytes = vec![0; (last - first + 1) as usize * size];
         let read = self.device.read_at(self.block_size.start_of(BlockNr(first)), &mut bytes);
@@ -204,17 +221,17 @@ impl MetaCache {
         read
     }
 
-    /// Lets clean blocks go when there are too many blocks, and writes dirty ones home when there
-    /// are too many of those.
-    fn make_room(&self) -> Result<()> {
-        self.relieve()?;
+    /// Evicts clean blocks when the cache holds too many, and writes dirty ones home when too many
+    /// are dirty.
+    fn reclaim(&self) -> Result<()> {
+        self.limit_dirty()?;
         if self.cached.load(Ordering::Relaxed) <= self.sweep_above.load(Ordering::Relaxed) {
             return Ok(());
         }
         let limit = self.options.limit_bytes;
         let size = self.block_size.bytes();
         let mut out = Vec::new();
-        // Two rounds: the first one takes the second chances away.
+        // Two rounds, because the first one only clears REFERENCED.
         for _ in 0..2 * self.shards.len() {
             let over = self.cached.load(Ordering::Relaxed).saturating_sub(limit - limit / 32);
             if over == 0 {
@@ -226,7 +243,8 @@ impl MetaCache {
             self.evictions.fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
         }
-        // With everything held or dirty, sweeping again for each new block would cost without gain.
+        // If all blocks are held or dirty, a sweep for each new block would cost time and free
+        // nothing.
         let cached = self.cached.load(Ordering::Relaxed);
         let above = if cached > limit { cached + limit / 64 } else { limit };
         self.sweep_above.store(above, Ordering::Relaxed);

@@ -1,13 +1,11 @@
-//! The three ways to hold a cached metadata block.
+//! Shared access to a cached metadata block. Access for change is [`crate::meta_mut`]'s.
 //!
 //! ```text
-//!   MetaBlock ──read()──► MetaRef                                       shared bytes
-//!       └──write(&handle)──► MetaMut ──bytes_mut()──► MetaBytesMut      exclusive bytes
-//!                             permission                 joins the running transaction
+//!   MetaBlock ──read()──► MetaRef      shared bytes
 //! ```
 //!
-//! Byte locks are of `Rank::Leaf`: while one is held, no other block's bytes, and no block from the
-//! cache, can be had. Copy what is needed out first.
+//! Byte locks are of `Rank::Leaf`: a thread that holds one can take no other block's bytes and no
+//! block from the cache. Copy the bytes that you need first.
 
 use crate::cache::block::{Block, Content};
 use extant_base::BlockNr;
@@ -16,8 +14,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// One cached metadata block. A clone is a second reference to the same block; while any lives the
-/// block stays in the cache.
+/// One cached metadata block. A clone is a second reference to the same block; the block stays in
+/// the cache while a reference exists.
 #[derive(Clone)]
 pub struct MetaBlock {
     block: Arc<Block>,
@@ -33,7 +31,7 @@ impl MetaBlock {
         &self.block
     }
 
-    /// Where the block lives.
+    /// The block's number on the volume.
     pub fn nr(&self) -> BlockNr {
         self.block.nr
     }
@@ -44,35 +42,37 @@ impl MetaBlock {
         MetaRef::of(&self.block)
     }
 
-    /// Whether a reader has checked checksum and bounds of this content, and did not say as what.
+    /// Whether a reader has checked checksum and bounds of this content, without naming a kind.
     pub fn is_verified(&self) -> bool {
         self.is_verified_as(1)
     }
 
-    /// Notes that checksum and bounds of this content are right.
+    /// Records that checksum and bounds of this content are right.
     pub fn set_verified(&self) {
         self.set_verified_as(1);
     }
 
     /// Whether a reader has checked this content as `kind`. A damaged volume can name one block in
-    /// two roles: a `kind` made of the role and the owner (a directory block of inode 12) keeps
-    /// the check of one role from counting for the other.
+    /// two roles. A `kind` made of the role and the owner (a directory block of inode 12) keeps the
+    /// check of one role from counting for the other.
     pub fn is_verified_as(&self, kind: u64) -> bool {
         kind != 0 && self.block.verified_as() == kind
     }
 
-    /// Whether the content is the device's: read, and not changed since.
+    /// Whether the content is the device's: it was not changed since it was read.
     pub(crate) fn is_as_read(&self) -> bool {
         self.block.is_as_read()
     }
 
-    /// Puts another copy in place of content that [is as it was read](Self::is_as_read); whether it still was.
+    /// Replaces the content if it was [not changed since it was read](Self::is_as_read). Returns
+    /// whether it did.
     #[track_caller]
     pub(crate) fn exchange(&self, bytes: Box<[u8]>) -> bool {
         self.block.exchange(bytes)
     }
 
-    /// Notes that this content was checked as `kind` (not 0). The last note counts.
+    /// Records that this content was checked as `kind`, which is not 0. It replaces an earlier
+    /// kind.
     pub fn set_verified_as(&self, kind: u64) {
         debug_assert!(kind != 0, "0 stands for not checked");
         self.block.set_verified_as(kind);
@@ -85,7 +85,7 @@ impl fmt::Debug for MetaBlock {
     }
 }
 
-/// Reads a block's bytes.
+/// The bytes of a block, shared with other readers.
 pub struct MetaRef<'a> {
     content: ReadGuard<'a, Content>,
 }

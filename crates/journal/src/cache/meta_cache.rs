@@ -1,15 +1,15 @@
-//! The cache of metadata blocks: found by number, read once, forgotten by a clock.
+//! The cache of metadata blocks: its table, its limits, and how many of its bytes are dirty.
 //!
 //! ```text
 //!   nr ──hash of nr/16──► shard ──index──► block          in the table: shared
-//!                           └─ none: an empty block enters the table, its first asker reads it
+//!                           └─ none: an empty block enters the table and is read (`load.rs`)
 //! ```
 //!
-//! A shard's lock is of `Rank::Leaf` and is never held across device I/O: a block enters the table
-//! empty, its first asker reads it, later ones wait for that read. Dirty blocks beyond the dirty
-//! limit are written home by whoever starts a handle or misses a block next (`write_out.rs`).
+//! A shard's lock is of `Rank::Leaf` and is never held across device I/O. When more bytes are dirty
+//! than the limit allows, the next thread that starts a handle or misses a block writes some home
+//! (`write_out.rs`).
 
-use crate::cache::homeward::Homeward;
+use crate::cache::checkpoint_queue::CheckpointQueue;
 use crate::cache::shard::Shard;
 use crate::cache::writer::Writer;
 use extant_base::lock::{Mutex, Rank};
@@ -18,14 +18,14 @@ use extant_blockdev::BlockDevice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Most bytes one prefetch or merged write moves.
+/// Most bytes of one prefetch or merged write.
 pub(crate) const MAX_RUN_BYTES: usize = 1 << 20;
 
-/// How much memory the cache may take.
+/// Memory limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Bytes of cached blocks, clean and dirty. Blocks that are held count and stay, so the cache
-    /// can exceed this for a while.
+    /// Bytes of cached blocks, clean and dirty. Blocks that callers hold stay and count, so the
+    /// cache can exceed this for a while.
     pub limit_bytes: usize,
     /// Bytes of dirty blocks beyond which they are written home.
     pub dirty_limit_bytes: usize,
@@ -37,20 +37,20 @@ impl Default for CacheOptions {
     }
 }
 
-/// What the cache holds and has done.
+/// Sizes and counts of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Bytes of cached blocks.
+    /// Bytes of cached blocks, now.
     pub cached_bytes: usize,
-    /// Bytes of blocks not yet written home.
+    /// Bytes of blocks not yet written home, now.
     pub dirty_bytes: usize,
-    /// Blocks read from the device because they were absent, prefetched ones included.
+    /// Blocks read from the device, prefetched ones included.
     pub blocks_read: u64,
     /// Blocks written home.
     pub blocks_written: u64,
-    /// Device writes that took.
+    /// Device writes that wrote them.
     pub writes: u64,
-    /// Clean blocks that left to make room.
+    /// Clean blocks that were evicted.
     pub evictions: u64,
 }
 
@@ -58,13 +58,13 @@ pub struct CacheStats {
 pub struct MetaCache {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_size: BlockSize,
-    /// Whether the device is one of mirrors: they alone ask for memory that keeps still.
+    /// Whether the device has mirrors: only those ask for stable buffers.
     pub(crate) has_copies: bool,
     pub(super) options: CacheOptions,
     pub(crate) shards: Box<[Mutex<Shard>]>,
     shard_bits: u32,
     pub(super) sweep_at: AtomicUsize,
-    /// Above this many cached bytes a sweep is due.
+    /// The cache is swept when it holds more bytes than this.
     pub(super) sweep_above: AtomicUsize,
     pub(super) cached: AtomicUsize,
     pub(crate) dirty: AtomicIsize,
@@ -72,12 +72,12 @@ pub struct MetaCache {
     pub(super) loading: parking_lot::Mutex<()>,
     pub(super) loaded: parking_lot::Condvar,
     aborted: AtomicBool,
-    /// The transaction in which that was.
+    /// The first transaction that was not durable at the abort.
     aborted_in: AtomicU32,
-    /// The transaction that takes changes now; 0 without a log.
+    /// The running transaction; 0 without a log.
     pub(crate) running: AtomicU64,
-    /// What is committed and not yet home; always empty without a log.
-    pub(crate) homeward: Mutex<Homeward>,
+    /// Blocks that are committed and not yet home; always empty without a log.
+    pub(crate) checkpoint_queue: Mutex<CheckpointQueue>,
     pub(super) blocks_read: AtomicU64,
     pub(crate) blocks_written: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -91,7 +91,7 @@ impl MetaCache {
         options: CacheOptions,
     ) -> MetaCache {
         let blocks = options.limit_bytes / block_size.bytes();
-        // A shard of fewer than 64 blocks would let the clock hand see too little.
+        // In a shard of fewer than 64 blocks the clock would have too few candidates.
         let shard_bits = (blocks / 64).max(1).ilog2().min(6);
         let shards = (0..1usize << shard_bits)
             .map(|_| Mutex::new(Rank::Leaf, Shard::default()))
@@ -113,7 +113,7 @@ impl MetaCache {
             aborted: AtomicBool::new(false),
             aborted_in: AtomicU32::new(0),
             running: AtomicU64::new(0),
-            homeward: Mutex::new(Rank::Leaf, Homeward::default()),
+            checkpoint_queue: Mutex::new(Rank::Leaf, CheckpointQueue::default()),
             blocks_read: AtomicU64::new(0),
             blocks_written: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -121,17 +121,17 @@ impl MetaCache {
         }
     }
 
-    /// The size of every block here.
+    /// The size of every block.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// The device the blocks live on.
+    /// The device that holds the blocks.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// What the cache holds and has done so far.
+    /// Sizes and counts, now.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
             cached_bytes: self.cached.load(Ordering::Relaxed),
@@ -154,24 +154,24 @@ impl MetaCache {
         self.aborted.store(true, Ordering::Relaxed);
     }
 
-    /// [`MetaCache::abort`] while `tid` was the first transaction not durable.
+    /// [`MetaCache::abort`] when `tid` is the first transaction that is not durable.
     pub(crate) fn abort_in(&self, tid: Tid) {
         self.aborted_in.store(tid.0, Ordering::Relaxed);
         self.abort();
     }
 
-    /// Flushes the device; a failure aborts.
+    /// Flushes the device. A failure aborts.
     pub(crate) fn flush(&self) -> Result<()> {
         self.refuse_if_aborted()?;
         self.device.flush().inspect_err(|_| self.abort())
     }
 
-    /// Whether write-out has something to do soon.
+    /// Whether more than half of the bytes that may be dirty are.
     pub(crate) fn is_half_dirty(&self) -> bool {
         self.dirty_bytes() > self.dirty_limit_bytes() / 2
     }
 
-    /// Dirty bytes beyond which whoever starts a handle writes some home.
+    /// Dirty bytes above which a thread that starts a handle writes some home.
     pub(crate) fn dirty_limit_bytes(&self) -> usize {
         self.options.dirty_limit_bytes
     }
@@ -199,7 +199,7 @@ impl MetaCache {
     }
 
     pub(crate) fn shard(&self, nr: BlockNr) -> &Mutex<Shard> {
-        // Neighbours share a shard, so that a prefetch visits few.
+        // Neighbours share a shard, so that a prefetch visits few shards.
         let hash = (nr.0 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.shards[(hash >> 32) as usize & ((1 << self.shard_bits) - 1)]
     }

@@ -1,13 +1,15 @@
-//! A block whose content is refused, read again from another copy (rule L6): a device of several mirrors has more than one.
+//! Rule L6: a block whose content is refused is read again from another copy. A device of several
+//! mirrors has more than one.
 //!
 //! ```text
 //!   cached block ──check──► right                          nothing else is done
-//!        │ refused, and still as it was read
+//!        │ refused, and not changed since it was read
 //!        ▼
-//!   each copy of the device ──check──► right ──► into the cached block, and over the copies that were not
-//!        └─ none ──► the first refusal stands
+//!   each copy of the device ──check──► right ──► into the cached block, and over the wrong copies
+//!        └─ none ──► the first error is returned
 //!
-//!   entries with a sum each ──► the best copy as a whole, as above; then each entry from where it is right
+//!   entries with a checksum each ──► the best copy as a whole, as above; then each
+//!                                    entry from a copy in which it is right
 //! ```
 
 use crate::cache::meta_block::MetaBlock;
@@ -15,29 +17,33 @@ use crate::cache::meta_cache::MetaCache;
 use extant_base::Result;
 use std::cell::RefCell;
 
-/// What an entry of a block is worth beside another copy of it.
+/// How good one copy of an entry is, compared with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Worth {
-    /// Its sum does not match.
+    /// Its checksum does not match.
     Wrong,
-    /// Zeros without a sum, where a copy with one is to be believed rather.
+    /// Zeros without a checksum. A copy with a matching checksum is preferred.
     Empty,
-    /// Its sum matches, or nothing in it has a meaning.
+    /// Its checksum matches, or nothing in it has a meaning.
     Right,
 }
 
 impl From<bool> for Worth {
-    /// Of an entry that is right or not.
+    /// `Right` or `Wrong`.
     fn from(is_right: bool) -> Worth {
         if is_right { Worth::Right } else { Worth::Wrong }
     }
 }
 
 impl MetaCache {
-    /// What `check` makes of the block. Where it refuses what was read from the device, and another copy there is one that
-    /// it takes, that is the block's content from then on, and the device's.
+    /// The result of `check` on the block's content. If `check` refuses content that was read from
+    /// the device and accepts another copy, that copy becomes the content of the block and of the
+    /// device.
     ///
-    /// Errors: those of `check`. Locks: takes `Leaf`; reads with none held.
+    /// Locks: takes `Leaf`; reads with none held.
+    ///
+    /// # Errors
+    /// Those of `check`.
     #[track_caller]
     pub fn checked<T>(&self, block: &MetaBlock, check: impl Fn(&[u8]) -> Result<T>) -> Result<T> {
         let checked = check(&block.read());
@@ -47,12 +53,14 @@ impl MetaCache {
         check(&block.read())
     }
 
-    /// Of a block of `count` entries with a sum each: takes, once for each time that the block is read, a copy in which
-    /// some are worth more than here, and none less; then single entries that are worth more elsewhere, which the device
-    /// gets when the block is next written. Without that the entries that nobody asks for would go to all copies with
-    /// one that changes.
+    /// Improves a block of `count` entries that have a checksum each, once for each time that the
+    /// block is read. First it takes a copy in which some entries are better than in the cached
+    /// block, and none is worse. Then it takes single entries that are better in other copies; the
+    /// device receives those when the block is written next. Without this, a write of one changed
+    /// entry would overwrite the right copies of all others.
     ///
-    /// `kind` as in [`MetaBlock::set_verified_as`]. Locks: as [`MetaCache::checked`]; `worth` is called with none held.
+    /// `kind` is that of [`MetaBlock::set_verified_as`]. Locks: as [`MetaCache::checked`]; `worth`
+    /// is called with none held.
     #[track_caller]
     pub fn take_best(
         &self,
@@ -79,7 +87,8 @@ impl MetaCache {
         block.set_verified_as(kind);
     }
 
-    /// Takes from each copy of a block of `count` entries of one size those that are worth more there.
+    /// Takes from each copy of a block, of `count` entries of one size, the entries that are better
+    /// there.
     #[cold]
     #[track_caller]
     fn merge(&self, block: &MetaBlock, count: usize, worth: &dyn Fn(&[u8], usize) -> Worth) {
@@ -106,7 +115,7 @@ impl MetaCache {
             false
         };
         let at = self.block_size.start_of(block.nr());
-        // An error says no more than that there is no such copy.
+        // After an error there is just no such copy.
         let _ = self.device.read_verified(at, &mut copy, &take);
         let (bytes, _, changed) = best.into_inner();
         if changed {
@@ -114,8 +123,8 @@ impl MetaCache {
         }
     }
 
-    /// Puts a copy into the block for which `is_good` says yes; whether there was one. What others changed since it was
-    /// read stays.
+    /// Replaces the content by a copy that `is_good` accepts. Returns whether there was one.
+    /// Content that was changed since it was read is kept.
     ///
     /// Locks: as [`MetaCache::checked`].
     #[cold]
@@ -126,7 +135,7 @@ impl MetaCache {
         }
         let mut bytes = vec![0; self.block_size.bytes()].into_boxed_slice();
         let at = self.block_size.start_of(block.nr());
-        // An error says no more than that there is no such copy.
+        // After an error there is just no such copy.
         let found = self.device.read_verified(at, &mut bytes, is_good).unwrap_or(false);
         found && block.exchange(bytes)
     }

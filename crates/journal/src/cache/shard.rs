@@ -1,10 +1,10 @@
-//! One part of the cache's table: an index, a ring, and the clock that lets blocks go.
+//! One part of the cache's table: an index, a ring, and a clock that evicts blocks.
 //!
 //! ```text
-//!   index   nr → block, place
-//!   ring    ●──●──○──●──○        ● asked for since the hand passed: passed over once
-//!                 ▲ hand         ○ not: leaves, if it is clean and nobody holds it
-//!   dirty   numbers to write home
+//!   index   nr → block, position
+//!   ring    ●──●──○──●──○        ● REFERENCED: kept once more
+//!                 ▲ hand         ○ not: evicted, if it is clean and has no other reference
+//!   dirty   numbers of blocks to write home
 //! ```
 
 use crate::cache::block::{Block, DIRTY, LOADED, REFERENCED, WRITING};
@@ -13,12 +13,12 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// One part of the table, behind its own lock. Alone on its cache lines: neighbours are locked by
-/// other threads.
+/// One part of the table, with its own lock. Aligned to cache lines of its own, because other
+/// threads lock the neighbours.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Shard {
-    /// Each block and its place in the ring.
+    /// Each block and its position in the ring.
     index: HashMap<u64, (Arc<Block>, u32)>,
     ring: Vec<Arc<Block>>,
     hand: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Shard {
     pub(crate) dirty: Vec<u64>,
 }
 
-/// References to a block that nobody outside its shard holds: the index's and the ring's.
+/// References that the shard itself has to each block: the index and the ring.
 const OWN_REFERENCES: usize = 2;
 
 impl Shard {
@@ -36,14 +36,14 @@ impl Shard {
         self.index.get(&nr.0).map(|(block, _)| block)
     }
 
-    /// Adds a block that is not here.
+    /// Adds a block that is not in the table.
     pub(crate) fn insert(&mut self, block: Arc<Block>) {
         let place = u32::try_from(self.ring.len()).expect("a shard holds fewer than 2^32 blocks");
         self.index.insert(block.nr.0, (Arc::clone(&block), place));
         self.ring.push(block);
     }
 
-    /// Takes a block out of the table; whoever holds it keeps it.
+    /// Removes a block from the table; other references to it stay valid.
     pub(crate) fn remove(&mut self, nr: BlockNr) -> Option<Arc<Block>> {
         let (block, place) = self.index.remove(&nr.0)?;
         self.ring.swap_remove(place as usize);
@@ -54,7 +54,8 @@ impl Shard {
         Some(block)
     }
 
-    /// Moves the hand once round at most; takes out up to `want` clean blocks nobody holds.
+    /// Moves the hand at most once round, and takes out up to `want` clean blocks without other
+    /// references.
     pub(crate) fn sweep(&mut self, want: usize, out: &mut Vec<Arc<Block>>) {
         let mut steps = self.ring.len();
         let goal = out.len() + want;
@@ -64,8 +65,8 @@ impl Shard {
                 self.hand = 0;
             }
             let block = &self.ring[self.hand];
-            // Under the shard's lock no new outside reference can appear. The count comes first:
-            // whoever held the block has set its flags before letting go.
+            // Under the shard's lock no new outside reference can appear. The count is read first:
+            // a thread that held the block set its flags before it dropped its reference.
             let unheld = Arc::strong_count(block) == OWN_REFERENCES;
             fence(Ordering::Acquire);
             let flags = block.flags.load(Ordering::Relaxed);
@@ -73,7 +74,7 @@ impl Shard {
             if free && flags & REFERENCED == 0 {
                 let nr = block.nr;
                 out.extend(self.remove(nr));
-                // The block that took this place is looked at next.
+                // Next is the block that moved to this position.
                 continue;
             }
             if free {

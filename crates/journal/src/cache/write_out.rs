@@ -7,13 +7,13 @@
 //!                                                        one write  one   one
 //! ```
 //!
-//! One thread writes at a time (`MetaCache::writer`, `Rank::JournalState`): two copies of one block
-//! can never overtake each other. Byte locks are held only while a block is copied. Without a log a
-//! round goes on where the last one ended; with a log the oldest transactions come first, because
-//! they are what the log waits for.
+//! One thread writes at a time (`MetaCache::writer`, `Rank::JournalState`), so an older copy of a
+//! block never overwrites a newer one. A byte lock is held only while its block is copied. Without
+//! a log a round continues where the last one ended. With a log the oldest transactions come first,
+//! because they keep the log's tail from moving.
 
 use crate::cache::block::{Block, DIRTY, Seq};
-use crate::cache::homeward::HomeList;
+use crate::cache::checkpoint_queue::CheckpointList;
 use crate::cache::meta_cache::{MAX_RUN_BYTES, MetaCache};
 use crate::cache::writer::Writer;
 use extant_base::lock::MutexGuard;
@@ -21,19 +21,19 @@ use extant_base::{BlockNr, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Which committed transactions go home.
+/// The committed transactions that go home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
-    /// The oldest, until at most so many bytes are dirty.
+    /// The oldest ones, until at most this many bytes are dirty.
     DirtyDownTo(usize),
     /// All up to this one.
     UpTo(Seq),
 }
 
 impl MetaCache {
-    /// Writes dirty blocks home when there are more than the limit.
+    /// Writes dirty blocks home when more bytes are dirty than the limit.
     #[inline]
-    pub(crate) fn relieve(&self) -> Result<()> {
+    pub(crate) fn limit_dirty(&self) -> Result<()> {
         if self.dirty_bytes() > self.dirty_limit_bytes() {
             self.write_back(self.dirty_limit_bytes() / 2)?;
         }
@@ -41,8 +41,8 @@ impl MetaCache {
     }
 
     /// Writes dirty blocks home until at most `down_to_bytes` are dirty; with 0, every block that
-    /// was dirty at the call. Errors: `Device`; the journal is aborted and nothing lost from the
-    /// cache.
+    /// was dirty at the call. Errors: `Device`; the journal is then aborted, and the cache keeps
+    /// the content.
     pub(crate) fn write_back(&self, down_to_bytes: usize) -> Result<()> {
         if self.running.load(Ordering::Relaxed) > 0 {
             return self.write_home(Share::DirtyDownTo(down_to_bytes)).map(drop);
@@ -71,8 +71,8 @@ impl MetaCache {
         done
     }
 
-    /// Writes blocks of committed transactions home, oldest transactions first: those that no
-    /// later transaction has changed. The oldest transaction that the log still has to keep.
+    /// Writes blocks of committed transactions home, oldest transactions first, unless a later
+    /// transaction has changed them. Returns the oldest transaction that must stay in the log.
     ///
     /// Errors: `Device`; the journal is aborted then.
     pub(crate) fn write_home(&self, share: Share) -> Result<Seq> {
@@ -83,27 +83,27 @@ impl MetaCache {
         let mut blocks: Vec<_> = dirty.cloned().collect();
         blocks.sort_unstable_by_key(|block| block.nr);
         let (_, done) = self.write_sorted(&mut writer, &blocks, || false);
-        lists.iter_mut().for_each(HomeList::settle);
-        let mut homeward = self.homeward.lock();
+        lists.iter_mut().for_each(CheckpointList::settle);
+        let mut checkpoint_queue = self.checkpoint_queue.lock();
         while let Some(list) = lists.pop() {
-            homeward.put_back(list);
+            checkpoint_queue.put_back(list);
         }
-        done.map(|()| homeward.oldest_needed())
+        done.map(|()| checkpoint_queue.oldest_needed())
     }
 
-    /// Takes out the lists that `share` means, oldest first.
-    fn take_lists(&self, share: Share) -> Vec<HomeList> {
+    /// Takes out the lists of `share`, oldest first.
+    fn take_lists(&self, share: Share) -> Vec<CheckpointList> {
         let mut lists = Vec::new();
-        let mut homeward = self.homeward.lock();
+        let mut checkpoint_queue = self.checkpoint_queue.lock();
         let mut dirty = self.dirty_bytes();
-        while let Some(mut list) = homeward.pop() {
+        while let Some(mut list) = checkpoint_queue.pop() {
             list.settle();
             let enough = match share {
                 Share::DirtyDownTo(bytes) => bytes > 0 && dirty <= bytes,
                 Share::UpTo(seq) => list.seq > seq,
             };
             if enough {
-                homeward.put_back(list);
+                checkpoint_queue.put_back(list);
                 break;
             }
             let count = list.blocks.iter().filter(|block| block.has(DIRTY)).count();
@@ -113,8 +113,8 @@ impl MetaCache {
         lists
     }
 
-    /// Writes the blocks that are still dirty, neighbours at once, until it is `enough`. How many
-    /// were looked at, and what came of it; a failure has aborted the journal.
+    /// Writes the blocks that are still dirty, neighbours in one write, until `enough` says so.
+    /// Returns how many blocks it has handled, and the result; a failure has aborted the journal.
     fn write_sorted(
         &self,
         writer: &mut MutexGuard<'_, Writer>,
@@ -133,7 +133,8 @@ impl MetaCache {
         (at, done)
     }
 
-    /// Copies the first run of neighbours that are still dirty; how many blocks it looked at.
+    /// Copies the first run of neighbours that are still dirty. Returns how many blocks it has
+    /// handled.
     fn gather(&self, writer: &mut Writer, blocks: &[Arc<Block>]) -> usize {
         writer.bytes.clear();
         writer.run.clear();
@@ -166,8 +167,8 @@ impl MetaCache {
         for (block, logged) in writer.run.drain(..) {
             if written.is_ok() {
                 block.set_written(logged);
-            } else if block.give_back_unwritten() {
-                // The cache keeps the only good copy.
+            } else if block.set_unwritten() {
+                // The cache has the only good copy.
                 self.add_dirty_bytes();
                 self.note_dirty(block.nr);
             }
@@ -184,7 +185,7 @@ impl MetaCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_device::{Asked, TestDevice};
+    use crate::test_device::{Request, TestDevice};
     use crate::{CacheOptions, Credits, Journal};
     use extant_base::{BlockSize, Error};
     use extant_blockdev::BlockDevice;
@@ -209,10 +210,13 @@ mod tests {
         let (device, journal) = journal();
         change(&journal, &[41, 5, 60, 7, 40, 6], 1);
         journal.sync().unwrap();
-        let write = |nr: u64, count: usize| Asked::Write { at: nr * 1024, len: count * 1024 };
-        assert_eq!(device.take_asked(), [write(5, 3), write(40, 2), write(60, 1), Asked::Flush]);
+        let write = |nr: u64, count: usize| Request::Write { at: nr * 1024, len: count * 1024 };
+        assert_eq!(
+            device.take_requests(),
+            [write(5, 3), write(40, 2), write(60, 1), Request::Flush]
+        );
         journal.sync().unwrap();
-        assert_eq!(device.take_asked(), [Asked::Flush]);
+        assert_eq!(device.take_requests(), [Request::Flush]);
     }
 
     #[test]
@@ -222,10 +226,10 @@ mod tests {
         journal.write_back(2 * 1024).unwrap();
         change(&journal, &[5, 10], 2);
         journal.write_back(2 * 1024).unwrap();
-        let write = |nr: u64| Asked::Write { at: nr * 1024, len: 1024 };
-        assert_eq!(device.take_asked(), [write(10), write(20), write(30)]);
+        let write = |nr: u64| Request::Write { at: nr * 1024, len: 1024 };
+        assert_eq!(device.take_requests(), [write(10), write(20), write(30)]);
         journal.sync().unwrap();
-        assert_eq!(device.take_asked(), [write(5), write(10), Asked::Flush]);
+        assert_eq!(device.take_requests(), [write(5), write(10), Request::Flush]);
     }
 
     #[test]

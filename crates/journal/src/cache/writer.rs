@@ -3,12 +3,12 @@
 use crate::cache::block::{Block, Seq};
 use std::sync::Arc;
 
-/// What the writing thread owns.
+/// State of the thread that writes.
 #[derive(Default)]
 pub(crate) struct Writer {
     /// The block after the last one written.
     pub(super) next: u64,
     pub(super) bytes: Vec<u8>,
-    /// The blocks whose bytes those are, and what each had logged.
+    /// The blocks whose bytes those are, and the transaction that each had logged.
     pub(super) run: Vec<(Arc<Block>, Seq)>,
 }

@@ -14,7 +14,7 @@ type Device = Faulty<Recorder<MemoryDevice>>;
 
 /// Changes that fill the log more than once, until something fails; the last value that was
 /// promised to be durable.
-fn work(journal: &Journal, promised: &AtomicU64) -> Result<(), Error> {
+fn work(journal: &Journal, reserved: &AtomicU64) -> Result<(), Error> {
     for round in 1..40 {
         let handle = journal.start(Credits::blocks(3))?;
         for nr in [round % 16, 16 + round % 5, 30] {
@@ -25,7 +25,7 @@ fn work(journal: &Journal, promised: &AtomicU64) -> Result<(), Error> {
         handle.stop()?;
         if round % 3 == 0 {
             journal.commit(tid)?;
-            promised.store(round, Ordering::Relaxed);
+            reserved.store(round, Ordering::Relaxed);
         }
         if round % 8 == 0 {
             journal.write_back(0)?;
@@ -59,8 +59,8 @@ fn every_failure_aborts_and_leaves_a_volume_that_recovers() {
             let device: Arc<Device> = Arc::new(Faulty::new(Recorder::new(base)));
             let journal = journal_on(&log, &device, options());
             device.fail(op, nth);
-            let promised = AtomicU64::new(0);
-            let Err(error) = work(&journal, &promised) else { break };
+            let reserved = AtomicU64::new(0);
+            let Err(error) = work(&journal, &reserved) else { break };
             failures += 1;
             assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");
             // It failed once and would work again: nobody tries.
@@ -80,7 +80,7 @@ fn every_failure_aborts_and_leaves_a_volume_that_recovers() {
             let errno = if opened.needs_recovery() { -5 } else { 0 };
             assert_eq!(opened.superblock().errno, errno, "{op} {nth}");
             recover(&log, &crashed);
-            assert!(round_of(&crashed) >= promised.into_inner(), "{op} {nth}");
+            assert!(round_of(&crashed) >= reserved.into_inner(), "{op} {nth}");
         }
     }
     assert!(failures > 60, "{failures}");

@@ -1,27 +1,35 @@
-//! Which handles may join the running transaction, and how much they may add to it.
+//! Admission: which handles may join the running transaction, and how much they may add to it.
+//!
+//! ```text
+//!   start(credits) ──► locked?              wait until the next transaction opens
+//!                      transaction full?    commit it
+//!                      log space short?     make space
+//!                      else                 credits are reserved, the handle runs
+//! ```
 
 use crate::cache::block::Seq;
-use crate::commit::contribution::{Credits, Done, Place};
+use crate::commit::contribution::{Credits, HandleChanges, HandlePosition};
 use crate::commit::leader::Handles;
 use crate::commit::transactions::{State, Transactions};
 use extant_base::lock::Patience;
 use extant_base::{Error, Result};
 
-/// What a handle that wants to start has to do first.
+/// What must happen before a handle can start.
 enum Admission {
     Granted,
-    /// The running transaction is full.
+    /// The running transaction is full: commit it.
     Commit(Seq),
-    /// The log is.
+    /// The log is short of space: free this many blocks.
     MakeSpace(u64),
 }
 
 impl Transactions {
-    /// Lets a handle into the running transaction; its place there. Waits while it is full or
-    /// about to be written, and works on that.
+    /// Admits a handle to the running transaction and returns its position there. While the
+    /// transaction is locked, waits; while it is full or log space is short, commits or makes
+    /// space.
     ///
     /// Errors: `Aborted`, `Device`, `TransactionTooLarge`; `ReadOnly` after the journal was closed.
-    pub(crate) fn start(&self, credits: Credits) -> Result<Place> {
+    pub(crate) fn start(&self, credits: Credits) -> Result<HandlePosition> {
         let mut state = self.state.lock();
         let mut patience = Patience::default();
         loop {
@@ -64,19 +72,20 @@ impl Transactions {
         Ok(Admission::Commit(state.running.seq))
     }
 
-    /// Refuses what no transaction has room for.
+    /// Refuses credits that exceed the limit of a transaction.
     pub(crate) fn check_size(&self, credits: Credits) -> Result<()> {
         let needed = self.area.needed(u64::from(credits.blocks), u64::from(credits.revokes));
         let limit = self.limits.hard;
         if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
     }
 
-    /// Promises a running handle more, without waiting; `false` when there is no room.
+    /// Reserves more credits for a running handle, without waiting. Returns `false` if they do not
+    /// fit.
     pub(crate) fn extend(&self, more: Credits) -> Result<bool> {
         let mut state = self.state.lock();
         let granted = matches!(self.admit(&state, more), Ok(Admission::Granted));
         if granted {
-            state.running.promise(more);
+            state.running.reserve(more);
         } else if self.one {
             let needed = state.running.needed(&self.area, more);
             return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });
@@ -84,19 +93,19 @@ impl Transactions {
         Ok(granted)
     }
 
-    /// Takes in what a handle did and promises it `next`, in the same transaction. An error leaves
-    /// it with nothing promised.
+    /// Merges a handle's changes and reserves `next` for it, in the same transaction. After an
+    /// error it has no credits.
     pub(crate) fn renew(
         &self,
         credits: Credits,
-        place: Place,
-        done: &mut Done,
+        place: HandlePosition,
+        done: &mut HandleChanges,
         next: Credits,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        self.take_in(&mut state, credits, place, done);
+        self.merge(&mut state, credits, place, done);
         match self.admit(&state, next)? {
-            Admission::Granted => state.running.promise(next),
+            Admission::Granted => state.running.reserve(next),
             Admission::Commit(_) | Admission::MakeSpace(_) => {
                 let needed = state.running.needed(&self.area, next);
                 return Err(Error::TransactionTooLarge { needed, limit: self.limits.hard });

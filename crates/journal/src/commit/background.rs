@@ -1,4 +1,4 @@
-//! The thread that commits by the clock, and works ahead so that others seldom wait.
+//! The background thread: it commits by the clock, and makes log space before handles have to wait.
 //!
 //! ```text
 //!   timer: a transaction is old ──────────┐
@@ -6,7 +6,8 @@
 //!   a commit: the log is half full ───────┘
 //! ```
 //!
-//! It holds the journal only while it works: dropping the journal stops it.
+//! The thread holds a strong reference to the transactions only while it works. Dropping the
+//! journal ends it.
 
 use crate::cache::write_out::Share;
 use crate::commit::leader::Handles;
@@ -16,29 +17,29 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The running thread; dropping this ends it.
+/// The background thread; dropping this ends it.
 pub(crate) struct Background {
     signal: Arc<Signal>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts the thread. Without one, should the system refuse it, handles do all the work.
+    /// Starts the thread. If the system refuses one, handles do all the work.
     pub(crate) fn start(transactions: &Arc<Transactions>, interval: Duration) -> Background {
         let signal = Arc::clone(&transactions.signal);
-        let (asked, weak) = (Arc::clone(&signal), Arc::downgrade(transactions));
+        let (requested, weak) = (Arc::clone(&signal), Arc::downgrade(transactions));
         let thread = std::thread::Builder::new()
             .name("extant-journal".into())
-            .spawn(move || run(&asked, &weak, interval));
+            .spawn(move || run(&requested, &weak, interval));
         Background { signal, thread: thread.ok() }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.signal.ask(|wishes| wishes.end = true);
+        self.signal.request(|requests| requests.end = true);
         if let Some(thread) = self.thread.take() {
-            // Should it have panicked, the journal is aborted, and says so to whoever asks.
+            // If the thread panicked, the journal is aborted, and later calls report that.
             let _ = thread.join();
         }
     }
@@ -47,14 +48,14 @@ impl Drop for Background {
 fn run(signal: &Signal, transactions: &Weak<Transactions>, interval: Duration) {
     let mut wait = interval;
     loop {
-        let wishes = signal.wait(wait);
-        if wishes.end {
+        let requests = signal.wait(wait);
+        if requests.end {
             return;
         }
         let Some(transactions) = transactions.upgrade() else { return };
-        // An error has aborted the journal: the next one to start or commit is told, and nothing
-        // is left to do here.
-        if transactions.work(wishes.commit, wishes.checkpoint, interval).is_err() {
+        // After an error the journal is aborted. The next start or commit reports that, and the
+        // thread ends.
+        if transactions.work(requests.commit, requests.checkpoint, interval).is_err() {
             return;
         }
         wait = transactions.time_left(interval).max(Duration::from_millis(1));
@@ -62,7 +63,7 @@ fn run(signal: &Signal, transactions: &Weak<Transactions>, interval: Duration) {
 }
 
 impl Transactions {
-    /// One round of the background: what was asked for, and a transaction that is old.
+    /// One round: the requested work, and a commit if the transaction is old.
     fn work(&self, commit: bool, checkpoint: bool, interval: Duration) -> extant_base::Result<()> {
         self.cache.refuse_if_aborted()?;
         if commit || self.time_left(interval).is_zero() {

@@ -1,22 +1,23 @@
-//! Checkpoints: committed blocks go home, and their place in the log becomes free.
+//! Checkpoints: committed blocks go home, and their log space becomes free.
 //!
 //! ```text
-//!   blocks of the oldest transactions ─► home ─► flush home ─► superblock: new tail, durable ─► free
-//!        └ changed again since: they go home with the transaction that has them now
+//!   blocks of the oldest transactions ─► home ─► flush home ─► superblock: new tail, FUA ─► free
+//!        └ changed again since: they go home with the later transaction that has them
 //! ```
 //!
-//! Rule J5: the log's place of a transaction is written again only after all its blocks are home
-//! or superseded, that is durable, and the superblock says that the log begins later.
+//! Rule J5: the log space of a transaction is reused only after each of its blocks is durable at
+//! home, or superseded by a later transaction, and the superblock durably says that the log begins
+//! later.
 
 use crate::cache::write_out::Share;
 use crate::commit::transactions::Transactions;
 use extant_base::Result;
 
 impl Transactions {
-    /// Brings that `share` of the committed transactions home, as far as no later one has changed
-    /// their blocks, and gives the log's place of all that is home back.
+    /// Writes the `share` of committed transactions home, except blocks that a later one has
+    /// changed, and frees the log space of all transactions that are completely home.
     pub(crate) fn checkpoint(&self, share: Share) -> Result<()> {
-        self.try_checkpoint(share).inspect_err(|error| self.give_up(Some(error)))
+        self.try_checkpoint(share).inspect_err(|error| self.abort(Some(error)))
     }
 
     fn try_checkpoint(&self, share: Share) -> Result<()> {
@@ -30,7 +31,7 @@ impl Transactions {
         }
         self.cache.flush()?;
         let mut log = self.log.lock();
-        // Another thread may have come further: an older tail must not follow a newer one.
+        // Another thread may have moved the tail further. It must not move back.
         let current = self.state.lock_second().space.tail(0);
         if new.seq > current.seq {
             log.restart_at(new.start, self.tid_of(new.seq))?;

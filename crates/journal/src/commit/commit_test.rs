@@ -1,6 +1,6 @@
 //! Commits through the API: what is in the log, what is durable, what it costs.
 
-use crate::test_device::Asked;
+use crate::test_device::Request;
 use crate::test_hook::Hook;
 use crate::test_journal::{
     LAST, change, empty_log, end_of, home, journal_on, options, put, recover, stamp,
@@ -168,14 +168,14 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     });
     journal.commit(tid).unwrap();
     waits.recv().unwrap().join().unwrap();
-    let asked = device.inner().take_asked();
-    let data = Asked::Write { at: 100 * SIZE as u64, len: SIZE };
-    let written = asked.iter().position(|asked| *asked == data).unwrap();
-    assert!(asked[written..].contains(&Asked::Flush), "{asked:?}");
+    let requests = device.inner().take_requests();
+    let data = Request::Write { at: 100 * SIZE as u64, len: SIZE };
+    let written = requests.iter().position(|requests| *requests == data).unwrap();
+    assert!(requests[written..].contains(&Request::Flush), "{requests:?}");
     journal.commit_with_data(end_of(tid), None).unwrap();
-    assert_eq!(device.inner().take_asked(), [], "no data was written since the last flush");
+    assert_eq!(device.inner().take_requests(), [], "no data was written since the last flush");
     journal.commit_with_data(end_of(change(&journal, &[4], 3)), None).unwrap();
-    let flushes = device.inner().take_asked().iter().filter(|a| **a == Asked::Flush).count();
+    let flushes = device.inner().take_requests().iter().filter(|a| **a == Request::Flush).count();
     assert_eq!(flushes, 1, "the commit's own, besides the forced commit block");
 }
 
@@ -191,13 +191,17 @@ fn a_log_on_another_device_waits_for_the_volume() {
     journal.commit(change(&journal, &[3], 1)).unwrap();
     volume.write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
     let tid = change(&journal, &[3, 4], 2);
-    volume.take_asked();
-    let (send, asked) = std::sync::mpsc::channel();
+    volume.take_requests();
+    let (send, requests) = std::sync::mpsc::channel();
     let at_seal = Arc::clone(&volume);
-    on_log.on_next_fua(move || send.send(at_seal.take_asked()).unwrap());
+    on_log.on_next_fua(move || send.send(at_seal.take_requests()).unwrap());
     journal.commit(tid).unwrap();
-    let asked = asked.recv().unwrap();
-    assert_eq!(asked.last(), Some(&Asked::Flush), "file data is durable before the commit block");
+    let requests = requests.recv().unwrap();
+    assert_eq!(
+        requests.last(),
+        Some(&Request::Flush),
+        "file data is durable before the commit block"
+    );
     drop(journal);
     // Only the log has it: replay onto the volume.
     let mut opened = log.open(&on_log).unwrap();

@@ -1,11 +1,11 @@
-//! What one handle adds to its transaction.
+//! What one handle adds to its transaction: reserved credits, its position, and its changes.
 
 use crate::cache::block::{Block, Seq};
 use crate::records::notes::Notes;
 use extant_base::BlockNr;
 use std::sync::Arc;
 
-/// How much a handle may change.
+/// The most that a handle may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credits {
     /// Metadata blocks that may be dirtied, each counted once.
@@ -15,12 +15,12 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Room for `blocks` changed blocks and no freed ones.
+    /// Credits for `blocks` changed blocks and no freed ones.
     pub const fn blocks(blocks: u32) -> Credits {
         Credits { blocks, revokes: 0 }
     }
 
-    /// These and `more`.
+    /// The sum of these credits and `more`.
     pub const fn plus(self, more: Credits) -> Credits {
         Credits {
             blocks: self.blocks.saturating_add(more.blocks),
@@ -29,37 +29,38 @@ impl Credits {
     }
 }
 
-/// What a handle did, for its transaction.
+/// The changes of a handle.
 #[derive(Default)]
-pub(crate) struct Done {
-    /// Blocks that it was the first to change in this transaction.
+pub(crate) struct HandleChanges {
+    /// Blocks that it changed first in this transaction.
     pub(crate) joined: Vec<Arc<Block>>,
     /// Blocks that it freed.
     pub(crate) revoked: Vec<BlockNr>,
-    /// Of those, what was cached: their older copies count until the transaction is durable.
+    /// The freed blocks that were cached. Their older copies count until the transaction is
+    /// durable.
     pub(crate) forgotten: Vec<Arc<Block>>,
     /// It changed a block that another handle of the transaction had changed before.
     pub(crate) again: bool,
-    /// What its changes mean.
+    /// Its notes for fast commits.
     pub(crate) notes: Notes,
 }
 
-impl Done {
-    /// Whether it changed metadata at all.
+impl HandleChanges {
+    /// Whether it changed any metadata.
     pub(crate) fn has_changed(&self) -> bool {
         self.again || !(self.joined.is_empty() && self.revoked.is_empty())
     }
 }
 
-/// A handle's place in a transaction.
+/// A handle's position in a transaction.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct HandlePosition {
     /// The transaction; 0 without a log.
     pub(crate) seq: Seq,
-    /// Its number there.
+    /// The handle's number in the transaction.
     pub(crate) nr: u64,
-    /// Where its notes come among those of others.
+    /// The position of its notes among the notes of all handles.
     pub(crate) order: u64,
-    /// Its notes are of use.
+    /// A fast commit may use its notes.
     pub(crate) keeps_notes: bool,
 }

@@ -50,7 +50,7 @@ struct Run {
     /// After handle n: what each block holds; and its transaction. Index 0 is before all.
     after: Vec<(BTreeMap<u64, Expect>, Tid)>,
     /// After so many requests, all handles up to this one were promised to be durable.
-    promised: Vec<(usize, usize)>,
+    reserved: Vec<(usize, usize)>,
     data: Vec<Data>,
 }
 
@@ -64,7 +64,7 @@ impl Run {
             device,
             base,
             after: vec![(BTreeMap::new(), Tid(0))],
-            promised: Vec::new(),
+            reserved: Vec::new(),
             data: Vec::new(),
         }
     }
@@ -96,8 +96,8 @@ impl Run {
         self.after.push((now, handle.tid()));
     }
 
-    fn promise(&mut self, handles: usize) {
-        self.promised.push((self.device.position(), handles));
+    fn reserve(&mut self, handles: usize) {
+        self.reserved.push((self.device.position(), handles));
     }
 
     /// Writes file data to a freed block, as an allocator may once that is durable.
@@ -130,8 +130,8 @@ impl Run {
             true => 0,
             false => u64::from_le_bytes(stamped[8..16].try_into().unwrap()) as usize,
         };
-        let promised = self.promised.iter().filter(|(at, _)| *at <= cut).map(|(_, n)| *n).max();
-        assert!(reached >= promised.unwrap_or(0), "{what}: {reached}, promised {promised:?}");
+        let reserved = self.reserved.iter().filter(|(at, _)| *at <= cut).map(|(_, n)| *n).max();
+        assert!(reached >= reserved.unwrap_or(0), "{what}: {reached}, promised {reserved:?}");
         let (now, tid) = &self.after[reached];
         if let Some((_, next)) = self.after.get(reached + 1) {
             assert!(next != tid || reached == 0, "{what}: {reached} is not its transaction's last");
@@ -182,7 +182,7 @@ fn work(run: &Mutex<Run>, journal: &Journal, random: &mut Random, handles: usize
         match random.below(12) {
             0..=2 => {
                 journal.commit(tid).unwrap();
-                run.lock().promise(number);
+                run.lock().reserve(number);
             }
             3..=4 => run.lock().write_data(journal, random),
             5 => journal.write_back(0).unwrap(),
@@ -212,7 +212,7 @@ fn run(seed: u64, threads: u64, handles: usize, options: JournalOptions) -> Run 
     let mut run = run.into_inner();
     if random.below(2) == 0 {
         journal.close().unwrap();
-        run.promise(run.after.len() - 1);
+        run.reserve(run.after.len() - 1);
     }
     run
 }

@@ -448,7 +448,7 @@ struct Run {
     /// After handle n: the value of each block. Index 0 is before all.
     after: Vec<Vec<Option<u64>>>,
     /// After so many requests, all handles up to this one were promised to be durable.
-    promised: Vec<(usize, usize)>,
+    reserved: Vec<(usize, usize)>,
 }
 
 /// What one thread does.
@@ -490,7 +490,7 @@ fn work(
             _ => continue,
         }
         let mut run = run.lock();
-        run.promised.push((device.position(), number));
+        run.reserved.push((device.position(), number));
     }
 }
 
@@ -505,7 +505,7 @@ pub(crate) fn check_cuts(
     let (before, device) = recorded(&log);
     let journal = journal_on(&log, &device, options);
     let run =
-        Mutex::new(Run { after: vec![vec![None; STAMPED as usize + 1]], promised: Vec::new() });
+        Mutex::new(Run { after: vec![vec![None; STAMPED as usize + 1]], reserved: Vec::new() });
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (run, journal, device) = (&run, &journal, &device);
@@ -526,9 +526,9 @@ pub(crate) fn check_cuts(
             true => 0,
             false => u64::from_le_bytes(last[8..16].try_into().unwrap()) as usize,
         };
-        let promised =
-            run.promised.iter().filter(|(at, _)| *at <= state.completed).map(|(_, n)| *n).max();
-        assert!(reached >= promised.unwrap_or(0), "{what}: {reached}, promised {promised:?}");
+        let reserved =
+            run.reserved.iter().filter(|(at, _)| *at <= state.completed).map(|(_, n)| *n).max();
+        assert!(reached >= reserved.unwrap_or(0), "{what}: {reached}, promised {reserved:?}");
         for (nr, value) in run.after[reached].iter().enumerate() {
             let want = value.map_or([OLD; SIZE], stamp);
             assert!(home(&*cut, nr as u64) == want, "{what}: block {nr}");

@@ -1,22 +1,23 @@
-//! A commit: the running transaction becomes durable.
+//! A full commit: the running transaction becomes durable.
 //!
 //! ```text
-//!   who asks:   one leads, the others wait for it; those who come during it share the next one
+//!   leader          one thread commits, others wait; threads that come later share the next one
 //!
-//!   close_running   no handle joins, the last one stops, the next transaction opens
-//!   announce        superblock: the log is not empty, features it needs; no fast commits
-//!                   of an older life behind it                                   first time only
+//!   close_running   no handle joins, the running ones stop, the next transaction opens
+//!   mark_not_empty  superblock: the log is not empty, features that it needs;
+//!                   fast commits of an earlier session are removed               first time only
 //!   log_revokes     │revoke│
-//!   log_copies      │revoke│descriptor│copies …│            one write where it fits
+//!   log_copies      │revoke│descriptor│copies …│            one write if it fits
 //!   seal            flush ─► │commit block│ flush                durable
-//!   settle          blocks may go home, waiters go on
+//!   settle          blocks may go home, waiters continue
 //! ```
 //!
-//! Rule J1: every block that a commit block closes is durable before it. A failure anywhere
-//! aborts: a later commit must not make this one's blocks look whole.
+//! Rule J1: before a commit block is written, every block that it completes is durable. Any failure
+//! aborts the journal, because a later commit block would make this transaction's blocks look
+//! complete.
 
 use crate::cache::block::{Block, Seq};
-use crate::cache::homeward::HomeList;
+use crate::cache::checkpoint_queue::CheckpointList;
 use crate::cache::write_out::Share;
 use crate::commit::running::Running;
 use crate::commit::transactions::Transactions;
@@ -29,15 +30,15 @@ use extant_ondisk::jbd2::{Commit, DescriptorWriter, RevokeWriter, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A closed transaction on its way into the log.
+/// A closed transaction that is being written to the log.
 struct Closing {
     seq: Seq,
     tid: Tid,
-    /// To be copied, in device order.
+    /// The blocks to copy, in device order.
     blocks: Vec<Arc<Block>>,
-    /// Ascending, without those that were taken into use again.
+    /// Freed blocks, ascending, without those that the transaction uses again.
     revoked: Vec<BlockNr>,
-    /// Freed blocks whose older copies nobody needs once this is durable.
+    /// Freed blocks whose older copies are not needed once this transaction is durable.
     forgotten: Vec<Arc<Block>>,
 }
 
@@ -48,14 +49,16 @@ impl Closing {
         blocks.sort_unstable_by_key(|block| block.nr);
         revoked.sort_unstable();
         revoked.dedup();
-        // Rule J7: a revoke hides this transaction's own copy too: freed and used again is not revoked.
+        // Rule J7: a revoke would also hide this transaction's own copy. So a block that was freed
+        // and then used again is not revoked.
         revoked.retain(|nr| blocks.binary_search_by_key(nr, |block| block.nr).is_err());
         Closing { seq, tid, blocks, revoked, forgotten }
     }
 }
 
 impl Transactions {
-    /// Commits the running transaction in full, as the only thread that commits; whether it had changes.
+    /// Commits the running transaction in full. The caller is the leader. Returns whether the
+    /// transaction had changes.
     pub(super) fn full_commit(&self) -> Result<bool> {
         let Some(running) = self.close_running() else { return Ok(false) };
         let tid = self.tid_of(running.seq);
@@ -67,13 +70,14 @@ impl Transactions {
         Ok(true)
     }
 
-    /// Writes `closing` to the log and makes it durable; its first block and how many it has.
+    /// Writes `closing` to the log and makes it durable. Returns its first log block and its
+    /// length.
     fn write_transaction(&self, closing: &Closing) -> Result<(u32, u32)> {
         self.cache.refuse_if_aborted()?;
         let needed = self.area.needed(closing.blocks.len() as u64, closing.revoked.len() as u64);
         self.find_space(needed)?;
         let start = self.state.lock().space.head;
-        self.log.lock().announce(start, closing.tid, !closing.revoked.is_empty())?;
+        self.log.lock().mark_not_empty(start, closing.tid, !closing.revoked.is_empty())?;
         self.begin_epochs()?;
         let mut buffer = self.buffer.lock();
         let mut stream = LogStream::new(&self.area, &mut buffer, start);
@@ -85,7 +89,7 @@ impl Transactions {
         Ok((start, len))
     }
 
-    /// What changed more than it promised may need more of the log than was kept for it.
+    /// Handles that changed more than they reserved may need more log space than was reserved.
     fn find_space(&self, needed: u64) -> Result<()> {
         if needed <= self.state.lock().space.free() {
             return Ok(());
@@ -95,7 +99,7 @@ impl Transactions {
         if needed > limit { Err(Error::TransactionTooLarge { needed, limit }) } else { Ok(()) }
     }
 
-    /// Revokes go before the commit block: replay trusts only what a commit block closes.
+    /// Revokes go before the commit block: replay trusts only blocks that a commit block completes.
     fn log_revokes(&self, closing: &Closing, stream: &mut LogStream<'_>) -> Result<()> {
         let format = self.area.format;
         for revoked in closing.revoked.chunks(format.revokes_per_block()) {
@@ -130,9 +134,9 @@ impl Transactions {
         Ok(())
     }
 
-    /// Makes everything before it durable, then the commit block.
+    /// Makes everything before it durable, then writes the commit block, durable on return.
     fn seal(&self, tid: Tid, at: u32) -> Result<()> {
-        // File data went to the volume's device, the copies to the log's.
+        // File data was written to the volume's device, the copies to the log's.
         if !is_same_device(self.cache.device(), self.area.device()) {
             self.cache.device().flush()?;
         }
@@ -143,7 +147,7 @@ impl Transactions {
         self.area.write_fua(at, &block)
     }
 
-    /// Lets the blocks of a durable transaction go home, and its waiters go on.
+    /// Lets the blocks of a durable transaction go home, and its waiters continue.
     fn settle(&self, closing: Closing, start: u32, len: u32) {
         for block in &closing.blocks {
             if block.set_logged(closing.seq) {
@@ -153,18 +157,19 @@ impl Transactions {
         for block in &closing.forgotten {
             block.release_logged();
         }
-        let list = HomeList { seq: closing.seq, blocks: closing.blocks };
+        let list = CheckpointList { seq: closing.seq, blocks: closing.blocks };
         let mut state = self.state.lock();
         let head = self.area.cycle.after(start, len);
         state.space.place(Placed { seq: closing.seq, start, len }, head);
-        // After the place in the log is noted: until then nobody may count it as given back. Before
-        // waiters go on: who closes the journal brings home what is listed.
-        self.cache.homeward.lock().push(list);
+        // The list is pushed after `place`: before that, no checkpoint may count the log space as
+        // free. It is pushed before waiters continue: a thread that closes the journal writes all
+        // listed blocks home.
+        self.cache.checkpoint_queue.lock().push(list);
         self.durable.store(closing.seq, Ordering::Release);
         let short = state.space.unreserved() < u64::from(self.area.cycle.len()) / 2;
         drop(state);
         if short || self.cache.is_half_dirty() {
-            self.signal.ask_for_checkpoint();
+            self.signal.request_checkpoint();
         }
     }
 }

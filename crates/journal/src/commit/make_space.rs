@@ -1,4 +1,4 @@
-//! Free log space for new transactions, by commits and checkpoints.
+//! Frees log space for new transactions, by commits and checkpoints.
 
 use crate::cache::block::Seq;
 use crate::cache::write_out::Share;
@@ -7,8 +7,8 @@ use crate::commit::transactions::Transactions;
 use extant_base::{Error, Result};
 
 impl Transactions {
-    /// Works until `wanted` blocks of the log are free, or other threads have to go on first.
-    /// The caller has no handle.
+    /// Frees log space until `wanted` blocks are free, or until it can do no more before other
+    /// threads continue. The caller has no handle.
     pub(crate) fn make_space(&self, wanted: u64) -> Result<()> {
         let (upto, running) = {
             let state = self.state.lock();
@@ -19,18 +19,19 @@ impl Transactions {
             return Ok(());
         }
         if self.is_one() {
-            // Its only transaction must not commit for the sake of space.
+            // A journal of one transaction must not commit it to gain space.
             let limit = self.state.lock().space.unreserved();
             return Err(Error::TransactionTooLarge { needed: wanted, limit });
         }
-        // What keeps the log are blocks that the running transaction changes again and again:
-        // once it has committed, their older copies are superseded.
+        // The running transaction changes the same blocks again and again, so they cannot go home.
+        // Once it has committed, their older copies in the log are superseded.
         self.commit_seq(running, Handles::Await)?;
         let upto = self.state.lock().space.home_for(wanted);
         self.checkpoint(Share::UpTo(upto))
     }
 
-    /// Commits and brings home everything and leaves the log empty. No handle starts after it.
+    /// Commits everything, writes everything home and leaves the log empty. No handle starts after
+    /// it.
     pub(crate) fn close(&self) -> Result<()> {
         drop(self.refuse_handles());
         self.commit_all(Handles::Await)?;
@@ -41,6 +42,6 @@ impl Transactions {
             let head = self.state.lock().space.head;
             self.log.lock().set_empty(head, self.tid_of(self.durable()))
         };
-        empty().inspect_err(|error| self.give_up(Some(error)))
+        empty().inspect_err(|error| self.abort(Some(error)))
     }
 }

@@ -1,4 +1,15 @@
-//! Transactions, from the first handle to the checkpoint.
+//! Transactions, from the start of a handle to the checkpoint.
+//!
+//! ```text
+//!   background                     commits and checkpoints by clock and on request
+//!   admission                      handles join the running transaction; credits
+//!   make_space                     log space by commits and checkpoints; close
+//!   leader                         one thread commits, others wait for it
+//!   full_commit   fast_commit      the two kinds of commit
+//!   checkpoint                     committed blocks go home, the tail moves
+//!   transactions                   state of the journal; close and lock the running transaction
+//!   running, gathering, signal, stats, contribution, point, one_handle       its parts
+//! ```
 
 #[cfg(test)]
 mod abort_test;

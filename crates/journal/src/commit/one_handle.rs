@@ -1,4 +1,4 @@
-//! A thread has one handle at a time.
+//! A thread has at most one handle at a time.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ thread_local! {
     static HAS_HANDLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps a thread from starting a handle inside another.
+/// Prevents a thread from starting a handle inside another.
 pub(crate) struct HeldByThread(PhantomData<*const ()>);
 
 impl HeldByThread {
@@ -24,7 +24,7 @@ impl Drop for HeldByThread {
     }
 }
 
-/// Panics when this thread has a handle: what it is about to do waits for handles to stop.
+/// Panics when this thread has a handle, because the caller is about to wait for handles to stop.
 #[track_caller]
 pub(crate) fn assert_no_handle() {
     assert!(!HAS_HANDLE.get(), "a commit is waited for inside a handle that it waits for");

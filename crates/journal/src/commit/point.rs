@@ -1,11 +1,10 @@
-//! Points in the order of handles up to which changes are durable.
+//! Commit points: positions in the order of handles, up to which changes are durable.
 
 use crate::cache::block::Seq;
 use extant_base::Tid;
 
-/// One handle's place among all: the transaction it was in, and its number there.
-///
-/// Numbers rise in the order in which handles started.
+/// A position in the order of handles: a transaction, and the number of a handle in it. Handles are
+/// numbered in the order in which they start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitPoint {
     /// The transaction.
@@ -14,15 +13,15 @@ pub struct CommitPoint {
     pub nr: u64,
 }
 
-/// The last handle whose changes fast commits told, and its transaction.
+/// The last handle whose changes are recorded by fast commits, and its transaction.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ToldMark {
+pub(crate) struct RecordedMark {
     pub(crate) seq: Seq,
     pub(crate) nr: u64,
 }
 
-impl ToldMark {
-    /// Whether handle `nr` of transaction `seq` is told.
+impl RecordedMark {
+    /// Whether the changes of handle `nr` of transaction `seq` are recorded.
     pub(crate) fn covers(self, seq: Seq, nr: u64) -> bool {
         self.seq == seq && self.nr >= nr
     }

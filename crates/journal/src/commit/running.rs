@@ -1,7 +1,7 @@
-//! The running transaction: what its handles did so far, and what of it no fast commit told.
+//! The running transaction: the changes of its handles, and those that no fast commit has recorded.
 
 use crate::cache::block::{Block, Seq};
-use crate::commit::contribution::{Credits, Done, Place};
+use crate::commit::contribution::{Credits, HandleChanges, HandlePosition};
 use crate::log::stream::LogArea;
 use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino};
@@ -9,21 +9,21 @@ use hashbrown::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a fast commit has to tell.
+/// Changes that no fast commit has recorded yet.
 #[derive(Default)]
-pub(crate) struct Untold {
+pub(crate) struct PendingRecords {
     /// Notes of stopped handles since the last fast commit.
     pub(crate) notes: Vec<u8>,
-    /// Inodes that were made in this transaction, and no fast commit told: none had a name.
+    /// Inodes that were allocated in this transaction and not recorded: none of them had a name.
     pub(crate) hidden: HashSet<Ino>,
-    /// Why nothing less than a full commit will do; notes are not kept then.
+    /// Why a full commit is needed. Notes are not kept then.
     pub(crate) full: Option<Ineligible>,
-    /// Most bytes of notes that are worth keeping.
+    /// Most bytes of notes to keep. A larger fast commit would not fit.
     limit: usize,
 }
 
-impl Untold {
-    fn take_in(&mut self, order: u64, done: &mut Done) {
+impl PendingRecords {
+    fn merge(&mut self, order: u64, done: &mut HandleChanges) {
         if self.full.is_some() {
             return done.notes.clear();
         }
@@ -34,17 +34,17 @@ impl Untold {
         match full {
             Some(why) => {
                 done.notes.clear();
-                self.give_up(why);
+                self.require_full_commit(why);
             }
-            None => done.notes.hand_over(order, &mut self.notes),
+            None => done.notes.append_to(order, &mut self.notes),
         }
         if self.notes.len() > self.limit {
-            self.give_up(Ineligible::LogFull);
+            self.require_full_commit(Ineligible::LogFull);
         }
     }
 
-    /// Only a full commit will do.
-    pub(crate) fn give_up(&mut self, why: Ineligible) {
+    /// Drops all notes: a full commit is needed.
+    pub(crate) fn require_full_commit(&mut self, why: Ineligible) {
         self.full.get_or_insert(why);
         self.notes = Vec::new();
         self.hidden = HashSet::new();
@@ -56,36 +56,37 @@ pub(crate) struct Running {
     pub(crate) seq: Seq,
     /// Handles that have not stopped.
     pub(crate) handles: u32,
-    /// What those may do at most: blocks and revokes.
-    promised: (u64, u64),
+    /// Credits reserved by those: blocks and revokes.
+    reserved: (u64, u64),
     pub(crate) blocks: Vec<Arc<Block>>,
     pub(crate) revoked: Vec<BlockNr>,
     pub(crate) forgotten: Vec<Arc<Block>>,
-    /// A stopped handle has changed a block, maybe one that a running handle was first to change.
+    /// A stopped handle has changed a block that another handle changed first, which may still be
+    /// running.
     changed: bool,
     /// When the first change came.
     pub(crate) since: Option<Instant>,
-    /// The background has been told that it is large.
-    pub(crate) told: bool,
+    /// The background thread was asked to commit it, because it is large.
+    pub(crate) commit_requested: bool,
     /// `None` while fast commits are off.
-    pub(crate) untold: Option<Untold>,
+    pub(crate) pending: Option<PendingRecords>,
 }
 
 impl Running {
-    /// A transaction that has nothing in it. `notes` are the most bytes of notes that it keeps for
-    /// fast commits, `None` while those are off.
+    /// An empty transaction. `notes` is the limit, in bytes, of the notes that it keeps for fast
+    /// commits; `None` while those are off.
     pub(crate) fn new(seq: Seq, notes: Option<usize>) -> Running {
         Running {
             seq,
             handles: 0,
-            promised: (0, 0),
+            reserved: (0, 0),
             blocks: Vec::new(),
             revoked: Vec::new(),
             forgotten: Vec::new(),
             changed: false,
             since: None,
-            told: false,
-            untold: notes.map(|limit| Untold { limit, ..Untold::default() }),
+            commit_requested: false,
+            pending: notes.map(|limit| PendingRecords { limit, ..PendingRecords::default() }),
         }
     }
 
@@ -94,37 +95,42 @@ impl Running {
         !self.changed && self.blocks.is_empty() && self.revoked.is_empty()
     }
 
-    /// Whether nobody can change anything in it without starting.
+    /// Whether no handle runs in it.
     pub(crate) fn is_idle(&self) -> bool {
         self.handles == 0
     }
 
-    /// Log blocks that it takes when all handles do what they promised, and `more` is added.
+    /// Log blocks that it takes if all handles use their credits, and `more` in addition.
     pub(crate) fn needed(&self, area: &LogArea, more: Credits) -> u64 {
-        let blocks = self.blocks.len() as u64 + self.promised.0 + u64::from(more.blocks);
-        let revokes = self.revoked.len() as u64 + self.promised.1 + u64::from(more.revokes);
+        let blocks = self.blocks.len() as u64 + self.reserved.0 + u64::from(more.blocks);
+        let revokes = self.revoked.len() as u64 + self.reserved.1 + u64::from(more.revokes);
         area.needed(blocks, revokes)
     }
 
-    pub(crate) fn promise(&mut self, credits: Credits) {
-        self.promised.0 += u64::from(credits.blocks);
-        self.promised.1 += u64::from(credits.revokes);
+    pub(crate) fn reserve(&mut self, credits: Credits) {
+        self.reserved.0 += u64::from(credits.blocks);
+        self.reserved.1 += u64::from(credits.revokes);
     }
 
-    /// Lets a handle in, as number `nr`.
-    pub(crate) fn enter(&mut self, credits: Credits, nr: u64) -> Place {
-        self.promise(credits);
+    /// Adds a handle with the number `nr`.
+    pub(crate) fn enter(&mut self, credits: Credits, nr: u64) -> HandlePosition {
+        self.reserve(credits);
         self.handles += 1;
-        let keeps_notes = self.untold.as_ref().is_some_and(|untold| untold.full.is_none());
-        Place { seq: self.seq, nr, order: nr, keeps_notes }
+        let keeps_notes = self.pending.as_ref().is_some_and(|pending| pending.full.is_none());
+        HandlePosition { seq: self.seq, nr, order: nr, keeps_notes }
     }
 
-    /// Takes in what the handle at `place` did with its `credits`.
-    pub(crate) fn take_in(&mut self, credits: Credits, place: Place, done: &mut Done) {
-        self.promised.0 -= u64::from(credits.blocks);
-        self.promised.1 -= u64::from(credits.revokes);
-        if let Some(untold) = &mut self.untold {
-            untold.take_in(place.order, done);
+    /// Adds the changes of the handle at `place`, and releases its `credits`.
+    pub(crate) fn merge(
+        &mut self,
+        credits: Credits,
+        place: HandlePosition,
+        done: &mut HandleChanges,
+    ) {
+        self.reserved.0 -= u64::from(credits.blocks);
+        self.reserved.1 -= u64::from(credits.revokes);
+        if let Some(pending) = &mut self.pending {
+            pending.merge(place.order, done);
         }
         self.blocks.append(&mut done.joined);
         self.revoked.append(&mut done.revoked);

@@ -1,46 +1,46 @@
-//! How other threads wake the background thread.
+//! Requests of other threads to the background thread.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
-/// What the thread is asked for.
+/// The work that is requested.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct Requests {
     pub(super) commit: bool,
     pub(super) checkpoint: bool,
     pub(super) end: bool,
 }
 
-/// How the thread is asked.
+/// Where the background thread waits for requests.
 #[derive(Default)]
 pub(crate) struct Signal {
     /// Innermost of all locks.
-    wishes: Mutex<Wishes>,
-    asked: Condvar,
+    requests: Mutex<Requests>,
+    requested: Condvar,
 }
 
 impl Signal {
-    /// The running transaction is large: commit it.
-    pub(crate) fn ask_for_commit(&self) {
-        self.ask(|wishes| wishes.commit = true);
+    /// Requests a commit, because the running transaction is large.
+    pub(crate) fn request_commit(&self) {
+        self.request(|requests| requests.commit = true);
     }
 
-    /// The log fills up: make room.
-    pub(crate) fn ask_for_checkpoint(&self) {
-        self.ask(|wishes| wishes.checkpoint = true);
+    /// Requests a checkpoint, because log space is short.
+    pub(crate) fn request_checkpoint(&self) {
+        self.request(|requests| requests.checkpoint = true);
     }
 
-    pub(super) fn ask(&self, wish: impl FnOnce(&mut Wishes)) {
-        wish(&mut self.wishes.lock());
-        self.asked.notify_all();
+    pub(super) fn request(&self, change: impl FnOnce(&mut Requests)) {
+        change(&mut self.requests.lock());
+        self.requested.notify_all();
     }
 
-    /// Waits for a wish, `time` at most; takes all of them.
-    pub(super) fn wait(&self, time: Duration) -> Wishes {
-        let mut wishes = self.wishes.lock();
-        if !(wishes.commit || wishes.checkpoint || wishes.end) {
-            self.asked.wait_for(&mut wishes, time);
+    /// Waits for a request, `time` at most, and takes all of them.
+    pub(super) fn wait(&self, time: Duration) -> Requests {
+        let mut requests = self.requests.lock();
+        if !(requests.commit || requests.checkpoint || requests.end) {
+            self.requested.wait_for(&mut requests, time);
         }
-        std::mem::take(&mut *wishes)
+        std::mem::take(&mut *requests)
     }
 }

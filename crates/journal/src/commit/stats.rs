@@ -1,4 +1,4 @@
-//! How often what was committed, and why not faster.
+//! Counts of commits, and reasons for full ones.
 
 use crate::records::ineligible::Ineligible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of one journal since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
-    /// Whether fast commits are on.
+    /// Whether the journal writes fast commits.
     pub fast_commits_on: bool,
     /// Transactions committed in full.
     pub commits: u64,
@@ -14,10 +14,10 @@ pub struct JournalStats {
     pub fast_commits: u64,
     /// Bytes of their records.
     pub fast_commit_bytes: u64,
-    /// What went into the byte log; `None` while it is not used.
+    /// Counts of the byte log; `None` while it is not used.
     pub byte_log: Option<ByteLogStats>,
-    /// Syncs that would have taken a fast commit and took a full one, by reason; those that came
-    /// up.
+    /// Syncs that took a full commit although fast commits are on, by reason. Only reasons that
+    /// occurred are listed.
     pub full_because: Vec<(Ineligible, u64)>,
 }
 
@@ -30,7 +30,7 @@ pub struct ByteLogStats {
     pub bytes: u64,
 }
 
-/// The counters.
+/// The counters of a journal.
 pub(crate) struct Counts {
     pub(crate) commits: AtomicU64,
     pub(crate) fast_commits: AtomicU64,

@@ -1,21 +1,21 @@
-//! The transactions of a journal with a log: who may join, and when one is full.
+//! The transactions of a journal with a log, and the state that all threads share.
 //!
 //! ```text
 //!             commit begins       last handle stops       commit block durable
-//!   Running ────────────► Locked ──────────────► Flushing ────────────► Committed
-//!      ▲ start, stop                                 └─ any error: abort ─┘  └─► its blocks go home
+//!   Running ────────────► Locked ──────────────► Flushing ──────────► Committed ─► blocks go home
+//!      ▲ start, stop                    │            └─ any error: abort
 //!      │                                │
 //!      └────────── the next one ◄───────┘ opens while this one is written
 //! ```
 //!
-//! There is always exactly one running transaction and at most one that is being written. What a
-//! handle does costs one short lock at its start and one at its stop.
+//! There is always exactly one running transaction, and at most one that is being written. A handle
+//! takes one short lock when it starts and one when it stops.
 
 use crate::cache::block::Seq;
 use crate::cache::meta_cache::MetaCache;
-use crate::commit::contribution::{Credits, Done, Place};
+use crate::commit::contribution::{Credits, HandleChanges, HandlePosition};
 use crate::commit::gathering::Gathering;
-use crate::commit::point::ToldMark;
+use crate::commit::point::RecordedMark;
 use crate::commit::running::Running;
 use crate::commit::signal::Signal;
 use crate::commit::stats::Counts;
@@ -33,84 +33,85 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Most bytes of notes that a transaction keeps: from there on a full commit is little more.
+/// Most bytes of notes that a transaction keeps. A fast commit of more would cost as much as a full
+/// one.
 const NOTES_MAX: usize = 1 << 20;
 
 /// The time, as seconds and nanoseconds since 1970.
 pub type CommitClock = Arc<dyn Fn() -> (u64, u32) + Send + Sync>;
 
-/// How a journal with a log behaves.
+/// Options of a journal with a log.
 #[derive(Clone)]
 pub struct JournalOptions {
-    /// How old a transaction may become before it is committed though nobody asks. `None`: as old
-    /// as it likes, and there is no thread in the background.
+    /// The age at which a transaction is committed without a request. `None`: no limit, and no
+    /// background thread.
     pub commit_interval: Option<Duration>,
-    /// Nothing commits before [`Journal::sync`](crate::Journal::sync) or
-    /// [`Journal::close`](crate::Journal::close), and all of it at once.
+    /// Everything is one transaction, which commits at [`Journal::sync`](crate::Journal::sync) or
+    /// [`Journal::close`](crate::Journal::close) and not before.
     pub one_transaction: bool,
-    /// The volume has checksums, so the log gets them too.
+    /// The volume has metadata checksums, so the log gets checksums.
     pub checksums: bool,
-    /// The volume has 64-bit block numbers, so the log gets them too.
+    /// The volume has 64-bit block numbers, so the log gets them.
     pub wide: bool,
-    /// Syncs of files are fast commits where the log has room for them and the change allows it.
-    /// The volume must have the feature.
+    /// A sync of a file may be a fast commit, if the log has an area for them and records can
+    /// describe the change. The volume must have the feature.
     pub fast_commits: bool,
-    /// Fast commits are stored into the log's device as memory, where it can be reached so, its area
-    /// in one piece: up to this many bytes of records are gathered, at most 4096.
+    /// Store fast commits through a memory mapping of the log's device, if it offers one and the
+    /// area is one run. The value is the most bytes of records that are gathered, at most 4096.
     pub byte_log: Option<usize>,
-    /// What commit blocks are dated with.
+    /// The time for commit blocks.
     pub clock: CommitClock,
 }
 
-/// What all threads share, behind one short lock.
+/// Shared by all threads. The lock is held briefly, never across I/O.
 pub(crate) struct State {
     pub(crate) running: Running,
-    /// The running transaction takes no more handles: it is about to be written.
+    /// The running transaction admits no handles: it is about to be written.
     pub(super) locked: bool,
     /// A thread is committing.
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
     pub(crate) gathering: Gathering,
-    /// How far fast commits came.
-    pub(crate) told: ToldMark,
+    /// Up to which handle fast commits have recorded changes.
+    pub(crate) recorded: RecordedMark,
     pub(super) closed: bool,
 }
 
 /// The transactions of one journal.
 pub(crate) struct Transactions {
     pub(crate) cache: Arc<MetaCache>,
-    /// The volume's device, the same one that `cache` has.
+    /// The volume's device; `cache` has the same one.
     pub(crate) volume: Arc<Watched>,
     pub(crate) area: LogArea,
-    /// The log's superblock; held across I/O. Taken before `state` where both are.
+    /// The log's superblock; held across I/O. Taken before `state` where both are held.
     pub(crate) log: Mutex<Log>,
-    /// What the committing thread gathers its writes in; held across I/O.
+    /// The committing thread's memory for log writes; held across I/O.
     pub(crate) buffer: Mutex<AlignedBuf>,
     pub(crate) state: CachePadded<Mutex<State>>,
-    /// The running transaction takes handles again.
+    /// Signals that the running transaction admits handles again.
     pub(super) opened: Condvar,
-    /// The last handle of a locked transaction stopped.
+    /// Signals that the last handle of a locked transaction stopped.
     idle: Condvar,
-    /// All threads wait for a commit that are expected to.
+    /// Signals that all expected threads wait for a commit.
     pub(crate) gathered: Condvar,
-    /// A commit ended.
+    /// Signals that a commit ended.
     pub(crate) ended: Condvar,
-    /// Fast commits, while they are on; held across I/O, by who commits.
+    /// State of fast commits; `None` while they are off. Held across I/O by the committing thread.
     pub(crate) fast: Option<Mutex<FastCommits>>,
-    /// What the byte log is worth, where fast commits go there.
+    /// Properties and counts of the byte log, if fast commits go there.
     pub(crate) byte_log: Option<Arc<ByteLogState>>,
-    /// Bytes of notes that a transaction keeps for them.
+    /// Most bytes of notes that a transaction keeps for fast commits.
     notes_limit: Option<usize>,
-    /// Numbers given out in the running transaction.
+    /// Handle numbers given out in the running transaction.
     pub(crate) numbers: CachePadded<AtomicU64>,
     /// The last durable transaction.
     pub(crate) durable: AtomicU64,
-    /// The number of transaction 0, which the log's last life ended with.
+    /// The number that transaction 0 has in the log: the last one of the earlier session.
     tid_zero: Tid,
     pub(super) limits: Limits,
     pub(super) one: bool,
-    /// The errno of the abort was written, or that was tried.
-    gave_up: AtomicBool,
+    /// The abort's errno was written to the log, or the write was tried.
+    abort_recorded: AtomicBool,
     pub(crate) counts: Counts,
     pub(crate) clock: CommitClock,
     pub(crate) signal: Arc<Signal>,
@@ -131,7 +132,7 @@ impl Transactions {
             Some(ring) => Some(Box::new(ring) as Box<dyn Sink>),
             None => BlockArea::of(&log, &volume).map(|area| Box::new(area) as Box<dyn Sink>),
         };
-        let notes_limit = sink.as_ref().map(|sink| sink.room().min(NOTES_MAX));
+        let notes_limit = sink.as_ref().map(|sink| sink.capacity().min(NOTES_MAX));
         let fast = sink.map(FastCommits::new);
         let area = LogArea::of(&log);
         let len = u64::from(area.cycle.len()) - 1;
@@ -145,7 +146,7 @@ impl Transactions {
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
             gathering: Gathering::default(),
-            told: ToldMark::default(),
+            recorded: RecordedMark::default(),
             closed: false,
         };
         cache.running.store(1, Ordering::Release);
@@ -168,7 +169,7 @@ impl Transactions {
             durable: AtomicU64::new(0),
             limits,
             one: options.one_transaction,
-            gave_up: AtomicBool::new(false),
+            abort_recorded: AtomicBool::new(false),
             counts: Counts::default(),
             clock: Arc::clone(&options.clock),
             signal: Arc::new(Signal::default()),
@@ -180,9 +181,9 @@ impl Transactions {
         self.one
     }
 
-    /// What the log calls transaction `seq`.
+    /// The number that transaction `seq` has in the log.
     pub(crate) fn tid_of(&self, seq: Seq) -> Tid {
-        // Numbers of the log wrap where ours do not.
+        // Numbers in the log wrap, [`Seq`] does not.
         Tid(self.tid_zero.0.wrapping_add(seq as u32))
     }
 
@@ -191,38 +192,38 @@ impl Transactions {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// The next number of the running transaction: of a handle, or of its place among others.
+    /// The next number in the running transaction: for a handle, or for the position of its notes.
     pub(crate) fn next_nr(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Takes in what a handle did, and lets it go.
-    pub(crate) fn stop(&self, credits: Credits, place: Place, done: &mut Done) {
+    /// Adds the changes of a handle to its transaction, and ends the handle.
+    pub(crate) fn stop(&self, credits: Credits, place: HandlePosition, done: &mut HandleChanges) {
         let mut state = self.state.lock();
-        self.take_in(&mut state, credits, place, done);
+        self.merge(&mut state, credits, place, done);
         state.running.handles -= 1;
         if state.running.handles == 0 && state.locked {
             self.idle.notify_all();
         }
     }
 
-    pub(super) fn take_in(
+    pub(super) fn merge(
         &self,
         state: &mut State,
         credits: Credits,
-        place: Place,
-        done: &mut Done,
+        place: HandlePosition,
+        done: &mut HandleChanges,
     ) {
         let running = &mut state.running;
-        running.take_in(credits, place, done);
+        running.merge(credits, place, done);
         let large = running.blocks.len() as u64 > self.limits.soft;
-        if large && !std::mem::replace(&mut running.told, true) {
-            self.signal.ask_for_commit();
+        if large && !std::mem::replace(&mut running.commit_requested, true) {
+            self.signal.request_commit();
         }
     }
 
-    /// Keeps handles out of the running transaction, waits for those in it and opens the next one.
-    /// The closed one, with its place reserved in the log; `None` when nothing was changed.
+    /// Locks the running transaction, waits for its handles and opens the next one. Returns the
+    /// closed one, with log space reserved for it; `None` if it has no changes.
     pub(crate) fn close_running(&self) -> Option<Running> {
         let mut state = self.state.lock();
         self.lock_running(&mut state);
@@ -239,7 +240,7 @@ impl Transactions {
         closed
     }
 
-    /// Keeps handles out of the running transaction and waits for those in it.
+    /// Admits no handles to the running transaction, and waits until those in it stop.
     pub(crate) fn lock_running(&self, state: &mut MutexGuard<'_, State>) {
         state.locked = true;
         let mut patience = Patience::default();
@@ -248,13 +249,13 @@ impl Transactions {
         }
     }
 
-    /// Lets handles in again.
+    /// Admits handles again.
     pub(crate) fn unlock_running(&self, state: &mut State) {
         state.locked = false;
         self.opened.notify_all();
     }
 
-    /// Refuses handles from now on.
+    /// Admits no handles from now on.
     pub(crate) fn refuse_handles(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -262,7 +263,7 @@ impl Transactions {
         state
     }
 
-    /// How long the running transaction may stay, when none may become older than `interval`.
+    /// How long until the running transaction is older than `interval`.
     pub(crate) fn time_left(&self, interval: Duration) -> Duration {
         match self.state.lock().running.since {
             Some(since) => interval.saturating_sub(since.elapsed()),
@@ -270,11 +271,11 @@ impl Transactions {
         }
     }
 
-    /// Rule J9: ends all commits for good, and says so in the log's superblock if it can be written: with
-    /// the errno of `error`, or EIO. Only the first call counts.
-    pub(crate) fn give_up(&self, error: Option<&Error>) {
+    /// Rule J9: an abort ends all commits for good. If the log's superblock can be written, it
+    /// keeps the errno of `error`, or EIO. Only the first call counts.
+    pub(crate) fn abort(&self, error: Option<&Error>) {
         self.cache.abort_in(self.tid_of(self.durable() + 1));
-        if !self.gave_up.swap(true, Ordering::AcqRel) {
+        if !self.abort_recorded.swap(true, Ordering::AcqRel) {
             self.log.lock().put_errno(-error.map_or(5, Error::errno));
         }
         let _state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Fast commits as blocks behind the log.
+//! Fast commits as blocks after the log.
 //!
 //! ```text
 //!   k = 0                       1                     2                    3
@@ -7,14 +7,15 @@
 //!   └──────┴─────────────────┴─────────────────────┴────────────────────┴──────────────
 //!    └ first sector last                             └ plain ── flush ── └ forced
 //!
-//!   later ones     blocks but the last ─► flush, if anything was written since one ─► last block
+//!   later ones     all blocks but the last ─► flush, if anything was written since the last flush
+//!                  ─► last block
 //!   the first one  all but its first sector ─► flush, likewise ─► first sector
 //! ```
 //!
-//! Rule C2: a HEAD of the right transaction is never there without what belongs to it, because Linux
-//! and e2fsck take that for damage. A sector is whole or absent; so the first sector, which holds
-//! HEAD, goes last. A full commit makes HEAD stale, and zeros take its place: e2fsck gives up on the
-//! whole log where it finds one of an older transaction.
+//! Rule C2: a HEAD of the current transaction is never on the device without the rest of its fast
+//! commit, because Linux and e2fsck report that as damage. A sector is whole or absent, so the
+//! first sector, which holds HEAD, is written last. A full commit makes HEAD stale, and zeros
+//! replace it: e2fsck rejects the whole log when it finds a HEAD of an older transaction.
 
 use crate::fast_commit::sink::Sink;
 use crate::log::map::LogMap;
@@ -29,7 +30,7 @@ use extant_ondisk::fast_commit::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that a power cut does not tear.
+/// Bytes that a power cut leaves whole.
 const SECTOR: usize = 512;
 
 /// The fast-commit area of a log.
@@ -39,21 +40,21 @@ pub(crate) struct BlockArea {
     map: LogMap,
     area: Range<u32>,
     block_bytes: usize,
-    /// The block of the area that is written next.
+    /// The next block of the area to write.
     next: usize,
     buffer: AlignedBuf,
     /// The first block may hold the HEAD of an older transaction.
     stale: bool,
-    /// It was overwritten, and that is not flushed.
+    /// The first block was overwritten, and no flush has followed.
     wiped: bool,
 }
 
 impl BlockArea {
-    /// The area of `log`; `None` when it has none. File data goes to `volume`.
+    /// The area of `log`; `None` when it has none. File data is written to `volume`.
     pub(crate) fn of(log: &Log, volume: &Arc<Watched>) -> Option<BlockArea> {
         let mut area = log.superblock().fast_commit_area();
-        // Linux reads on until a block is not a part of the epoch, and refuses a volume whose log ends before
-        // there is one: the last block is never written.
+        // Linux reads until a block is not part of the epoch, and rejects the log if the area ends
+        // before such a block. So the last block is never written.
         area.end = area.end.saturating_sub(1).max(area.start);
         (!area.is_empty()).then(|| BlockArea {
             volume: Arc::clone(volume),
@@ -83,7 +84,8 @@ impl BlockArea {
         &mut self.buffer[end - self.block_bytes..end]
     }
 
-    /// Lays records out in the buffer; how many blocks they take. `None`: too many.
+    /// Lays records out in the buffer. Returns how many blocks they take, or `None` when they do
+    /// not fit.
     fn lay_out(&mut self, tid: Tid, records: &[u8]) -> Option<usize> {
         let mut records = whole_records(records).peekable();
         let mut sum = FcSum::default();
@@ -95,7 +97,7 @@ impl BlockArea {
             }
             while records.next_if(|record| writer.push(record)).is_some() {}
             sum = match records.peek() {
-                // It fits no block at all.
+                // The record is larger than a block.
                 Some(_) if writer.is_empty() => return None,
                 Some(_) => writer.pad(),
                 None => match writer.tail(tid) {
@@ -107,8 +109,8 @@ impl BlockArea {
         None
     }
 
-    /// What of `blocks` laid out blocks is written last, as it makes the rest count. `live` bytes
-    /// mean something when it is one block.
+    /// The range of the buffer that is written last, because it makes the rest valid. `live` is the
+    /// number of bytes in use if `blocks` is 1.
     fn seal(&self, blocks: usize, live: usize) -> Range<usize> {
         let all = blocks * self.block_bytes;
         match self.next {
@@ -118,7 +120,8 @@ impl BlockArea {
         }
     }
 
-    /// Where byte `offset` from the next block on lies, and how many bytes side by side.
+    /// Where byte `offset`, counted from the next block, lies on the device, and how many bytes are
+    /// adjacent there.
     fn place(&self, offset: usize) -> Result<(ByteOffset, usize)> {
         let block = self.area.start + (self.next + offset / self.block_bytes) as u32;
         let bad = || Error::Corrupt { what: What::JournalInode, at: Site::NOWHERE };
@@ -127,7 +130,7 @@ impl BlockArea {
         Ok((ByteOffset(at.0 + inside as u64), run as usize * self.block_bytes - inside))
     }
 
-    /// Writes a range of the buffer, not flushed.
+    /// Writes a range of the buffer, without a flush.
     fn write(&self, mut range: Range<usize>) -> Result<()> {
         while !range.is_empty() {
             let (at, run) = self.place(range.start)?;
@@ -138,7 +141,7 @@ impl BlockArea {
         Ok(())
     }
 
-    /// Makes what was written to both devices durable.
+    /// Makes earlier writes to both devices durable; `wrote` says whether the log's device had any.
     fn flush(&self, wrote: bool) -> Result<()> {
         let one = is_same_device(&self.device, &(Arc::clone(&self.volume) as Arc<dyn BlockDevice>));
         if !self.volume.is_flushed(self.volume.mark()) {
@@ -149,7 +152,7 @@ impl BlockArea {
 }
 
 impl Sink for BlockArea {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         (self.blocks_left() * self.block_bytes).saturating_sub(HEAD_LEN + TAIL_VALUE_LEN)
     }
 
@@ -174,7 +177,7 @@ impl Sink for BlockArea {
         if !std::mem::take(&mut self.stale) {
             return Ok(());
         }
-        // It need not be durable before the next flush, which comes before the next HEAD.
+        // Zeros need not be durable before the next flush, which comes before the next HEAD.
         self.wiped = true;
         self.buffered(0).fill(0);
         self.write(0..self.block_bytes)

@@ -1,4 +1,4 @@
-//! What fsync left behind the log: the fast commits of the transaction that never committed.
+//! Reads the area of fast commits: those of the transaction that did not commit.
 //!
 //! ```text
 //!   area block 0                 1                    2                     3
@@ -8,11 +8,11 @@
 //!    └──── one commit ──────┘ └───────────── one more ──────────────────┘ └ end: kept up to here
 //! ```
 //!
-//! Rule: T is the first transaction that is not complete. A HEAD of another number is left from an
-//! older time. A commit counts when its TAIL's number and checksum are right; a first commit
-//! without one was torn and never happened. (Linux and e2fsck take that for damage; it is what a
-//! power cut during the first fsync leaves.) A first block of HEAD, ANCHOR and TAIL alone leads to the
-//! byte log: then the fast commits are there (see [`crate::fast_commit::byte_log`]).
+//! Rule: T is the first transaction that is not complete. A HEAD of another number is stale. A fast
+//! commit counts when its TAIL has the number T and the right checksum. A first commit without such
+//! a TAIL was torn and does not count. (Linux and e2fsck report it as damage, but a power cut
+//! during the first fsync leaves it.) A first block that holds just HEAD, ANCHOR and TAIL leads to
+//! the byte log, which then holds the fast commits (see [`crate::fast_commit::byte_log`]).
 
 use crate::fast_commit::fast_commit_log::FastCommitLog;
 use crate::log::open_log::Log;
@@ -22,10 +22,10 @@ use extant_ondisk::fast_commit::{FcSum, Record, Records};
 use extant_ondisk::jbd2::LogFormat;
 use std::cell::{Cell, RefCell};
 
-/// Largest area of which every copy is looked at.
+/// Largest area, in bytes, of which every copy is read.
 const COPIES_BYTES: usize = 16 << 20;
 
-/// Checks one block after the other.
+/// The state of a walk over the area's blocks.
 struct Walk {
     format: LogFormat,
     inode_bytes: usize,
@@ -33,26 +33,26 @@ struct Walk {
     sum: FcSum,
     /// Ranges since the last TAIL.
     ranges: Vec<(BlockNr, u32)>,
-    /// Records since the last TAIL, HEAD aside, and the ANCHOR among them.
+    /// Records since the last TAIL, without HEAD; and the ANCHOR, if one is among them.
     others: u32,
     anchor: Option<Anchor>,
     found: FastCommitLog,
 }
 
 enum Step {
-    /// The block is fine; a TAIL may have closed a commit in it.
+    /// The block is right. It may end a commit with a TAIL.
     Next,
     /// The fast commits are in the byte log.
     ByteLog(Anchor),
-    /// The records end here, torn or stale.
+    /// The records end here: the block is torn or stale.
     End,
 }
 
 impl Log {
     /// Reads the fast commits of transaction `tid`. `inode_bytes` is the volume's inode size.
     ///
-    /// `None`: there is no whole one. Errors: `Device`; `Unsupported` for an area whose HEAD asks
-    /// for features.
+    /// `None`: none is whole. Errors: `Device`; `Unsupported` if the area's HEAD requires unknown
+    /// features.
     pub(crate) fn fast_commits(
         &self,
         tid: Tid,
@@ -62,7 +62,7 @@ impl Log {
         for copy in self.area_copies()? {
             let commits =
                 |found: &Option<FastCommitLog>| found.as_ref().map_or(0, |found| found.commits);
-            // What another copy of the area asks for concerns nobody who has one that does not.
+            // Errors of another copy do not matter while one copy is readable.
             let Ok(found) = self.walk_area(tid, inode_bytes, Some(&copy)) else { continue };
             if commits(&found) > commits(&best) {
                 best = found;
@@ -71,7 +71,8 @@ impl Log {
         Ok(best)
     }
 
-    /// The whole area as each copy of the device has it; none where there is but one, or they are too large.
+    /// The whole area as each copy of the device holds it. Empty if there is one copy, or if the
+    /// area is too large.
     fn area_copies(&self) -> Result<Vec<Vec<u8>>> {
         let area = self.superblock().fast_commit_area();
         let size = self.format().block_size.bytes();
@@ -82,8 +83,10 @@ impl Log {
         let copies = RefCell::new(Vec::<Vec<u8>>::new());
         let mut at = area.start;
         while at < area.end {
-            // Run by run. A device does not say whose a copy is, and may begin with another member at the next run: what is
-            // put together here may then be of several. Numbers and sums end a walk where its parts do not fit.
+            // Run by run. The device does not name the member that a copy comes from, and may begin
+            // with another one at the next run. So one assembled copy may consist of parts of
+            // several members. Numbers and checksums end the walk where the parts do not fit
+            // together.
             let Some((_, run)) = self.map().locate(at) else { break };
             let run = run.min(area.end - at);
             let nth = Cell::new(0);
@@ -102,7 +105,7 @@ impl Log {
         Ok(copies.into_inner())
     }
 
-    /// As [`Log::fast_commits`], of these bytes of the area, or as the device has them.
+    /// As [`Log::fast_commits`], from the bytes of `area`, or from the device.
     fn walk_area(
         &self,
         tid: Tid,
@@ -159,7 +162,7 @@ impl Walk {
         for located in Records::new(block, self.inode_bytes, site) {
             let located = match located {
                 Ok(located) => located,
-                // Features that a stale HEAD asks for concern nobody.
+                // Features that a stale HEAD requires do not matter.
                 Err(error @ Error::Unsupported { .. })
                     if needs_head && block[8..12] == self.tid.0.to_le_bytes() =>
                 {
@@ -179,7 +182,7 @@ impl Walk {
                         Some(anchor) if first && self.others == 1 && anchor.tid == self.tid => {
                             return Ok(Step::ByteLog(anchor));
                         }
-                        // Nobody writes one anywhere else.
+                        // An ANCHOR is valid nowhere else.
                         Some(_) => return Ok(Step::End),
                         None => (),
                     }
@@ -317,7 +320,7 @@ mod tests {
                 log.block_mut(block)[byte] ^= 1 << bit;
                 match log.recover().0 {
                     Ok(recovery) => assert_eq!(recovery.fast_commit, None, "byte {byte}"),
-                    // The features of HEAD.
+                    // A changed bit in HEAD's features.
                     Err(error) => {
                         assert!(
                             matches!(error, Error::Unsupported { .. }) && (4..8).contains(&byte)

@@ -5,7 +5,7 @@ use crate::fast_commit::area::BlockArea;
 use crate::fast_commit::fast_commit_log::FastCommitLog;
 use crate::fast_commit::sink::Sink;
 use crate::log::watched::Watched;
-use crate::test_device::{Asked, TestDevice};
+use crate::test_device::{Request, TestDevice};
 use crate::test_log::{SIZE, TestLog};
 use extant_base::{ByteOffset, Ino, Tid};
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
@@ -124,11 +124,14 @@ fn an_area_takes_what_fits_and_refuses_one_byte_more() {
     (1..BLOCKS - 2).for_each(|_| bytes.extend(records(SIZE - 4, 12)));
     let fits = [&bytes[..], &records(WITHOUT, 13)].concat();
     let too_much = [&bytes[..], &records(WITHOUT + 1, 13)].concat();
-    assert!(too_much.len() > all.room() || !all.put(T, &too_much).unwrap());
-    assert!(fits.len() <= all.room());
-    assert_eq!(device.take_asked().iter().filter(|a| !matches!(a, Asked::Read { .. })).count(), 1);
+    assert!(too_much.len() > all.capacity() || !all.put(T, &too_much).unwrap());
+    assert!(fits.len() <= all.capacity());
+    assert_eq!(
+        device.take_requests().iter().filter(|a| !matches!(a, Request::Read { .. })).count(),
+        1
+    );
     assert!(all.put(T, &fits).unwrap());
-    assert_eq!(all.room(), 0);
+    assert_eq!(all.capacity(), 0);
     assert_eq!(scanned(&found(&log, &device).unwrap()), parsed(&fits));
     // One after the other, until there is no room.
     let device = log.device();
@@ -160,14 +163,14 @@ fn a_record_larger_than_a_block_is_refused() {
 }
 
 /// What was asked but reads, as (kind, length).
-fn asked(device: &TestDevice) -> Vec<(char, usize)> {
-    let kind = |asked| match asked {
-        Asked::Read { .. } => None,
-        Asked::Write { len, .. } => Some(('w', len)),
-        Asked::Fua { len, .. } => Some(('f', len)),
-        Asked::Flush => Some(('F', 0)),
+fn requests(device: &TestDevice) -> Vec<(char, usize)> {
+    let kind = |requests| match requests {
+        Request::Read { .. } => None,
+        Request::Write { len, .. } => Some(('w', len)),
+        Request::Fua { len, .. } => Some(('f', len)),
+        Request::Flush => Some(('F', 0)),
     };
-    device.take_asked().into_iter().filter_map(kind).collect()
+    device.take_requests().into_iter().filter_map(kind).collect()
 }
 
 #[test]
@@ -175,20 +178,20 @@ fn a_fast_commit_costs_one_write_and_the_flush_that_data_needs() {
     let log = log();
     let device = log.device();
     let (mut area, volume) = area(&log, &device);
-    asked(&device);
+    requests(&device);
     area.put(T, &records(200, 12)).unwrap();
-    assert_eq!(asked(&device), [('f', SIZE)], "HEAD to TAIL in one sector");
+    assert_eq!(requests(&device), [('f', SIZE)], "HEAD to TAIL in one sector");
     area.put(T, &records(900, 12)).unwrap();
-    assert_eq!(asked(&device), [('f', SIZE)], "a later one may tear");
+    assert_eq!(requests(&device), [('f', SIZE)], "a later one may tear");
     volume.write_at(ByteOffset(0), &[1; SIZE]).unwrap();
     area.put(T, &records(200, 12)).unwrap();
-    assert_eq!(asked(&device), [('w', SIZE), ('F', 0), ('f', SIZE)]);
+    assert_eq!(requests(&device), [('w', SIZE), ('F', 0), ('f', SIZE)]);
     area.put(T, &records(2 * SIZE, 12)).unwrap();
-    assert_eq!(asked(&device), [('w', 2 * SIZE), ('F', 0), ('f', SIZE)]);
+    assert_eq!(requests(&device), [('w', 2 * SIZE), ('F', 0), ('f', SIZE)]);
     area.new_epoch().unwrap();
     area.put(Tid(9), &records(900, 12)).unwrap();
     let first = [('w', SIZE), ('w', SIZE - 512), ('F', 0), ('f', 512)];
-    assert_eq!(asked(&device), first, "the sector with HEAD comes last");
+    assert_eq!(requests(&device), first, "the sector with HEAD comes last");
 }
 
 #[test]
@@ -198,20 +201,24 @@ fn on_a_device_of_its_own_the_log_is_flushed_as_needed_and_the_volume_as_needed(
     let volume = Watched::new(Arc::clone(&home) as Arc<dyn BlockDevice>);
     volume.flush().unwrap();
     let mut area = BlockArea::of(&log.open(&device).unwrap(), &volume).unwrap();
-    device.take_asked();
-    home.take_asked();
+    device.take_requests();
+    home.take_requests();
     area.put(T, &records(200, 12)).unwrap();
-    assert_eq!((asked(&home), asked(&device)), (vec![], vec![('f', SIZE)]));
+    assert_eq!((requests(&home), requests(&device)), (vec![], vec![('f', SIZE)]));
     volume.write_at(ByteOffset(0), &[1; SIZE]).unwrap();
     area.put(T, &records(200, 12)).unwrap();
-    assert_eq!(asked(&home), [('w', SIZE), ('F', 0)]);
-    assert_eq!(asked(&device), [('f', SIZE)]);
+    assert_eq!(requests(&home), [('w', SIZE), ('F', 0)]);
+    assert_eq!(requests(&device), [('f', SIZE)]);
     area.put(T, &records(2 * SIZE, 12)).unwrap();
-    assert_eq!(asked(&device), [('w', 2 * SIZE), ('F', 0), ('f', SIZE)]);
+    assert_eq!(requests(&device), [('w', 2 * SIZE), ('F', 0), ('f', SIZE)]);
     area.new_epoch().unwrap();
     area.put(Tid(9), &records(20, 12)).unwrap();
-    assert_eq!(asked(&device), [('w', SIZE), ('F', 0), ('f', SIZE)], "zeros before the next HEAD");
-    assert_eq!(asked(&home), []);
+    assert_eq!(
+        requests(&device),
+        [('w', SIZE), ('F', 0), ('f', SIZE)],
+        "zeros before the next HEAD"
+    );
+    assert_eq!(requests(&home), []);
 }
 
 #[test]

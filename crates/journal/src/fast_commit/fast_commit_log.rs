@@ -1,4 +1,4 @@
-//! The fast commits of one epoch, as recovery found them.
+//! The fast commits of one epoch, as recovery reads them.
 
 use extant_base::{BlockNr, Tid};
 use extant_ondisk::fast_commit::{Record, Records};
@@ -8,7 +8,7 @@ use extant_ondisk::fast_commit::{Record, Records};
 pub struct FastCommitLog {
     pub(super) tid: Tid,
     pub(super) commits: u32,
-    /// Bytes that no record crosses a multiple of.
+    /// No record crosses a multiple of this many bytes.
     pub(super) block_bytes: usize,
     pub(super) inode_bytes: usize,
     pub(super) bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct FastCommitLog {
 }
 
 impl FastCommitLog {
-    /// The transaction that these records belong to: the first one not complete in the log.
+    /// The transaction of these records: the first one that is not complete in the log.
     pub fn tid(&self) -> Tid {
         self.tid
     }
@@ -26,9 +26,9 @@ impl FastCommitLog {
         self.commits
     }
 
-    /// Blocks that ADD_RANGE records map, as (first, count) in log order: they hold the data of
-    /// the files to come and must not be allocated while the records are applied. Not checked
-    /// against the volume's size.
+    /// Blocks that ADD_RANGE records map, as (first, count) in log order. They hold data of files,
+    /// so they must not be allocated while the records are applied. They are not checked against
+    /// the volume's size.
     pub fn excluded(&self) -> &[(BlockNr, u32)] {
         &self.excluded
     }
@@ -38,13 +38,13 @@ impl FastCommitLog {
         self.block_bytes == usize::MAX
     }
 
-    /// The bytes of the area up to and including the block of the last TAIL; of a byte log its
-    /// records' payloads, ANCHORs left out.
+    /// The bytes of the area up to the end of the block with the last TAIL. For a byte log: its
+    /// records' payloads without ANCHORs.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The records to apply, in order; HEAD, PAD and TAIL are left out.
+    /// The records to apply, in order, without HEAD, PAD and TAIL.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         self.bytes
             .chunks(self.block_bytes)
@@ -56,14 +56,14 @@ impl FastCommitLog {
             })
     }
 
-    /// Nothing yet, of a byte log.
+    /// Of a byte log, without any fast commit yet.
     pub(crate) fn of_byte_log(tid: Tid, inode_bytes: usize) -> FastCommitLog {
         let (bytes, excluded) = (Vec::new(), Vec::new());
         let block_bytes = usize::MAX;
         FastCommitLog { tid, commits: 0, block_bytes, inode_bytes, bytes, excluded }
     }
 
-    /// Takes one more fast commit of a byte log in: checked records, and what they map.
+    /// Adds a fast commit of a byte log: checked records, and the ranges that they map.
     pub(crate) fn add_commit(&mut self, records: &[u8], ranges: Vec<(BlockNr, u32)>) {
         self.commits += 1;
         self.bytes.extend_from_slice(records);

@@ -1,40 +1,41 @@
-//! Where fast commits go.
+//! The interface of a place for fast commits.
 
 use crate::records::ineligible::Ineligible;
 use extant_base::{Result, Tid};
 
-/// A place for the fast commits of one transaction after the other.
+/// A place for fast commits, epoch after epoch. An epoch is the time between two full commits.
 ///
-/// One thread at a time uses it. After an error nothing more is asked of it.
+/// One thread at a time uses it. After an error it is not used again.
 pub(crate) trait Sink: Send {
-    /// Bytes of records that the next fast commit may have at most; fewer may be too many, too.
-    fn room(&self) -> usize;
+    /// The most bytes of records that the next fast commit can have. Fewer bytes may fail to fit,
+    /// too.
+    fn capacity(&self) -> usize;
 
-    /// Makes a fast commit of transaction `tid` durable, and all file data that was written before
-    /// the call. `records` are whole ones, none of them PAD, TAIL or HEAD, at least one; see
-    /// [`whole_records`](extant_ondisk::fast_commit::whole_records).
+    /// Makes a fast commit of transaction `tid` durable, with all file data that was written before
+    /// the call. `records` holds at least one record, all of them whole and none of them PAD, TAIL
+    /// or HEAD; see [`whole_records`](extant_ondisk::fast_commit::whole_records).
     ///
-    /// `false`: there is no room, and nothing was written. Cut before it returns, the device holds
-    /// all of it or none, and all fast commits before. Errors: `Device`.
+    /// `false`: it does not fit, and nothing was written. After a power cut during the call, the
+    /// device holds all of it or none, and all earlier fast commits. Errors: `Device`.
     fn put(&mut self, tid: Tid, records: &[u8]) -> Result<bool>;
 
-    /// What was put is worth nothing any more: its transaction is committed. The next fast commit
-    /// is the first of the next one. Also called once before the first commit of all: what lies
-    /// there is of an older life.
+    /// Begins a new epoch: the transaction of all earlier fast commits is committed in full, so
+    /// they are void. Also called once before the first full commit, because the device may hold
+    /// fast commits of an earlier session.
     fn new_epoch(&mut self) -> Result<()>;
 
-    /// How it is called when there is no room.
-    fn full(&self) -> Ineligible {
+    /// The reason to report when a fast commit does not fit.
+    fn full_reason(&self) -> Ineligible {
         Ineligible::LogFull
     }
 }
 
-/// What the thread that commits keeps from one fast commit to the next.
+/// State that the committing thread keeps between fast commits.
 pub(crate) struct FastCommits {
     pub(crate) sink: Box<dyn Sink>,
-    /// Whoever recovers the volume looks for fast commits.
+    /// Recovery would read fast commits now.
     pub(crate) open: bool,
-    /// The records; memory that is used again and again.
+    /// The memory for records.
     pub(crate) records: Vec<u8>,
 }
 

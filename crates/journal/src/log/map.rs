@@ -1,19 +1,26 @@
 //! Where the blocks of a log lie.
+//!
+//! ```text
+//!   journal inode's runs                    log blocks
+//!   ┌───────────┐   ┌───────┐              ┌────┬───────────────────────────┬─────────┐
+//!   │ 0 .. 4095 │ … │ 4096… │   ─LogMap─►  │ 0  │ 1 …                       │  blocks │
+//!   └───────────┘   └───────┘              └────┴───────────────────────────┴─────────┘
+//! ```
 
 use extant_base::{BlockSize, ByteOffset, Result, Site, What};
 
-/// Log blocks that lie side by side on the device.
+/// A run of log blocks that are adjacent on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRun {
-    /// The first of them, counted in the log.
+    /// The number of its first block in the log.
     pub first: u32,
-    /// How many, at least 1.
+    /// Blocks, at least 1.
     pub count: u32,
-    /// Where the first one starts.
+    /// Where its first block starts on the device.
     pub at: ByteOffset,
 }
 
-/// Where every block of a log lies.
+/// Where every block of a log lies on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogMap {
     block_size: BlockSize,
@@ -23,8 +30,11 @@ pub struct LogMap {
 }
 
 impl LogMap {
-    /// The map of a log whose inode has these runs, in log order, from block 0 on and without
-    /// gaps. Errors: `Corrupt(JournalInode)` otherwise, or when a run passes the last byte.
+    /// The map of a log whose inode has these runs, in log order, from block 0 on and without gaps.
+    ///
+    /// # Errors
+    /// `Corrupt(JournalInode)` for other runs, or when a run passes the last byte that 64 bits can
+    /// name.
     pub fn new(block_size: BlockSize, runs: Vec<LogRun>) -> Result<LogMap> {
         let mut blocks = 0u32;
         for run in &runs {
@@ -40,6 +50,9 @@ impl LogMap {
 
     /// The map of a log that is one run: an external journal's device, from its journal superblock
     /// on.
+    ///
+    /// # Errors
+    /// As [`LogMap::new`].
     pub fn contiguous(block_size: BlockSize, at: ByteOffset, blocks: u32) -> Result<LogMap> {
         LogMap::new(block_size, vec![LogRun { first: 0, count: blocks, at }])
     }
@@ -59,7 +72,8 @@ impl LogMap {
         &self.runs
     }
 
-    /// Where log block `block` starts, and how many blocks from it on lie side by side.
+    /// Where log block `block` starts, and how many blocks from it on are adjacent on the device;
+    /// `None` beyond the log.
     pub fn locate(&self, block: u32) -> Option<(ByteOffset, u32)> {
         let run = self.runs[..self.runs.partition_point(|run| run.first <= block)].last()?;
         let inside = block - run.first;
@@ -67,7 +81,8 @@ impl LogMap {
         Some((ByteOffset(run.at.0 + (u64::from(inside) << self.block_size.log2())), left))
     }
 
-    /// The volume's blocks that a log on the volume takes, ascending, as (first, one past last).
+    /// The blocks of the volume that a log on the volume occupies, ascending, as (first, one past
+    /// last).
     pub(crate) fn taken(&self) -> Vec<(u64, u64)> {
         let shift = self.block_size.log2();
         let mut taken: Vec<_> = self

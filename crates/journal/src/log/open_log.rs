@@ -1,16 +1,16 @@
-//! The log as a place: where its blocks lie, what its superblock says, how it is made empty.
+//! A log on its device: its superblock and its blocks.
 //!
 //! ```text
-//!   journal inode's runs                    log blocks
-//!   ┌───────────┐   ┌───────┐              0    first                     end      maxlen
-//!   │ 0 .. 4095 │ … │ 4096… │   ─LogMap─►  ┌────┬───────────────────────────┬─┬───────┐
-//!   └───────────┘   └───────┘              │ sb │ transactions, cyclic   ↺  │ │ fast  │
-//!                                          └────┴───────────────────────────┴─┴───────┘
+//!                                      log blocks
+//!                                      0    first                     end      maxlen
+//!                                      ┌────┬───────────────────────────┬─┬───────┐
+//!                                      │ sb │ transactions, cyclic   ↺  │ │ fast  │
+//!                                      └────┴───────────────────────────┴─┴───────┘
 //!   open ──► needs_recovery? ──recover──► engine applies fast commits ──► finish: start = 0
 //! ```
 //!
-//! Rule: the superblock that ends a log's life is written when all that the log held is durable at
-//! home, and never before. Until then every cut leaves a log that replays to the same volume.
+//! Rule: the superblock that marks the log empty is written only after all that the log held is
+//! durable at home. Until then, a power cut leaves a log that replays to the same volume.
 
 use crate::log::map::LogMap;
 use extant_base::{BlockNr, ByteOffset, Result, Site, Tid, What};
@@ -23,14 +23,15 @@ pub struct Log {
     device: Arc<dyn BlockDevice>,
     map: LogMap,
     superblock: JournalSuperblock,
-    /// Log block 0 as read: bytes nobody described are kept.
+    /// Log block 0 as read. Bytes that no field describes are kept.
     block: Box<[u8]>,
 }
 
 impl Log {
     /// Reads and checks the journal superblock.
     ///
-    /// Errors: `Device`; `Corrupt` with `JournalMagic`, `JournalChecksum`, `JournalSuperblock` or
+    /// # Errors
+    /// `Device`; `Corrupt` with `JournalMagic`, `JournalChecksum`, `JournalSuperblock` or
     /// `JournalInode` (no blocks); `Unsupported` for unknown features.
     pub fn open(device: Arc<dyn BlockDevice>, map: LogMap) -> Result<Log> {
         let block_size = map.block_size();
@@ -50,7 +51,7 @@ impl Log {
         &self.superblock
     }
 
-    /// Where the log's blocks lie.
+    /// The log's map.
     pub fn map(&self) -> &LogMap {
         &self.map
     }
@@ -60,22 +61,22 @@ impl Log {
         &self.device
     }
 
-    /// Another way to the same device.
+    /// Replaces the device by another path to the same one.
     pub(crate) fn set_device(&mut self, device: Arc<dyn BlockDevice>) {
         self.device = device;
     }
 
-    /// Whether the log holds, or may hold, transactions to bring home.
+    /// Whether the log holds, or may hold, transactions that are not home.
     pub fn needs_recovery(&self) -> bool {
         self.superblock.start.is_some()
     }
 
-    /// The number of the next transaction, once the log is empty.
+    /// The number of the next transaction, if the log is empty.
     pub fn next_tid(&self) -> Tid {
         self.superblock.sequence.next()
     }
 
-    /// Writes the superblock durably, bypassing the device's cache.
+    /// Writes the superblock, durable on return.
     pub(crate) fn put_superblock(&mut self, superblock: JournalSuperblock) -> Result<()> {
         superblock.write(&mut self.block);
         let (at, _) = self.map.locate(0).expect("open has read block 0");
@@ -84,19 +85,20 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the log begin at `start` with transaction `sequence`, durably; all it held is dead.
+    /// Makes the log begin at `start` with transaction `sequence`, durably. Older transactions are
+    /// void.
     pub(crate) fn restart_at(&mut self, start: u32, sequence: Tid) -> Result<()> {
         let next = JournalSuperblock { start: Some(start), sequence, ..self.superblock.clone() };
         self.put_superblock(next)
     }
 
-    /// Takes over what the volume's features ask of its log, as Linux does: checksums v3 and 64-bit
-    /// numbers, and room for fast commits where it is large enough. The superblock is written with
-    /// the first commit.
+    /// Sets the log's features to those that the volume's features require, as Linux does:
+    /// checksums v3 and 64-bit block numbers, and an area for fast commits if the log is large
+    /// enough. The superblock is written with the first commit.
     pub(crate) fn set_features(&mut self, checksums: bool, wide: bool, fast_commits: bool) {
         let next = &mut self.superblock;
         if next.is_v1 {
-            // A v1 superblock ends here; what follows was never written.
+            // A v1 superblock ends here; the bytes after it were never written.
             self.block[0x24..].fill(0);
             next.is_v1 = false;
         }
@@ -113,16 +115,16 @@ impl Log {
         }
     }
 
-    /// Whether whoever recovers the volume looks for fast commits: the superblock says, durably,
-    /// that there may be some behind a log that is not empty.
-    pub(crate) fn is_open_to_fast_commits(&self) -> bool {
+    /// Whether recovery looks for fast commits: the superblock says, durably, that the log is not
+    /// empty and may have fast commits.
+    pub(crate) fn allows_fast_commits(&self) -> bool {
         let incompat = self.superblock.features.incompat;
         self.needs_recovery() && incompat.contains(JournalIncompat::FAST_COMMIT)
     }
 
-    /// Rule J2: says, durably and before the first commit block, that the log is not empty, and that
-    /// there are revoke blocks in it. Nothing is written when the superblock says so already.
-    pub(crate) fn announce(&mut self, start: u32, tid: Tid, revokes: bool) -> Result<()> {
+    /// Rule J2: before the first commit block, makes the superblock say durably that the log is not
+    /// empty, and that it may hold revoke blocks. Writes nothing if the superblock says so already.
+    pub(crate) fn mark_not_empty(&mut self, start: u32, tid: Tid, revokes: bool) -> Result<()> {
         let mut next = self.superblock.clone();
         if next.start.is_none() {
             next.start = Some(start);
@@ -134,8 +136,8 @@ impl Log {
         if next == self.superblock { Ok(()) } else { self.put_superblock(next) }
     }
 
-    /// Marks the log empty, durably; nothing is written when it is. `sequence` is the last
-    /// transaction's number, `head` where the next one would begin.
+    /// Marks the log empty, durably; writes nothing if it is. `sequence` is the last transaction's
+    /// number, `head` the block where the next one begins.
     pub(crate) fn set_empty(&mut self, head: u32, sequence: Tid) -> Result<()> {
         if !self.needs_recovery() {
             return Ok(());
@@ -145,17 +147,17 @@ impl Log {
         self.put_superblock(next)
     }
 
-    /// Leaves a negative errno for whoever opens the volume next, if that can be written. Not in an
-    /// empty log: nothing was changed then.
+    /// Stores a negative errno for the next opening of the volume, if it can be written. An empty
+    /// log is left alone: nothing was changed then.
     pub(crate) fn put_errno(&mut self, errno: i32) {
         if self.needs_recovery() && self.superblock.errno == 0 {
             let next = JournalSuperblock { errno, ..self.superblock.clone() };
-            // Errors were what led here; there is nobody left to tell of another.
+            // The caller is aborting after an error, so it has no use for a second one.
             let _ = self.put_superblock(next);
         }
     }
 
-    /// Where the first transaction goes while the log is empty.
+    /// The block where the first transaction begins while the log is empty.
     pub(crate) fn empty_head(&self) -> u32 {
         let cycle = self.cycle();
         match self.superblock.head {
@@ -168,13 +170,13 @@ impl Log {
         self.superblock.log_format()
     }
 
-    /// The cyclic part of the log: first block, one past the last.
+    /// The cyclic part of the log.
     pub(crate) fn cycle(&self) -> Cycle {
         let end = self.superblock.log_end().expect("open has checked the log's end");
         Cycle { first: self.superblock.first, end }
     }
 
-    /// The place in the log as errors name it: the block on the device.
+    /// The site that errors name for log block `block`: the block on the device.
     pub(crate) fn site(&self, block: u32) -> Site {
         match self.map.locate(block) {
             Some((at, _)) => Site::of_block(self.map.block_size().block_at(at)),
@@ -199,7 +201,8 @@ impl Log {
         }
     }
 
-    /// Reads log block `block`: of several copies one that `is_right`; whether there was one.
+    /// Reads log block `block`, and of several copies one that `is_right`. Returns whether there
+    /// was one.
     pub(crate) fn read_right(
         &self,
         block: u32,
@@ -209,7 +212,8 @@ impl Log {
         self.device.read_verified(self.place(block)?, bytes, is_right)
     }
 
-    /// Reads the log blocks from `first` on that fill `bytes`; they must not pass the log's end.
+    /// Reads log blocks from `first` on until `bytes` is full. The range must not pass the log's
+    /// end.
     pub(crate) fn read(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
         let shift = self.map.block_size().log2();
         let (mut block, mut rest) = (first, bytes);
@@ -226,7 +230,7 @@ impl Log {
     }
 }
 
-/// The part of the log that is written round and round.
+/// The part of the log that is written cyclically: the first block, and one past the last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) first: u32,

@@ -1,4 +1,4 @@
-//! How much of the log is taken, and how much a transaction may take.
+//! Log space: how much is used, and how much a transaction may use.
 //!
 //! ```text
 //!          tail                                        head
@@ -9,25 +9,26 @@
 //!   before a handle starts:  running, its credits counted + reserved + margin ≤ free
 //! ```
 //!
-//! Rule: a transaction's place is free again only when the superblock says so durably.
+//! Rule: the log space of a transaction is free again only after the superblock says so durably.
 
 use crate::cache::block::Seq;
 use crate::log::stream::LogArea;
 use std::collections::VecDeque;
 
-/// How large transactions may become, in log blocks.
+/// Limits of a transaction, in log blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// No transaction becomes larger.
+    /// No transaction grows beyond this.
     pub(crate) hard: u64,
-    /// From here on a transaction is committed when nobody has to wait for it.
+    /// A larger transaction is committed by the background thread.
     pub(crate) soft: u64,
-    /// Kept free beyond what is promised, for handles that change more than they said.
+    /// Kept free in addition to the reserved credits, for handles that change more than they
+    /// reserved.
     pub(crate) margin: u64,
 }
 
 impl Limits {
-    /// Of a log of which `len` blocks can be filled and a cache that keeps `cached` blocks: two
+    /// For a log of which `len` blocks can be filled and a cache that keeps `cached` blocks. Two
     /// transactions at the hard limit fit and leave a third of the log to older ones.
     pub(crate) fn of_log(len: u64, cached: u64) -> Limits {
         let margin = (len / 32).max(1);
@@ -36,7 +37,7 @@ impl Limits {
         Limits { hard, soft: (len / 4).min(hard * 3 / 4), margin }
     }
 
-    /// Of a log that takes one transaction at all.
+    /// For a log that takes a single transaction.
     pub(crate) fn of_one_transaction(len: u64) -> Limits {
         Limits { hard: len, soft: u64::MAX, margin: 0 }
     }
@@ -50,20 +51,20 @@ pub(crate) struct Placed {
     pub(crate) len: u32,
 }
 
-/// Where a log begins: its first living transaction and that one's first block.
+/// Where a log begins: its oldest needed transaction, and the first block of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) seq: Seq,
     pub(crate) start: u32,
 }
 
-/// What the log holds.
+/// What the log holds, and how many blocks are free.
 pub(crate) struct LogSpace {
-    /// The block that is written next.
+    /// The next block to write.
     pub(crate) head: u32,
-    /// Blocks that can be written; one block of the cycle is never filled.
+    /// Blocks that may be written. One block of the cycle is never filled.
     free: u64,
-    /// Of those, what the committing transaction will take at most.
+    /// Of those, the most that the committing transaction will use.
     reserved: u64,
     placed: VecDeque<Placed>,
     newest: Seq,
@@ -76,22 +77,22 @@ impl LogSpace {
         LogSpace { head, free, reserved: 0, placed: VecDeque::new(), newest: 0 }
     }
 
-    /// Blocks that nothing lies in and nothing is bound for.
+    /// Free blocks that are not reserved.
     pub(crate) fn unreserved(&self) -> u64 {
         self.free.saturating_sub(self.reserved)
     }
 
-    /// Blocks that nothing lies in.
+    /// Free blocks, reserved ones included.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Sets aside what a transaction that is about to be written may take.
+    /// Reserves the most that the closed transaction will use.
     pub(crate) fn reserve(&mut self, blocks: u64) {
         self.reserved = blocks;
     }
 
-    /// Notes the committed transaction that was written at the head and ends at `head`.
+    /// Adds the committed transaction that was written at the head; `head` is the new head.
     pub(crate) fn place(&mut self, placed: Placed, head: u32) {
         self.reserved = 0;
         self.free -= u64::from(placed.len);
@@ -100,7 +101,7 @@ impl LogSpace {
         self.placed.push_back(placed);
     }
 
-    /// Where the log begins when no transaction before `oldest_needed` is needed any more.
+    /// Where the log begins if no transaction before `oldest_needed` is needed any more.
     pub(crate) fn tail(&self, oldest_needed: Seq) -> Tail {
         match self.placed.iter().find(|placed| placed.seq >= oldest_needed) {
             Some(placed) => Tail { seq: placed.seq, start: placed.start },
@@ -108,7 +109,7 @@ impl LogSpace {
         }
     }
 
-    /// Frees what lies before `tail`: the superblock on the device says so.
+    /// Frees the space before `tail`. The superblock on the device says so already.
     pub(crate) fn release(&mut self, tail: Tail) {
         while let Some(oldest) = self.placed.front().filter(|placed| placed.seq < tail.seq) {
             self.free += u64::from(oldest.len);
@@ -116,7 +117,8 @@ impl LogSpace {
         }
     }
 
-    /// The last of the oldest transactions that have to go home for `wanted` blocks to be free.
+    /// The newest of the transactions that must go home so that `wanted` blocks become free; the
+    /// oldest go first.
     pub(crate) fn home_for(&self, wanted: u64) -> Seq {
         let mut free = self.unreserved();
         let mut upto = 0;

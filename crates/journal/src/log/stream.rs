@@ -1,4 +1,4 @@
-//! Writing the log block after block, gathered into large aligned writes.
+//! Writes to the log, gathered into large aligned writes.
 //!
 //! ```text
 //!   buffer   │revokes│descriptor│copy│copy│copy│descriptor│copy│ …
@@ -13,12 +13,12 @@ use extant_blockdev::{AlignedBuf, BlockDevice};
 use extant_ondisk::jbd2::LogFormat;
 use std::sync::Arc;
 
-/// Most bytes of one write, where blocks are not that large themselves.
+/// Most bytes of one write, unless [`WRITE_BLOCKS_MIN`] blocks are more.
 const WRITE_BYTES: usize = 1 << 20;
-/// Blocks that one write takes at least.
+/// Blocks that one write can hold at least.
 const WRITE_BLOCKS_MIN: usize = 64;
 
-/// Where the log lies and how its blocks look: what does not change while it is written.
+/// The log's place and format: what does not change while it is written.
 pub(crate) struct LogArea {
     device: Arc<dyn BlockDevice>,
     map: LogMap,
@@ -40,17 +40,17 @@ impl LogArea {
         &self.device
     }
 
-    /// Blocks that one write of a [`LogStream`] takes.
+    /// Blocks that one write of a [`LogStream`] can hold.
     fn write_blocks(&self) -> usize {
         (WRITE_BYTES / self.format.block_size.bytes()).max(WRITE_BLOCKS_MIN)
     }
 
-    /// Copies behind one descriptor: both together fit one write.
+    /// Copies after one descriptor. The descriptor and its copies fit one write.
     pub(crate) fn copies_per_descriptor(&self) -> usize {
         self.format.blocks_per_descriptor().min(self.write_blocks() - 1)
     }
 
-    /// Log blocks of a transaction that changes `blocks` and revokes `revokes`.
+    /// Log blocks of a transaction that changes `blocks` and revokes `revokes` blocks.
     pub(crate) fn needed(&self, blocks: u64, revokes: u64) -> u64 {
         let descriptors = blocks.div_ceil(self.copies_per_descriptor() as u64);
         let revoke_blocks = revokes.div_ceil(self.format.revokes_per_block() as u64);
@@ -81,14 +81,14 @@ impl LogArea {
     }
 }
 
-/// Blocks on their way into the log.
+/// Blocks that are gathered for one write to the log.
 pub(crate) struct LogStream<'a> {
     area: &'a LogArea,
-    /// Room for one write; grows to that while a transaction needs it.
+    /// Memory for one write. It grows to that size as a transaction needs it.
     buffer: &'a mut AlignedBuf,
     /// The log block that the buffer's first block goes to.
     first: u32,
-    /// Bytes of the buffer that are taken.
+    /// Bytes of the buffer that are in use.
     used: usize,
     /// Blocks handed out so far.
     pub(crate) blocks: u32,
@@ -100,8 +100,8 @@ impl<'a> LogStream<'a> {
         LogStream { area, buffer, first, used: 0, blocks: 0 }
     }
 
-    /// The next `count` blocks of the log, to be filled; their content is of before. No more than
-    /// a descriptor and its copies.
+    /// The next `count` blocks of the log, for the caller to fill; they hold old bytes. At most a
+    /// descriptor and its copies.
     pub(crate) fn take(&mut self, count: usize) -> Result<&mut [u8]> {
         let size = self.area.format.block_size.bytes();
         let whole = self.area.write_blocks() * size;
@@ -121,7 +121,7 @@ impl<'a> LogStream<'a> {
         Ok(&mut self.buffer[start..start + bytes])
     }
 
-    /// Writes what was handed out; the log block behind it.
+    /// Writes the blocks that were handed out. Returns the log block after them.
     pub(crate) fn write_out(&mut self) -> Result<u32> {
         self.area.write(self.first, &self.buffer[..self.used])?;
         let blocks = (self.used >> self.area.format.block_size.log2()) as u32;

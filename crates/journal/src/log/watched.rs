@@ -1,21 +1,22 @@
-//! What a flush is owed for: which writes to the volume's device no flush has followed.
+//! The device that knows which writes no flush has followed, and which flushes failed.
 //!
 //! ```text
 //!   write ──returns──► written + 1          mark() = written
 //!   flush: before = written ──done──► flushed = before          a mark ≤ flushed is durable
 //! ```
 //!
-//! So a sync with nothing written since the last flush sends none. Forced-unit-access writes are
-//! durable by themselves and not counted.
+//! So a sync sends no flush when nothing was written since the last one. Forced-unit-access writes
+//! are durable on return and are not counted.
 //!
 //! ```text
-//!   A   flush ├──────────── lost ─► Err          what was written before may be gone, and a system tells of that once
-//!   B   flush     ├──── Ok ┄┄┄┄┄┄┄┄► Err         waits for those that began before its end
-//!   C   flush                           Err      from then on each
+//!   A   flush ├──────────── lost ─► Err     earlier writes may be lost; reported once
+//!   B   flush     ├──── Ok ┄┄┄┄┄┄┄┄► Err    waits for the flushes that began before it ended
+//!   C   flush                           Err from then on, every flush fails
 //! ```
 //!
-//! Rule J11: nothing is acknowledged beside or behind a flush that failed, whoever was told of it. A forced write
-//! that fails counts as one; of those themselves only what was under way meanwhile fails.
+//! Rule J11: after a flush or forced write fails, no concurrent flush or forced write succeeds, and
+//! no later flush does, whichever thread saw the error. Later forced writes succeed: each of them
+//! makes only its own bytes durable.
 
 use crate::log::open_log::Log;
 use extant_base::{ByteOffset, CachePadded, Error, IoOp, Result};
@@ -25,17 +26,17 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether two handles on devices are the same one: then one flush is for both.
+/// Whether two handles refer to the same device, so that one flush serves both.
 pub(crate) fn is_same_device(a: &Arc<dyn BlockDevice>, b: &Arc<dyn BlockDevice>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// A device that counts its writes and flushes, and remembers that a flush failed.
+/// A device that counts its writes and flushes, and remembers that a flush or forced write failed.
 pub struct Watched {
     inner: Arc<dyn BlockDevice>,
     written: CachePadded<AtomicU64>,
     flushed: AtomicU64,
-    /// Inside all other locks, and never held across I/O.
+    /// The innermost of all locks; never held across I/O.
     syncs: Mutex<Syncs>,
     ended: Condvar,
 }
@@ -43,40 +44,40 @@ pub struct Watched {
 /// Flushes and forced writes.
 #[derive(Default)]
 struct Syncs {
-    /// How many began.
+    /// How many have begun.
     begun: u64,
-    /// Of those, which are under way.
-    under_way: Vec<u64>,
-    /// How many failed.
+    /// The numbers of those in flight.
+    in_flight: Vec<u64>,
+    /// How many have failed.
     failed: u64,
 }
 
-/// What can tell of what was lost.
+/// The requests whose failure means lost writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Flush,
-    /// A write that is durable on return, and says nothing of others.
+    /// A write that is durable on return, and says nothing of other writes.
     Forced,
 }
 
-/// One that is under way; a panic counts as a failure.
-struct UnderWay<'a> {
+/// A request in flight. A panic counts as a failure.
+struct InFlight<'a> {
     device: &'a Watched,
     nr: u64,
     failed: bool,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let mut syncs = self.device.syncs.lock();
-        syncs.under_way.retain(|nr| *nr != self.nr);
+        syncs.in_flight.retain(|nr| *nr != self.nr);
         syncs.failed += u64::from(self.failed);
         self.device.ended.notify_all();
     }
 }
 
 impl Watched {
-    /// `inner`, of which no failed flush is forgotten.
+    /// Watches `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Arc<Watched> {
         Arc::new(Watched {
             inner,
@@ -87,8 +88,9 @@ impl Watched {
         })
     }
 
-    /// Lets the log go this way, too, where it is on the same device; else a way of its own.
-    pub(crate) fn put_under(self: &Arc<Watched>, log: &mut Log) {
+    /// Makes the log use this device too, if it lies on the same one; else watches the log's own
+    /// device.
+    pub(crate) fn watch_log(self: &Arc<Watched>, log: &mut Log) {
         let own = match is_same_device(log.device(), &self.inner) {
             true => Arc::clone(self),
             false => Watched::new(Arc::clone(log.device())),
@@ -96,51 +98,52 @@ impl Watched {
         log.set_device(own);
     }
 
-    /// Lets `ask` through, and answers for what others meet meanwhile.
-    fn synced(&self, kind: Kind, ask: impl FnOnce() -> Result<()>) -> Result<()> {
-        let (mut under_way, before) = self.begin(kind)?;
-        ask()?;
-        under_way.failed = false;
-        drop(under_way);
+    /// Runs `request`, and fails also if a concurrent one failed.
+    fn synced(&self, kind: Kind, request: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (mut in_flight, before) = self.begin(kind)?;
+        request()?;
+        in_flight.failed = false;
+        drop(in_flight);
         let mut syncs = self.syncs.lock();
         let begun = syncs.begun;
-        // Who began before this end may have taken the error that was also ours.
-        while syncs.under_way.iter().any(|nr| *nr <= begun) {
+        // A request that began before this one ended may have received the error of this one's
+        // writes.
+        while syncs.in_flight.iter().any(|nr| *nr <= begun) {
             self.ended.wait(&mut syncs);
         }
-        if syncs.failed == before { Ok(()) } else { Err(self.lost()) }
+        if syncs.failed == before { Ok(()) } else { Err(self.lost_error()) }
     }
 
-    /// The next of those under way, and how many failures are none of its business.
-    fn begin(&self, kind: Kind) -> Result<(UnderWay<'_>, u64)> {
+    /// Registers a request. Returns it, and how many failures came before it.
+    fn begin(&self, kind: Kind) -> Result<(InFlight<'_>, u64)> {
         let mut syncs = self.syncs.lock();
         if kind == Kind::Flush && syncs.failed > 0 {
-            return Err(self.lost());
+            return Err(self.lost_error());
         }
         syncs.begun += 1;
         let nr = syncs.begun;
-        syncs.under_way.push(nr);
-        Ok((UnderWay { device: self, nr, failed: true }, syncs.failed))
+        syncs.in_flight.push(nr);
+        Ok((InFlight { device: self, nr, failed: true }, syncs.failed))
     }
 
-    /// What another thread was told of.
-    fn lost(&self) -> Error {
+    /// The error for a caller whose writes a failed flush of another thread may have lost.
+    fn lost_error(&self) -> Error {
         let len = usize::try_from(self.len()).unwrap_or(usize::MAX);
-        let source = std::io::Error::other("what another flush was to make durable may be lost");
+        let source = std::io::Error::other("writes may be lost: another flush failed");
         Error::Device { op: IoOp::Flush, at: ByteOffset(0), len, source }
     }
 
-    /// All writes that have returned.
+    /// A mark of all writes that have returned.
     pub(crate) fn mark(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Whether a flush came after the writes of `mark`.
+    /// Whether a flush began after the writes of `mark` and succeeded.
     pub(crate) fn is_flushed(&self, mark: u64) -> bool {
         self.flushed.load(Ordering::Acquire) >= mark
     }
 
-    /// Counts a write, also one that failed: some of it may be there.
+    /// Counts a write, also one that failed: part of it may be on the device.
     fn wrote<T>(&self, done: Result<T>) -> Result<T> {
         self.written.fetch_add(1, Ordering::AcqRel);
         done
@@ -207,7 +210,7 @@ impl BlockDevice for Watched {
         self.inner.needs_stable_buffers()
     }
 
-    /// A copy that is put right holds the bytes of another one: no flush is owed for it.
+    /// The device may repair a copy with the bytes of another one; that needs no flush.
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -242,11 +245,11 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
-    /// A device of which one flush, or forced write, fails, slowly: what was written before is lost, and whoever asks
-    /// meanwhile is told of nothing, as by a kernel that tells of an error once.
+    /// A device on which one flush or forced write fails, slowly. Earlier writes are lost, and
+    /// concurrent requests succeed, as on a kernel that reports an error once.
     struct Forgetful {
         inner: TestDevice,
-        /// Set for the one that fails: tells that it began, and waits to be let go.
+        /// Set for the request that fails: it sends that it began, then waits for the test.
         failing: parking_lot::Mutex<Option<(Sender<()>, Receiver<()>)>>,
     }
 
@@ -256,7 +259,8 @@ mod tests {
             Arc::new(Forgetful { inner, failing: parking_lot::Mutex::new(None) })
         }
 
-        /// The next flush fails: told when it began, and lets it go.
+        /// Makes the next flush fail. Returns the signal that it began, and the one that lets it
+        /// end.
         fn fail_one(&self) -> (Receiver<()>, Sender<()>) {
             let ((tell, began), (go, wait)) = (channel(), channel());
             *self.failing.lock() = Some((tell, wait));
@@ -296,8 +300,9 @@ mod tests {
         }
     }
 
-    /// `fails` meets the failure of `device`, and `rides` asks for its flush while it does; both are told of it.
-    fn both_are_told(
+    /// `fails` meets the failure of `device`, and `rides` needs the same flush meanwhile. Both must
+    /// fail.
+    fn both_see_the_error(
         device: &Forgetful,
         fails: impl FnOnce() -> Result<()> + Send,
         rides: impl Fn() -> Result<()> + Send + Sync,
@@ -307,7 +312,7 @@ mod tests {
             let fails = scope.spawn(fails);
             began.recv().unwrap();
             let rider = scope.spawn(&rides);
-            // Time enough to be told that all is well.
+            // Time enough for a wrong success.
             std::thread::sleep(Duration::from_millis(30));
             go.send(()).unwrap();
             assert!(fails.join().unwrap().is_err());
@@ -322,7 +327,7 @@ mod tests {
         let watched = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
         watched.write_at(ByteOffset(0), &[1; 512]).unwrap();
         let mark = watched.mark();
-        both_are_told(&device, || watched.flush(), || watched.flush());
+        both_see_the_error(&device, || watched.flush(), || watched.flush());
         assert!(!watched.is_flushed(mark));
     }
 
@@ -331,7 +336,7 @@ mod tests {
         let device = Forgetful::new(vec![0; 4096]);
         let watched = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
         let force = || watched.write_fua(ByteOffset(0), &[1; 512]);
-        both_are_told(&device, force, || watched.flush());
+        both_see_the_error(&device, force, || watched.flush());
         force().expect("what is written later is there");
     }
 
@@ -349,13 +354,13 @@ mod tests {
             let step = handle.step();
             handle.stop().unwrap();
             journal.device().write_at(ByteOffset(5 * 1024), &[1; 1024]).unwrap();
-            // A thread that flushes data alone meets the failure; the other one commits, or also flushes.
+            // A thread that only flushes data meets the failure; the other one commits or flushes.
             let rides = || match others {
                 0 => journal.commit(step.tid),
                 1 => journal.commit_with_data(step, None),
                 _ => journal.commit_with_data(CommitPoint { tid: LAST, nr: 0 }, None),
             };
-            both_are_told(&device, || journal.flush(), rides);
+            both_see_the_error(&device, || journal.flush(), rides);
             assert!(journal.is_aborted());
         }
     }
@@ -368,7 +373,7 @@ mod tests {
         let handle = journal.start(Credits::blocks(1)).unwrap();
         put(&handle, 3, 1);
         handle.stop().unwrap();
-        both_are_told(&device, || journal.sync(), || journal.sync());
+        both_see_the_error(&device, || journal.sync(), || journal.sync());
     }
 
     #[test]
@@ -390,10 +395,11 @@ mod tests {
         let tid = change(3);
         journal.commit(tid).unwrap();
         let tid = change(4);
-        // The tail moves, a forced write, while the log's copies of a commit wait for their flush.
+        // The tail moves, by a forced write, while the log's copies of a commit wait for their
+        // flush.
         let transactions = journal.transactions().unwrap();
         let all = crate::cache::write_out::Share::UpTo(crate::cache::block::Seq::MAX);
-        both_are_told(&device, || transactions.checkpoint(all), || journal.commit(tid));
+        both_see_the_error(&device, || transactions.checkpoint(all), || journal.commit(tid));
     }
 
     #[test]

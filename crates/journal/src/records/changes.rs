@@ -1,4 +1,4 @@
-//! What a handle changed, in words that a fast commit can repeat.
+//! What a handle changed, in terms that a fast commit can record.
 //!
 //! ```text
 //!   engine ──note──► Handle ──stop──► running transaction ──fsync──► fold ──► records
@@ -6,81 +6,82 @@
 //!                                     Snapshot ───────────────┘  inodes and maps as they are now
 //! ```
 //!
-//! A note says which inode, range or name; what it looks like is asked for when it is told. So a
-//! file that was written a thousand times since the last fsync is told once.
+//! A note names an inode, a range or a name. Its content is read when the fast commit is written.
+//! So a file that was written a thousand times since the last fsync is recorded once.
 
 use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino, Result};
 
-/// What a handle changed. Every change of metadata is told by one of these, or by [`Change::Full`]:
-/// a handle that changed blocks and noted nothing makes the next commit a full one.
+/// What a handle changed. Each change of metadata has one of these notes, or [`Change::Full`]. If a
+/// handle changed blocks and noted nothing, the next commit is a full one.
 ///
-/// Of a rename the new name comes before the old one: an inode that has a name keeps one
-/// throughout.
+/// For a rename, note the new name before the old one, so that the inode has a name at every
+/// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Fields of an inode: size, times, mode, links and so on. Of an inode that is not a regular
-    /// file it is not told, and its fsync is a full commit.
+    /// Fields of an inode: size, times, mode, links and so on. If the inode is not a regular file,
+    /// this is not recorded, and an fsync of it takes a full commit.
     Inode(Ino),
-    /// What the blocks of a file from `first` to `last` map to, and fields.
+    /// The mapping of a file's blocks from `first` to `last`, and fields of its inode.
     Range {
         /// The file.
         ino: Ino,
         /// First block in the file.
         first: u32,
-        /// Last one; 2^32 - 1 for the rest of the file.
+        /// Last block; 2^32 - 1 for the rest of the file.
         last: u32,
     },
-    /// A new inode gets its first name.
+    /// A new inode got its first name.
     Create {
         /// The directory.
         parent: Ino,
-        /// What gets the name.
+        /// The inode.
         ino: Ino,
         /// 1..=255 bytes.
         name: &'a [u8],
     },
-    /// An inode gets a name.
+    /// An inode got a name.
     Link {
         /// The directory.
         parent: Ino,
-        /// What gets the name.
+        /// The inode.
         ino: Ino,
         /// 1..=255 bytes.
         name: &'a [u8],
     },
-    /// A name goes. Where it is an inode's last one and the inode goes at once, [`Change::Gone`]
-    /// follows before the next sync; an inode that is still in use takes a full commit.
+    /// An inode lost a name. If it was the last one and the inode is freed at once,
+    /// [`Change::InodeFreed`] follows before the next sync. An inode that is still open takes a
+    /// full commit.
     Unlink {
         /// The directory.
         parent: Ino,
-        /// What had the name.
+        /// The inode.
         ino: Ino,
         /// 1..=255 bytes.
         name: &'a [u8],
     },
-    /// An inode number was taken. The inode need not have a name yet, nor get one.
+    /// An inode number was allocated. The inode may get a name later, or never.
     Made(Ino),
-    /// An inode is gone: its blocks are free and its number is.
+    /// An inode was freed, with its blocks and its number.
     Gone(Ino),
-    /// Nothing that recovery would not find out for itself, as counters and sums.
+    /// Nothing that needs a record: recovery computes it, as counters and checksums.
     Nothing,
-    /// Something that no record describes: a full commit is needed.
+    /// A change that no record describes: a full commit is needed.
     Full(Ineligible),
 }
 
-/// What is told of an inode.
+/// The fields of an inode that decide how it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeTold {
-    /// Names that lead to it.
+    /// Its number of names.
     pub links: u32,
-    /// It is a regular file. Other kinds are told by full commits.
+    /// It is a regular file. Other kinds take a full commit.
     pub regular: bool,
-    /// Its blocks are told as ranges; `false` when its content is in the inode.
+    /// Its blocks are recorded as ranges; `false` if its content is in the inode.
     pub mapped: bool,
 }
 
-/// A piece of a file's map.
+/// A range of a file's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// First block in the file.
@@ -95,14 +96,20 @@ pub struct Piece {
 
 /// The volume's metadata as it is now, for a fast commit.
 ///
-/// Asked while no handle runs and none can start: what waits for a handle to start must not be
-/// waited for, so no lock of a rank below `Handle` may be taken. An error makes the commit a full
-/// one.
+/// The journal calls this while no handle runs and none can start. So an implementation takes no
+/// lock of a rank below `Handle`: its holder may be waiting for a handle. If a call fails, the
+/// commit is a full one.
 pub trait Snapshot: Sync {
-    /// Puts the inode's bytes into `raw`, which is empty: 128 + extra_isize, or the whole inode
-    /// when it holds its content. `None`: records cannot tell it.
+    /// Appends the inode's bytes to `raw`, which is empty: 128 + extra_isize bytes, or the whole
+    /// inode if it holds its content. `None`: records cannot describe it.
+    ///
+    /// # Errors
+    /// Any; the commit is a full one then.
     fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>>;
 
-    /// Calls `each` for what is mapped of the blocks from `first` to `last`, ascending.
+    /// Calls `each` for the mapped ranges between the blocks `first` and `last`, ascending.
+    ///
+    /// # Errors
+    /// Any; the commit is a full one then.
     fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()>;
 }

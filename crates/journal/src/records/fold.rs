@@ -1,21 +1,21 @@
-//! What is left of many changes when only the end counts.
+//! Reduces many changes to their net effect.
 //!
 //! ```text
-//!   notes, in order                          inodes               names, in order
-//!   Made 12, Create 2/tmp 12                 12: made here
-//!   Range 12 0..=3, Inode 12        ──►          ranges 0..=3
-//!   Link 2/new 12, Unlink 2/tmp 12                                new ► 12
-//!   Made 13, Create 2/x 13,                  (13: as if never)    (x: as if never)
-//!   Unlink 2/x 13, Gone 13
+//!   notes, in order                                inodes               names, in order
+//!   InodeAllocated 12, Create 2/tmp 12             12: allocated here
+//!   Range 12 0..=3, Inode 12              ──►          ranges 0..=3
+//!   Link 2/new 12, Unlink 2/tmp 12                                      new ► 12
+//!   InodeAllocated 13, Create 2/x 13,              (13: as if never)    (x: as if never)
+//!   Unlink 2/x 13, InodeFreed 13
 //! ```
 //!
-//! An inode is *hidden* from its making until a fast commit or a full one tells it: whoever
-//! recovers the volume knows nothing of it. Names that such an inode lost again are left out, and
-//! without a name it stays hidden, because a crash would take it away anyhow. Of an inode that was
-//! told, names are repeated as they came, so that it is never without one unless it goes: then its
-//! last UNLINK says all, because whoever recovers frees what has no name.
+//! An inode is *hidden* from its allocation until a fast or full commit records it: recovery knows
+//! nothing of it. Names that a hidden inode got and lost again are not recorded. A hidden inode
+//! without a name stays hidden, because recovery would free it anyway. Names of a recorded inode
+//! are recorded in their order, so that the inode has a name at every moment, unless it is freed.
+//! In that case its last UNLINK is enough, because recovery frees an inode without names.
 //!
-//! Rule: what does not fit together is not explained but answered with a full commit.
+//! Rule: changes that contradict each other lead to a full commit.
 
 use crate::records::changes::Change;
 use crate::records::ineligible::Ineligible;
@@ -24,60 +24,62 @@ use extant_base::Ino;
 use extant_ondisk::dirent::name_is_legal;
 use hashbrown::{HashMap, HashSet};
 
-/// One inode's share.
-pub(crate) struct Touched {
+/// The net changes of one inode.
+pub(crate) struct FoldedInode {
     pub(crate) ino: Ino,
-    /// It is hidden so far.
+    /// It was hidden when its first change came.
     pub(crate) hidden: bool,
-    /// It is no more. If it was hidden to the end, whoever recovers need not hear of it.
+    /// It was freed. If it was hidden until then, it is not recorded.
     pub(crate) gone: bool,
     pub(crate) ranges: Ranges,
-    /// Names it got, less those it lost.
+    /// Names that it got, less those that it lost.
     pub(crate) names: i32,
-    /// The least that number ever was, at most 0.
-    pub(crate) names_least: i32,
-    /// Its names changed; the last of these changes, in [`Fold::names`].
+    /// The least value of `names` so far, at most 0.
+    pub(crate) names_min: i32,
+    /// The last change of its names, an index into [`Fold::names`]; `None` if there was none.
     pub(crate) renamed: Option<usize>,
 }
 
-impl Touched {
-    /// Whether the last thing that is known of it is that it lost a name.
-    fn goes_with_its_name(&self) -> bool {
-        !self.gone && self.names < 0 && self.names == self.names_least
+impl FoldedInode {
+    /// Whether its last known change is the loss of a name.
+    fn lost_its_last_name(&self) -> bool {
+        !self.gone && self.names < 0 && self.names == self.names_min
     }
 }
 
-/// A name that comes or goes.
+/// A name that was added or removed.
 pub(crate) struct NameOp<'n> {
     pub(crate) parent: Ino,
-    /// Its place in [`Fold::inodes`].
+    /// Index into [`Fold::inodes`].
     pub(crate) inode: usize,
     pub(crate) name: &'n [u8],
-    /// It comes.
+    /// The name was added.
     pub(crate) adds: bool,
-    /// It went again before anybody heard of it.
-    pub(crate) void: bool,
-    /// The change of the same inode's names before this one.
-    before: Option<usize>,
+    /// The name was removed again before a fast commit recorded it.
+    pub(crate) cancelled: bool,
+    /// The previous change of the same inode's names.
+    previous: Option<usize>,
 }
 
 /// Changes folded so far.
 pub(crate) struct Fold<'n> {
-    /// Inodes that were made since the last full commit and not told: none had a name.
+    /// Inodes that were allocated since the last full commit and not recorded: none of them had a
+    /// name.
     hidden: &'n HashSet<Ino>,
-    /// In the order in which they were first changed. A number that was used again has several.
-    pub(crate) inodes: Vec<Touched>,
+    /// In the order of their first change. A number that was used again has several entries.
+    pub(crate) inodes: Vec<FoldedInode>,
     index: HashMap<Ino, usize>,
     pub(crate) names: Vec<NameOp<'n>>,
 }
 
 impl<'n> Fold<'n> {
-    /// No change; `hidden` are inodes that were made since the last full commit and not told.
+    /// No change. `hidden` are the inodes that were allocated since the last full commit and not
+    /// recorded.
     pub(crate) fn new(hidden: &'n HashSet<Ino>) -> Fold<'n> {
         Fold { hidden, inodes: Vec::new(), index: HashMap::new(), names: Vec::new() }
     }
 
-    /// Adds one more change. Errors: why it takes a full commit.
+    /// Adds one change. Errors: why a full commit is needed.
     pub(crate) fn add(&mut self, change: Change<'n>) -> Result<(), Ineligible> {
         match change {
             Change::Nothing => {}
@@ -111,7 +113,7 @@ impl<'n> Fold<'n> {
                 match inode.hidden {
                     true if inode.names == 0 && !inode.gone => inode.gone = true,
                     true => return Err(Ineligible::Unclear),
-                    false if inode.goes_with_its_name() => inode.gone = true,
+                    false if inode.lost_its_last_name() => inode.gone = true,
                     false => return Err(Ineligible::LastLink),
                 }
             }
@@ -128,13 +130,13 @@ impl<'n> Fold<'n> {
     }
 
     fn begin(&mut self, ino: Ino, hidden: bool) -> usize {
-        self.inodes.push(Touched {
+        self.inodes.push(FoldedInode {
             ino,
             hidden,
             gone: false,
             ranges: Ranges::default(),
             names: 0,
-            names_least: 0,
+            names_min: 0,
             renamed: None,
         });
         self.index.insert(ino, self.inodes.len() - 1);
@@ -165,25 +167,25 @@ impl<'n> Fold<'n> {
             return Err(Ineligible::Unclear);
         }
         inode.names += if adds { 1 } else { -1 };
-        inode.names_least = inode.names_least.min(inode.names);
+        inode.names_min = inode.names_min.min(inode.names);
         if !inode.hidden || adds {
-            let before = inode.renamed.replace(self.names.len());
-            self.names.push(NameOp { parent, inode: at, name, adds, void: false, before });
+            let previous = inode.renamed.replace(self.names.len());
+            self.names.push(NameOp { parent, inode: at, name, adds, cancelled: false, previous });
             return Ok(());
         }
         let mut next = inode.renamed;
         while let Some(op) = next.map(|nr| &mut self.names[nr]) {
-            if !op.void && op.parent == parent && op.name == name {
-                op.void = true;
+            if !op.cancelled && op.parent == parent && op.name == name {
+                op.cancelled = true;
                 return Ok(());
             }
-            next = op.before;
+            next = op.previous;
         }
         Err(Ineligible::Unclear)
     }
 
-    /// Brings `hidden`, what [`Fold::new`] was given, up to date: a fast commit told the changes.
-    pub(crate) fn settle(inodes: &[Touched], hidden: &mut HashSet<Ino>) {
+    /// Updates `hidden`, the set that [`Fold::new`] took, after a fast commit recorded the changes.
+    pub(crate) fn settle(inodes: &[FoldedInode], hidden: &mut HashSet<Ino>) {
         for inode in inodes.iter().filter(|inode| inode.hidden) {
             match inode.gone || inode.names > 0 {
                 true => hidden.remove(&inode.ino),

@@ -126,7 +126,7 @@ fn told(
     changes: &[u8],
     hidden: &mut HashSet<Ino>,
     live: &dyn Snapshot,
-    room: usize,
+    capacity: usize,
 ) -> std::result::Result<Vec<u8>, Ineligible> {
     let mut records = Vec::new();
     let inodes = {
@@ -134,7 +134,7 @@ fn told(
         for change in in_order(changes).into_iter().flat_map(Read) {
             fold.add(change)?;
         }
-        RecordWriter::new(live, &mut records, room).tell(&fold)?;
+        RecordWriter::new(live, &mut records, capacity).write(&fold)?;
         fold.inodes
     };
     Fold::settle(&inodes, hidden);
@@ -192,7 +192,7 @@ impl Case {
         if let Some(why) = notes.full {
             return Err(why);
         }
-        notes.hand_over(1, &mut all);
+        notes.append_to(1, &mut all);
         told(&all, &mut self.hidden, &self.live, 1 << 20).map(|records| short(&records))
     }
 }
@@ -374,7 +374,7 @@ fn long_pieces_are_split_into_legal_extents() {
     let told = |written| {
         let (mut all, mut notes) = (Vec::new(), Notes::default());
         notes.push(range(12, 5, 70000));
-        notes.hand_over(1, &mut all);
+        notes.append_to(1, &mut all);
         short(&told(&all, &mut HashSet::new(), &Long(written), 1 << 20).unwrap())
     };
     assert_eq!(told(true), "D12:5+5 A12:10+32768 A12:32778+32768 A12:65546+4455 I12");
@@ -399,7 +399,7 @@ fn a_snapshot_that_fails_or_says_nonsense_takes_a_full_commit() {
     }
     let (mut all, mut notes) = (Vec::new(), Notes::default());
     notes.push(range(12, 0, 0));
-    notes.hand_over(1, &mut all);
+    notes.append_to(1, &mut all);
     for kind in 0..5 {
         let told = told(&all, &mut HashSet::new(), &Bad(kind), 1 << 20);
         assert_eq!(told, Err(Ineligible::CannotTell), "{kind}");
@@ -602,7 +602,7 @@ impl Life {
         while !handles.is_empty() {
             let n = self.below(handles.len().min(3));
             let (nr, mut notes) = handles.remove(n);
-            notes.hand_over(nr as u64 + 1, &mut all);
+            notes.append_to(nr as u64 + 1, &mut all);
         }
         let told = told(&all, &mut self.hidden, &self.live, 1 << 20);
         match &told {

@@ -2,7 +2,7 @@
 
 macro_rules! ineligible {
     ($($(#[$doc:meta])* $name:ident = $words:literal,)*) => {
-        /// Why an fsync took a full commit.
+        /// Why a sync took a full commit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Ineligible {
@@ -10,10 +10,10 @@ macro_rules! ineligible {
         }
 
         impl Ineligible {
-            /// All of them, in the order of their numbers.
+            /// All reasons, in the order of their values.
             pub const ALL: &[Ineligible] = &[$(Ineligible::$name,)*];
 
-            /// For people.
+            /// The reason, for people.
             pub const fn words(self) -> &'static str {
                 match self {
                     $(Ineligible::$name => $words,)*
@@ -24,23 +24,23 @@ macro_rules! ineligible {
 }
 
 ineligible! {
-    /// It was the first commit since the volume was opened.
+    /// The first commit after the volume was opened.
     First = "first commit since opening",
-    /// The file is none that records tell: a directory, a link, a device.
+    /// The file is of a kind that records do not describe: a directory, a link, a device.
     NotRegular = "not a regular file",
-    /// An extended attribute, an ACL.
+    /// An extended attribute or an ACL was changed.
     Xattr = "extended attributes",
-    /// Two names changed places.
+    /// Two names were exchanged.
     CrossRename = "exchange of names",
-    /// A file's data goes, or no longer goes, through the journal.
+    /// A file's data is journaled from now on, or no longer.
     JournalFlag = "journal flag of a file",
     /// Memory ran out.
     NoMemory = "no memory",
     /// The boot loader's inode was swapped.
     SwapBoot = "boot loader's inode",
-    /// The volume changed its size.
+    /// The volume was resized.
     Resize = "change of the volume's size",
-    /// A directory got another name or parent.
+    /// A directory was renamed or moved.
     RenameDir = "rename of a directory",
     /// A range was collapsed or inserted.
     FallocRange = "range collapsed or inserted",
@@ -48,38 +48,38 @@ ineligible! {
     JournaledData = "file data in the journal",
     /// Data with a checksum became readable.
     DataSums = "checksums of data",
-    /// Encrypted names.
+    /// Encrypted names were changed.
     Encrypted = "encrypted names",
-    /// A directory was made or removed.
+    /// A directory was created or removed.
     Directory = "directory made or removed",
-    /// A directory got a block: Linux' recovery would not count it.
+    /// A directory got a block: recovery by Linux would not count it.
     DirectoryGrew = "directory that got a block",
-    /// An inode that is no file or directory was made, or changed names.
+    /// An inode that is neither a file nor a directory was created, or its names changed.
     Special = "link, device, pipe or socket",
     /// An inode lost its last name.
     LastLink = "last name of a file",
-    /// The list of orphans changed.
+    /// The orphan list changed.
     Orphan = "list of orphans",
-    /// A file got the other kind of map.
+    /// A file was converted between extents and block pointers.
     Migrate = "other kind of map",
-    /// Content inside an inode.
+    /// A file has its content in the inode.
     InlineData = "content in the inode",
-    /// A feature of the volume that records do not carry.
+    /// A feature of the volume that records do not support.
     Feature = "feature of the volume",
     /// Fields of an inode or a directory that records do not carry.
     Flags = "flags of an inode",
-    /// The superblock or the volume's settings.
+    /// The superblock or the volume's settings changed.
     Superblock = "settings of the volume",
-    /// A number was given to another inode in one transaction.
+    /// An inode number was freed and allocated again in one transaction.
     InodeReused = "inode number used again",
-    /// What was noted of an inode does not fit together.
+    /// The changes noted for an inode contradict each other.
     Unclear = "unclear order of changes",
-    /// An inode or its map could not be read, or not be told.
+    /// An inode or its map could not be read, or records cannot describe it.
     CannotTell = "inode that cannot be told",
-    /// A handle changed blocks and did not say what that means.
+    /// A handle changed blocks and noted no change.
     Unnoted = "change without a note",
-    /// There is no room for the records.
+    /// The fast-commit area is full.
     LogFull = "no room for fast commits",
-    /// There is no room in the byte log.
+    /// The byte log is full.
     ByteLogFull = "byte log overflow",
 }

@@ -1,4 +1,4 @@
-//! Notes of changes, one behind the other in one piece of memory.
+//! Notes of changes, appended to one buffer.
 //!
 //! ```text
 //!   a handle's     tag u8 │ ino u32 │ Range: first u32, last u32
@@ -6,7 +6,7 @@
 //!   a transaction's     order u64 │ bytes u32 │ a handle's notes │ order … │ …
 //! ```
 //!
-//! The memory of a handle's notes stays with its thread: a note costs no allocation.
+//! Each thread keeps the buffer of its last handle, so a note costs no allocation.
 
 use crate::records::changes::Change;
 use crate::records::ineligible::Ineligible;
@@ -21,20 +21,20 @@ const UNLINK: u8 = 4;
 const MADE: u8 = 5;
 const GONE: u8 = 6;
 
-/// Bytes of memory that a thread keeps.
+/// Most bytes of a buffer that a thread keeps.
 const KEPT: usize = 4096;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What one handle noted.
+/// The notes of one handle.
 #[derive(Default)]
 pub(crate) struct Notes {
     bytes: Vec<u8>,
     /// Where the last note starts.
     last: usize,
-    /// It said something.
+    /// A change was noted, even if it needs no record.
     pub(crate) any: bool,
     pub(crate) full: Option<Ineligible>,
 }
@@ -50,7 +50,7 @@ impl Notes {
             Change::Nothing => {}
             Change::Full(why) => self.full = Some(why),
             Change::Inode(ino) => {
-                // Every note of an inode but that of its making means its fields, too.
+                // Every note of an inode, except that of its allocation, covers its fields too.
                 let known = self.bytes.get(self.last..).is_some_and(|last| {
                     last.len() > 4 && last[0] < MADE && last[1..5] == ino.get().to_le_bytes()
                 });
@@ -94,7 +94,8 @@ impl Notes {
         self.bytes.extend_from_slice(name);
     }
 
-    /// Makes the last note's range larger when that is the same as one more note.
+    /// Extends the last note's range, if one range then says the same as two. Returns whether it
+    /// did.
     fn widen(&mut self, ino: Ino, first: u32, last: u32) -> bool {
         let Some(note) = self.bytes.get_mut(self.last..).filter(|note| note.len() == 13) else {
             return false;
@@ -113,8 +114,9 @@ impl Notes {
         true
     }
 
-    /// Moves the notes behind those of other handles; `order` says where among them they come.
-    pub(crate) fn hand_over(&mut self, order: u64, to: &mut Vec<u8>) {
+    /// Moves the notes to the end of `to`; `order` is their position among the notes of all
+    /// handles.
+    pub(crate) fn append_to(&mut self, order: u64, to: &mut Vec<u8>) {
         let Ok(len) = u32::try_from(self.bytes.len()) else { return };
         if len > 0 {
             to.reserve(12 + self.bytes.len());
@@ -125,7 +127,7 @@ impl Notes {
         self.clear();
     }
 
-    /// Forgets everything.
+    /// Drops all notes.
     pub(crate) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         if (1..=KEPT).contains(&bytes.capacity()) {
@@ -137,9 +139,9 @@ impl Notes {
 }
 
 /// The notes of all handles of a transaction, in the order in which the handles started, or last
-/// took or freed an inode's number. Either moment lies between a handle's start and its end, so two
-/// changes of the same name or file come in the order in which they happened: who changes them
-/// locks them before it starts its handle, and lets go of them later than that.
+/// allocated or freed an inode number. Both moments lie between a handle's start and its stop. A
+/// thread locks a name or file before it starts the handle that changes it, and unlocks it after
+/// the stop. So two changes of the same name or file come in the order in which they happened.
 pub(crate) fn in_order(bytes: &[u8]) -> Vec<&[u8]> {
     let mut rest = bytes;
     let mut handles = Vec::new();
@@ -153,7 +155,7 @@ pub(crate) fn in_order(bytes: &[u8]) -> Vec<&[u8]> {
     handles.into_iter().map(|(_, notes)| notes).collect()
 }
 
-/// One handle's notes, read back.
+/// Reads one handle's notes.
 pub(crate) struct Read<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Read<'a> {
@@ -204,7 +206,7 @@ mod tests {
 
     fn read(notes: &mut Notes) -> Vec<String> {
         let mut all = Vec::new();
-        notes.hand_over(1, &mut all);
+        notes.append_to(1, &mut all);
         in_order(&all).into_iter().flat_map(Read).map(|change| format!("{change:?}")).collect()
     }
 
@@ -248,7 +250,7 @@ mod tests {
             format!("{:?}", Change::Inode(ino(12))),
         ];
         assert_eq!(read(&mut notes), want);
-        // Its making says nothing of an inode's fields.
+        // The note of its allocation does not cover an inode's fields.
         notes.push(Change::Made(ino(12)));
         notes.push(Change::Inode(ino(12)));
         assert_eq!(read(&mut notes).len(), 2);
@@ -260,7 +262,7 @@ mod tests {
         for nr in [3, 1, 2] {
             let mut notes = Notes::default();
             notes.push(Change::Inode(ino(nr)));
-            notes.hand_over(u64::from(nr), &mut all);
+            notes.append_to(u64::from(nr), &mut all);
         }
         let order: Vec<_> = in_order(&all).into_iter().flat_map(Read).collect();
         assert_eq!(order, [1, 2, 3].map(|nr| Change::Inode(ino(nr))));

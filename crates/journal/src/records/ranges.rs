@@ -1,6 +1,6 @@
-//! Ranges of a file's blocks that changed, none touching another.
+//! Ranges of a file's blocks that changed. No two of them touch.
 
-/// First and last block of each, ascending.
+/// First and last block of each range, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<(u32, u32)>);
 

@@ -1,56 +1,57 @@
-//! Folded changes as records.
+//! Writes folded changes as records.
 //!
 //! ```text
-//!   names, in order      of a hidden inode the first one:  INODE, ADD_RANGE …, CREAT
-//!                        others:                           LINK, UNLINK
-//!   then each inode      hidden, now told:                 INODE again
-//!   in order             told before, and still there:     DEL_RANGE, ADD_RANGE …, INODE
+//!   names, in order      first name of a hidden inode:     INODE, ADD_RANGE …, CREAT
+//!                        other names:                      LINK, UNLINK
+//!   then each inode      hidden, recorded above:           INODE again
+//!   in order             recorded earlier, not freed:      DEL_RANGE, ADD_RANGE …, INODE
 //! ```
 //!
-//! So an inode is there before a name leads to it, and what it is at the end comes last: Linux counts the
-//! blocks of a file when it comes to its INODE, and CREAT sets its change time and its number of names.
+//! So an inode exists before a name refers to it, and its final state comes last: Linux counts a
+//! file's blocks when it replays its INODE, and CREAT sets its change time and its number of names.
 //! Source: the order in which Linux and e2fsck can replay them.
 
 use crate::records::changes::{InodeTold, Piece, Snapshot};
-use crate::records::fold::{Fold, Touched};
+use crate::records::fold::{Fold, FoldedInode};
 use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino, LogicalBlock};
 use extant_ondisk::fast_commit::{INODE_LEN_MIN, MappedRange, NameChange, Record, encode};
 
-/// The last block that a file can have.
+/// The last block number of a file.
 const LAST_BLOCK: u32 = u32::MAX - 1;
-/// Blocks of one ADD_RANGE: an extent's, for data and for zeros.
+/// Most blocks of one ADD_RANGE: the limit of an extent that holds data, and of one that is
+/// unwritten.
 const WRITTEN_MAX: u32 = 0x8000;
 const UNWRITTEN_MAX: u32 = 0x7FFF;
-/// Blocks of one DEL_RANGE, as Linux splits it.
+/// Most blocks of one DEL_RANGE; Linux splits holes likewise.
 const HOLE_MAX: u32 = i32::MAX as u32;
-/// Bytes of an inode that one record can carry.
+/// Most bytes of an inode in one record.
 const INODE_LEN_MAX: usize = u16::MAX as usize - 4;
 
-/// Puts records behind others, as many as there is room for.
+/// Appends records to a buffer of limited size.
 pub(crate) struct RecordWriter<'a> {
     snapshot: &'a dyn Snapshot,
     records: &'a mut Vec<u8>,
-    room: usize,
+    capacity: usize,
     raw: Vec<u8>,
 }
 
-type Told<T = ()> = Result<T, Ineligible>;
+type Outcome<T = ()> = Result<T, Ineligible>;
 
 impl<'a> RecordWriter<'a> {
-    /// Puts at most `room` bytes of records into `records`, which is empty.
+    /// A writer of at most `capacity` bytes of records into `records`, which is empty.
     pub(crate) fn new(
         snapshot: &'a dyn Snapshot,
         records: &'a mut Vec<u8>,
-        room: usize,
+        capacity: usize,
     ) -> RecordWriter<'a> {
-        RecordWriter { snapshot, records, room, raw: Vec::new() }
+        RecordWriter { snapshot, records, capacity, raw: Vec::new() }
     }
 
-    /// Tells `fold`. Errors: why it takes a full commit.
-    pub(crate) fn tell(mut self, fold: &Fold<'_>) -> Told {
+    /// Writes the records of `fold`. Errors: why a full commit is needed.
+    pub(crate) fn write(mut self, fold: &Fold<'_>) -> Outcome {
         let mut created = vec![false; fold.inodes.len()];
-        for op in fold.names.iter().filter(|op| !op.void) {
+        for op in fold.names.iter().filter(|op| !op.cancelled) {
             let inode = &fold.inodes[op.inode];
             let change = NameChange { parent: op.parent, ino: inode.ino, name: op.name };
             let record = match (op.adds, inode.hidden && !created[op.inode]) {
@@ -66,7 +67,7 @@ impl<'a> RecordWriter<'a> {
         }
         for (inode, created) in fold.inodes.iter().zip(created) {
             if created {
-                self.look(inode.ino)?;
+                self.load_inode(inode.ino)?;
                 self.inode(inode.ino)?;
             } else if !inode.hidden && !inode.gone {
                 self.change(inode)?;
@@ -75,36 +76,37 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    /// An inode that nobody has heard of, with all it has.
-    fn create(&mut self, inode: &Touched) -> Told {
-        let told = self.look(inode.ino)?;
-        if !told.regular {
+    /// Records an inode that was hidden, completely.
+    fn create(&mut self, inode: &FoldedInode) -> Outcome {
+        let state = self.load_inode(inode.ino)?;
+        if !state.regular {
             return Err(Ineligible::Special);
         }
-        if i64::from(told.links) != i64::from(inode.names) {
+        if i64::from(state.links) != i64::from(inode.names) {
             return Err(Ineligible::Unclear);
         }
         self.inode(inode.ino)?;
-        if told.mapped {
+        if state.mapped {
             self.pieces(inode.ino, 0, LAST_BLOCK, false)?;
         }
         Ok(())
     }
 
-    /// An inode that is known, as it is now.
-    fn change(&mut self, inode: &Touched) -> Told {
-        let told = self.look(inode.ino)?;
-        if !told.regular {
+    /// Records the current state of an inode that was recorded before.
+    fn change(&mut self, inode: &FoldedInode) -> Outcome {
+        let state = self.load_inode(inode.ino)?;
+        if !state.regular {
             return if inode.renamed.is_some() { Err(Ineligible::Special) } else { Ok(()) };
         }
-        // Replay takes an inode away with its last name, and so must not meet that on the way.
-        let before = i64::from(told.links) - i64::from(inode.names);
-        if told.links == 0 {
+        // Replay frees an inode when it loses its last name, so no record may take away the last
+        // name of an inode that is not freed.
+        let before = i64::from(state.links) - i64::from(inode.names);
+        if state.links == 0 {
             return Err(Ineligible::LastLink);
-        } else if before + i64::from(inode.names_least) < 1 {
+        } else if before + i64::from(inode.names_min) < 1 {
             return Err(Ineligible::Unclear);
         }
-        if told.mapped {
+        if state.mapped {
             for (first, last) in inode.ranges.iter() {
                 self.pieces(inode.ino, first, last.min(LAST_BLOCK), true)?;
             }
@@ -113,17 +115,17 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Reads an inode into `raw`.
-    fn look(&mut self, ino: Ino) -> Told<InodeTold> {
+    fn load_inode(&mut self, ino: Ino) -> Outcome<InodeTold> {
         self.raw.clear();
         match self.snapshot.inode(ino, &mut self.raw) {
-            Ok(Some(told)) => Ok(told),
-            // What is wrong with it whoever asks for it is told.
+            Ok(Some(state)) => Ok(state),
+            // The error itself is for the caller that next reads the inode.
             Ok(None) | Err(_) => Err(Ineligible::CannotTell),
         }
     }
 
-    /// The inode that is in `raw`.
-    fn inode(&mut self, ino: Ino) -> Told {
+    /// Records the inode in `raw`.
+    fn inode(&mut self, ino: Ino) -> Outcome {
         if !(INODE_LEN_MIN..=INODE_LEN_MAX).contains(&self.raw.len()) {
             return Err(Ineligible::CannotTell);
         }
@@ -133,10 +135,10 @@ impl<'a> RecordWriter<'a> {
         done
     }
 
-    /// What the blocks from `first` to `last` map to, holes included if asked for.
-    fn pieces(&mut self, ino: Ino, first: u32, last: u32, holes: bool) -> Told {
+    /// Records the mapping of the blocks from `first` to `last`, holes included if `holes`.
+    fn pieces(&mut self, ino: Ino, first: u32, last: u32, holes: bool) -> Outcome {
         let snapshot = self.snapshot;
-        // The next block to tell; past the end of a file it is more than 32 bits could say.
+        // The next block to record. Past the end of a file it exceeds 32 bits.
         let mut next = u64::from(first);
         let mut done = Ok(());
         let each = &mut |piece: Piece| {
@@ -149,7 +151,7 @@ impl<'a> RecordWriter<'a> {
         if holes { self.hole(ino, next, u64::from(last) + 1) } else { Ok(()) }
     }
 
-    fn piece(&mut self, ino: Ino, next: &mut u64, last: u32, piece: Piece, holes: bool) -> Told {
+    fn piece(&mut self, ino: Ino, next: &mut u64, last: u32, piece: Piece, holes: bool) -> Outcome {
         let end = (u64::from(piece.logical) + u64::from(piece.len)).min(u64::from(last) + 1);
         let mut at = u64::from(piece.logical).max(*next);
         if at >= end {
@@ -178,8 +180,8 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    /// Nothing is mapped from block `at` to before `end`.
-    fn hole(&mut self, ino: Ino, mut at: u64, end: u64) -> Told {
+    /// Records that the blocks from `at` to before `end` are not mapped.
+    fn hole(&mut self, ino: Ino, mut at: u64, end: u64) -> Outcome {
         while at < end {
             let len_blocks = (end - at).min(u64::from(HOLE_MAX)) as u32;
             self.put(&Record::DelRange { ino, first: LogicalBlock(at as u32), len_blocks })?;
@@ -188,8 +190,8 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    fn put(&mut self, record: &Record<'_>) -> Told {
+    fn put(&mut self, record: &Record<'_>) -> Outcome {
         encode(record, self.records);
-        if self.records.len() <= self.room { Ok(()) } else { Err(Ineligible::LogFull) }
+        if self.records.len() <= self.capacity { Ok(()) } else { Err(Ineligible::LogFull) }
     }
 }

@@ -1,20 +1,20 @@
-//! One change behind a recovered log: whole at home, or absent, whenever the power goes.
+//! Appends one change to a recovered log, so that after a power cut it is whole at home, or absent.
 //!
 //! ```text
-//!   log replayed, durable at home; the engine's change waits elsewhere
-//!   ├──────── dead ────────┤head                                        fast commits of T still count
+//!   log replayed, durable at home; the engine has prepared its change elsewhere
+//!   ├──────── dead ────────┤head                                    fast commits of T still count
 //!   1  superblock: start = head, sequence = T        the log is empty, T did not commit
-//!   2  head: │descriptor│copies …│ flush │commit T│  FUA                 from here on the change is
-//!   3  copies home, superblock last, flush                               made, and fast commits of T
-//!                                                                        are stale: done in one step
+//!   2  head: │descriptor│copies …│ flush │commit T│  FUA             the change is durable and the
+//!   3  copies home, superblock last, flush                           fast commits of T are stale,
+//!                                                                    both by this one block
 //! ```
 //!
-//! Rule D6: what recovery adds to a log's content (fast commits, orphans) touches bitmaps, descriptors and
-//! trees together. Written home piece by piece, a power cut would leave a volume that no second
-//! recovery could read; as a transaction of the log it is never seen half done.
+//! Rule D6: what recovery adds to a log's content (fast commits, orphans) touches bitmaps,
+//! descriptors and trees together. If it were written home block by block, a power cut could leave
+//! a volume that no second recovery can read. As a transaction of the log it is never half done.
 //!
-//! Rule J8: no block of the place that is written now may still bear the number T: the writer that
-//! crashed may have begun a transaction T there, and its remains must not close ours.
+//! Rule J8: before the transaction is written, no block of its log space may have the number T. The
+//! crashed writer may have begun a transaction T there, and its remains must not complete ours.
 
 use crate::log::open_log::Log;
 use crate::recovery::recover::Recovery;
@@ -25,24 +25,26 @@ use extant_ondisk::jbd2::commit::TransactionCrc;
 use extant_ondisk::jbd2::{BlockSum, Commit, DescriptorWriter, Header, header};
 use std::cell::Cell;
 
-/// Bytes of copies that are in memory at a time, besides one descriptor's.
+/// Bytes of copies in memory at a time, besides those of one descriptor.
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Log {
-    /// Most blocks that [`Log::append`] takes at once.
+    /// The most blocks that [`Log::append`] takes at once.
     pub fn append_limit(&self) -> u64 {
         let per_descriptor = self.format().blocks_per_descriptor() as u64;
-        let room = u64::from(self.cycle().len()).saturating_sub(2);
-        room.saturating_sub(room.div_ceil(per_descriptor + 1))
+        let usable = u64::from(self.cycle().len()).saturating_sub(2);
+        usable.saturating_sub(usable.div_ceil(per_descriptor + 1))
     }
 
-    /// Makes `blocks`, ascending, as they stand on `from`, the content of the same blocks of `home`:
-    /// as one transaction in the log, then at home, durable.
+    /// Writes `blocks` of `from`, which are ascending, to the same blocks of `home`: as one
+    /// transaction in the log, then at home, durable.
     ///
-    /// [`Log::recover`] ran before; `recovery` is moved on, and its fast commits, which the change
-    /// holds, count no more. `now` is the time in seconds and nanoseconds. `false`, and no change,
-    /// when there are more blocks than [`Log::append_limit`]. Errors: `Device`; opened again, the
-    /// log then holds the change or what it held before.
+    /// Call it after [`Log::recover`]. `recovery` is updated: its fast commits, which the change
+    /// includes, no longer count. `now` is the time in seconds and nanoseconds. Returns `false`,
+    /// and changes nothing, when there are more blocks than [`Log::append_limit`].
+    ///
+    /// # Errors
+    /// `Device`. When opened again, the log holds the change, or what it held before.
     pub fn append(
         &mut self,
         home: &dyn BlockDevice,
@@ -54,8 +56,11 @@ impl Log {
         self.append_after(home, recovery, from, blocks, now, &mut || Ok(()))
     }
 
-    /// As [`Log::append`]; `committed` runs between the commit and the first write home: for a
-    /// change that makes this log the volume's, whose name for it must be durable first.
+    /// As [`Log::append`]. `committed` runs between the commit and the first write home: for a
+    /// change that makes this log the volume's, the log's name must be durable before that write.
+    ///
+    /// # Errors
+    /// As [`Log::append`], and those of `committed`.
     pub fn append_after(
         &mut self,
         home: &dyn BlockDevice,
@@ -78,7 +83,7 @@ impl Log {
             false => (self.next_tid(), self.empty_head()),
         };
         let descriptors = blocks.len().div_ceil(self.format().blocks_per_descriptor());
-        // Far below 2^32: there is room for it in the log.
+        // Far below 2^32, because it fits the log.
         let len = (blocks.len() + descriptors + 1) as u32;
         self.wipe(head, len, tid)?;
         self.restart_at(head, tid)?;
@@ -92,14 +97,14 @@ impl Log {
         Ok(true)
     }
 
-    /// Overwrites what still bears the number `tid` in the next `len` blocks of the log.
+    /// Overwrites blocks that have the number `tid` among the next `len` blocks of the log.
     fn wipe(&self, head: u32, len: u32, tid: Tid) -> Result<()> {
         let mut block = vec![0; self.format().block_size.bytes()];
         let zeros = vec![0; block.len()];
         let mut wiped = false;
         for step in 0..len {
             let at = self.cycle().after(head, step);
-            // On any copy of the device: whichever is right counts when the log is read.
+            // On any copy of the device, because a later read of the log may choose any of them.
             let bears = Cell::new(false);
             self.read_right(at, &mut block, &|bytes| {
                 bears.set(
@@ -118,7 +123,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the transaction from `head` on; the log block behind it.
+    /// Writes the transaction from `head` on. Returns the log block after it.
     fn write_copies(
         &self,
         from: &dyn BlockDevice,
@@ -153,7 +158,7 @@ impl Log {
                 at = cycle.after(at, 1);
             }
         }
-        // The commit block promises that everything before it is there.
+        // The commit block says that everything before it is on the device.
         self.device().flush()?;
         let mut commit = vec![0; size];
         Commit::write(&mut commit, &format, tid, now, crc);
@@ -196,8 +201,8 @@ mod tests {
     use extant_ondisk::jbd2::BlockSum;
     use std::sync::Arc;
 
-    /// The engine's share of a recovery, for a test: where fast commits are left, or always when
-    /// there are none at all, block n gets the value n.
+    /// The engine's part of a recovery, for a test: if there are fast commits, or with `always`,
+    /// block n gets the value n.
     const CHANGED: [u64; 5] = [3, 4, 9, 40, 41];
 
     fn changed(home: &dyn BlockDevice) -> (MemoryDevice, Vec<BlockNr>) {
@@ -206,7 +211,7 @@ mod tests {
         for nr in CHANGED {
             bytes[nr as usize * SIZE..][..SIZE].fill(nr as u8);
         }
-        // One that must be escaped in the log.
+        // A block that must be escaped in the log.
         bytes[9 * SIZE..][..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
         (MemoryDevice::from_bytes(&bytes), CHANGED.map(BlockNr).to_vec())
     }
@@ -240,7 +245,7 @@ mod tests {
             assert!(opened.append(&*device, &mut recovery, &from, &blocks, (9000, 1)).unwrap());
             let want = home(&*device);
             assert_eq!(want, home(&from), "{kind:?}");
-            // Home is lost again: the log alone brings it back.
+            // The blocks at home are lost again. The log alone restores them.
             for nr in CHANGED {
                 let at = BlockSize::ALL[0].start_of(BlockNr(nr));
                 device.write_at(at, &[0x77; SIZE]).unwrap();
@@ -273,7 +278,8 @@ mod tests {
 
     #[test]
     fn remains_of_an_unfinished_transaction_do_not_close_ours() {
-        // The crashed writer left a whole transaction 8 but for its first block, where ours goes.
+        // The crashed writer left a transaction 8 that is whole except for its first block, where
+        // ours goes.
         let mut log = TestLog::new((BlockSum::V3, true), 7, 1, 0);
         log.transaction(&[(3, 1)]);
         let at = log.at;

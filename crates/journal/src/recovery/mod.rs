@@ -1,4 +1,13 @@
-//! What a log left by a crash holds, brought home.
+//! Recovery: writes home what a log holds after a crash.
+//!
+//! ```text
+//!   append                      one more change: a transaction of the log, then home
+//!   recover                     the passes in order, and the end of a recovery
+//!   replay                      third pass: newest copies go home
+//!   revoke, volume_end          second pass: dead copies; end of a volume being enlarged
+//!   scan                        first pass: committed transactions, end of the log
+//!   superblock_last             the volume's superblock goes home after all other blocks
+//! ```
 
 pub(crate) mod append;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Recovery: what a log left by a crash holds, brought home.
+//! Recovery of a log: the passes in their order, and the end of the recovery.
 //!
 //! ```text
 //!   recover   scan ─► read fast commits ─► revoke ─► replay ─► flush home      log untouched
@@ -6,8 +6,8 @@
 //!   finish    flush home ─► superblock: start = 0, sequence = end (FUA)        log empty
 //! ```
 //!
-//! Rule D1: a cut anywhere before the last step leaves the log as it was; recovery then starts over and
-//! ends in the same bytes.
+//! Rule D1: a power cut before the last step leaves the log as it was. The next recovery starts
+//! over and ends in the same bytes.
 
 use crate::fast_commit::fast_commit_log::FastCommitLog;
 use crate::log::open_log::Log;
@@ -17,7 +17,7 @@ use extant_base::{Error, Result, Tid};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 
-/// What a recovery found and did.
+/// The findings of a recovery.
 #[derive(Debug)]
 pub struct Recovery {
     /// Committed transactions in the log.
@@ -26,39 +26,42 @@ pub struct Recovery {
     pub blocks_replayed: u64,
     /// Logged copies that a later transaction revoked.
     pub copies_revoked: u64,
-    /// The first transaction that is not complete; never used again.
+    /// The first transaction that is not complete. Its number is never used again.
     pub end_tid: Tid,
-    /// What the engine that gave up left: a negative errno, or 0. It belongs into the volume's
-    /// superblock before [`Log::finish`] clears it.
+    /// The errno that an aborted journal left in the log: negative, or 0. The caller stores it in
+    /// the volume's superblock before [`Log::finish`] clears it.
     pub errno: i32,
     /// The fast commits that follow the last whole transaction. The engine applies them.
     pub fast_commit: Option<FastCommitLog>,
-    /// The log block behind the last commit block.
+    /// The log block after the last commit block.
     pub(crate) head: u32,
 }
 
 impl Log {
     /// Replays the log onto `home`, the volume, and makes it durable there. The log itself is not
-    /// changed: [`Log::finish`] does that.
+    /// changed; [`Log::finish`] does that. If the log needs no recovery, nothing is replayed.
     ///
-    /// A log that needs no recovery gives an empty one. Errors: `Device`; `Corrupt` for damage in
-    /// a committed transaction. All that was not damaged may be home then; the log stays.
+    /// # Errors
+    /// `Device`; `Corrupt` for damage in a committed transaction. All undamaged blocks may be home
+    /// then; the log is unchanged.
     pub fn recover(&self, home: &dyn BlockDevice, limits: HomeLimits) -> Result<Recovery> {
         self.recover_amending(home, limits, &|_| ())
     }
 
-    /// Ends a recovery: makes `home` durable, then marks the log empty, so that the next
-    /// transaction gets a number that neither the log nor its fast commits have used. The stored
-    /// errno is cleared: the caller has put it into the volume's superblock.
+    /// Ends a recovery: makes `home` durable, then marks the log empty. The next transaction gets a
+    /// number that neither the log nor its fast commits have used. The stored errno is cleared: the
+    /// caller has stored it in the volume's superblock.
     ///
-    /// Call it when the fast commits of `recovery` are applied and written to `home`. Errors:
+    /// Call it after the fast commits of `recovery` were applied and written to `home`.
+    ///
+    /// # Errors
     /// `Device`; the log is then as it was, or empty, and can be opened again.
     pub fn finish(&mut self, home: &dyn BlockDevice, recovery: &Recovery) -> Result<()> {
         home.flush()?;
         let mut next = self.superblock().clone();
         if self.needs_recovery() {
             next.start = None;
-            // Not end_tid for the next transaction: fast commits of that number may lie around.
+            // The next transaction does not get the number `end_tid`: old fast commits may have it.
             next.sequence = recovery.end_tid;
             next.head = if next.is_v1 { 0 } else { recovery.head };
             next.features.incompat.remove(JournalIncompat::FAST_COMMIT);
@@ -70,14 +73,17 @@ impl Log {
         Ok(())
     }
 
-    /// Throws away what the log holds: for a volume that is marked as not needing it.
+    /// Discards the content of the log: for a volume whose superblock says that it needs no
+    /// recovery.
     ///
-    /// Errors: `Device`.
+    /// # Errors
+    /// `Device`.
     pub fn discard(&mut self) -> Result<()> {
         let sequence = match self.scan() {
             Ok(scan) => scan.end,
             Err(error @ Error::Device { .. }) => return Err(error),
-            // Damage ends the walk somewhere inside: no number further on than blocks was used.
+            // Damage ends the scan somewhere in the log. The log has used at most one number per
+            // block.
             Err(_) => Tid(self.superblock().sequence.0.wrapping_add(self.superblock().maxlen)),
         };
         let mut next =
@@ -86,7 +92,11 @@ impl Log {
         self.put_superblock(next)
     }
 
-    /// As [`Log::recover`]; what the superblock says besides, `amend` puts in: the same whenever it is asked.
+    /// As [`Log::recover`]. `amend` changes the superblock before it is written home. It must make
+    /// the same change in every call.
+    ///
+    /// # Errors
+    /// As [`Log::recover`].
     pub fn recover_amending(
         &self,
         home: &dyn BlockDevice,
@@ -104,7 +114,7 @@ impl Log {
         amend: Amend<'_>,
     ) -> Result<Recovery> {
         let scan = self.scan()?;
-        // An area that nobody can read is told before anything is written.
+        // An area that cannot be read is reported before anything is written.
         let fast_commit = match self.needs_recovery() {
             true => self.fast_commits(scan.end, limits.inode_bytes)?,
             false => None,
@@ -132,7 +142,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_device::Asked;
+    use crate::test_device::Request;
     use crate::test_log::{HOME, KINDS, OLD, SIZE, TestLog};
     use extant_base::{Error, What};
     use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
@@ -245,7 +255,7 @@ mod tests {
         for value in 0..20 {
             log.transaction(&[(u64::from(value), value)]);
         }
-        // Six blocks are left of a round from block 4 on; this one wants seven.
+        // From block 4 on, six blocks of a round are left; this transaction needs seven.
         let before = log.block_mut(4).to_vec();
         log.log(&[(3, 99), (4, 99), (5, 99), (6, 99), (7, 99), (8, 99)]);
         log.block_mut(4).copy_from_slice(&before);
@@ -288,7 +298,7 @@ mod tests {
         log.transaction(&[(3, 1), (4, 1)]);
         log.transaction(&[(5, 2)]);
         log.transaction(&[(6, 3)]);
-        // The log went round: transaction 9 is left from before, 10 and 11 lie in front of it.
+        // The log has wrapped: transaction 9 is left from the last round, after 10 and 11.
         log.at = 1;
         log.transaction(&[(7, 4)]);
         log.superblock.sequence = Tid(10);
@@ -331,7 +341,7 @@ mod tests {
         log.put_superblock();
         log.transaction(&[(3, 1)]);
         log.transaction(&[(4, 2)]);
-        // The copy of block 4 never reached the log.
+        // The copy of block 4 did not reach the log.
         log.block_mut(5).fill(0);
         let (recovery, home) = log.recover();
         assert_eq!(recovery.unwrap().end_tid, Tid(8));
@@ -438,13 +448,13 @@ mod tests {
         log.transaction(&[(11, 1)]);
         let device = log.device();
         let opened = log.open(&device).unwrap();
-        device.take_asked();
+        device.take_requests();
         opened.recover(&*device, log.limits()).unwrap();
-        let mut asked = device.take_asked();
-        asked.retain(|asked| !matches!(asked, Asked::Read { .. }));
+        let mut requests = device.take_requests();
+        requests.retain(|requests| !matches!(requests, Request::Read { .. }));
         let write =
-            |nr: usize, count: usize| Asked::Write { at: nr as u64 * 1024, len: count * SIZE };
-        assert_eq!(asked, [write(8, 4), write(40, 1), Asked::Flush]);
+            |nr: usize, count: usize| Request::Write { at: nr as u64 * 1024, len: count * SIZE };
+        assert_eq!(requests, [write(8, 4), write(40, 1), Request::Flush]);
     }
 
     #[test]
@@ -474,10 +484,10 @@ mod tests {
             let mut opened = log.open(&device).unwrap();
             let recovery = opened.recover(&*device, log.limits()).unwrap();
             assert_eq!(recovery.errno, -5);
-            device.take_asked();
+            device.take_requests();
             opened.finish(&*device, &recovery).unwrap();
             let at = log.map().locate(0).unwrap().0.0;
-            assert_eq!(device.take_asked(), [Asked::Flush, Asked::Fua { at, len: SIZE }]);
+            assert_eq!(device.take_requests(), [Request::Flush, Request::Fua { at, len: SIZE }]);
 
             let again = log.open(&device).unwrap();
             assert!(!again.needs_recovery());

@@ -1,14 +1,15 @@
-//! Third pass over a log: the newest living copy of every block goes home.
+//! Third pass over a log: writes the newest living copy of every block home.
 //!
 //! ```text
 //!   log    5:[a b] 6:[c a'] 7:[b'] …   ──tags──►  a → log block of a'        newest wins
 //!                                                 b → log block of b'
 //!                                                 c → log block of c
-//!   sorted by home, some MiB at a time:  read copies in log order ─► check, unescape ─► merged writes
+//!   sorted by home, some MiB at a time:  read in log order ─► check, unescape ─► merged writes
 //! ```
 //!
-//! Memory is bounded: the table holds at most [`WINDOW`] blocks; a longer log goes home in several
-//! rounds, older copies first. All of it can be cut and repeated: it writes what it always writes.
+//! Memory is bounded: the table holds at most [`WINDOW`] blocks and those of one descriptor. A
+//! longer log is replayed in several rounds, older copies first. A replay can be cut and repeated:
+//! it writes the same bytes each time.
 
 use crate::log::open_log::Log;
 use crate::recovery::revoke::RevokeTable;
@@ -19,24 +20,24 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::{Tag, TagFlags, Tags, header};
 use hashbrown::HashMap;
 
-/// Blocks that one round of a replay brings home at most.
+/// The most blocks that one round of a replay writes home.
 pub(crate) const WINDOW: usize = 1 << 20;
-/// Bytes of copies that are in memory at a time.
+/// Bytes of copies in memory at a time.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Which blocks a log may write home.
+/// The blocks that a log may write home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeLimits {
-    /// Blocks of the volume as the superblock at home tells. The log may have a newer one that tells of more; a
-    /// logged block beyond the device is corruption.
+    /// Blocks of the volume according to the superblock at home. The log may hold a newer
+    /// superblock with more blocks. A logged block beyond the device is corruption.
     pub volume_blocks: u64,
-    /// The log is a file of the volume: a logged block inside it is corruption.
+    /// The log is a file of the volume, so a logged block inside the log is corruption.
     pub log_on_volume: bool,
-    /// Bytes of an inode of the volume: a fast commit cannot carry more of one.
+    /// The size of an inode of the volume, the limit of an inode in a fast commit.
     pub inode_bytes: usize,
 }
 
-/// What a replay did.
+/// Counts of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
     /// Blocks written home.
@@ -53,7 +54,7 @@ struct Newest {
     tag: Tag,
 }
 
-/// A replay on its way.
+/// A replay in progress.
 struct Replay<'a> {
     log: &'a Log,
     home: &'a dyn BlockDevice,
@@ -64,13 +65,14 @@ struct Replay<'a> {
 }
 
 impl Log {
-    /// Writes the newest living copy of every block in `scan` to `home`, not flushed.
+    /// Writes the newest living copy of every block in `scan` to `home`, without a flush.
     ///
-    /// What lies behind the volume's end, by home and by the log, belongs to nobody and is left out; see
+    /// Blocks beyond the volume's end, by the superblocks at home and in the log, are left out; see
     /// [`Log::blocks_by_log`].
     ///
-    /// Errors: `Device`; `Corrupt(JournalDescriptor | JournalTarget | SuperblockBeyondDevice)`, usually before
-    /// anything is written; `Corrupt(JournalBlockChecksum)` when all other blocks are written.
+    /// Errors: `Device`; `Corrupt(JournalDescriptor | JournalTarget | SuperblockBeyondDevice)`,
+    /// usually before anything is written; `Corrupt(JournalBlockChecksum)` after all other blocks
+    /// are written.
     pub(crate) fn replay(
         &self,
         scan: &Scan,
@@ -133,7 +135,7 @@ fn is_in(ranges: &[(u64, u64)], block: BlockNr) -> bool {
 }
 
 impl Replay<'_> {
-    /// Brings home what the table holds, in device order; only the superblock stays in it.
+    /// Writes the blocks of the table home, in device order. The superblock stays in the table.
     fn write_window(&mut self) -> Result<()> {
         let superblock = superblock_last::block_of(self.log.format().block_size).0;
         let last = self.newest.remove(&superblock);
@@ -149,7 +151,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Brings the superblock home, behind all the rest.
+    /// Writes the superblock home, after all other blocks.
     fn write_superblock(&mut self, amend: Amend<'_>) -> Result<()> {
         let format = self.log.format();
         let nr = superblock_last::block_of(format.block_size).0;
@@ -169,13 +171,13 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Reads the copies of `batch` into `bytes`, in log order, and writes the good ones home.
+    /// Reads the copies of `batch` into `bytes`, in log order, and writes the right ones home.
     fn write_batch(&mut self, batch: &[Newest], bytes: &mut [u8]) -> Result<()> {
         let format = self.log.format();
         let size = format.block_size.bytes();
         let mut by_log: Vec<usize> = (0..batch.len()).collect();
         by_log.sort_unstable_by_key(|i| batch[*i].at);
-        // Neighbours both in the log and at home come in one read.
+        // One read for neighbours that are adjacent both in the log and at home.
         let together =
             |a: &usize, b: &usize| *b == *a + 1 && batch[*b].at == batch[*a].at.wrapping_add(1);
         for run in by_log.chunk_by(together) {
@@ -199,7 +201,7 @@ impl Replay<'_> {
         self.write_runs(&batch[good..], &bytes[good * size..])
     }
 
-    /// Whether `copy` is what its tag says; else another copy of the log may have it.
+    /// Whether `copy` matches its tag. If not, another copy of the log replaces it, if one matches.
     ///
     /// Errors: `Device`.
     fn verified(&self, newest: &Newest, copy: &mut [u8]) -> Result<Result<()>> {
@@ -212,7 +214,7 @@ impl Replay<'_> {
         Ok(first.or_else(|_| verify(copy)))
     }
 
-    /// Writes `blocks`, whose content is `bytes`, neighbours at once.
+    /// Writes `blocks`, whose content is `bytes`, neighbours in one write.
     fn write_runs(&mut self, blocks: &[Newest], bytes: &[u8]) -> Result<()> {
         let block_size = self.log.format().block_size;
         let neighbours = |a: &Newest, b: &Newest| b.tag.block.0 == a.tag.block.0 + 1;

@@ -6,7 +6,7 @@
 //!            dead      dead         7 ≥ 5, 6    8 > 7: replayed
 //! ```
 //!
-//! Rule D2: a revoke in transaction t hides copies logged in t and before. The highest t counts.
+//! Rule D2: a revoke in transaction t hides copies logged in t and earlier. The highest t counts.
 
 use crate::log::open_log::Log;
 use crate::recovery::scan::{Control, Scan};
@@ -14,11 +14,11 @@ use extant_base::{BlockNr, Result, Tid, What};
 use extant_ondisk::jbd2::Revokes;
 use hashbrown::HashMap;
 
-/// Most blocks that one log may revoke: a log of 1 GiB with one block in thirty a full revoke
-/// block. More is taken for damage rather than for memory.
+/// The most blocks that one log may revoke: those of a log of 1 GiB in which one block in thirty is
+/// a full revoke block. More is reported as damage, to bound memory.
 const REVOKED_MAX: usize = 1 << 24;
 
-/// The blocks that a log revokes, each with the last transaction that does.
+/// The blocks that a log revokes, each with the last transaction that revoked it.
 #[derive(Debug, Default)]
 pub(crate) struct RevokeTable {
     last: HashMap<u64, Tid>,
@@ -51,7 +51,7 @@ impl Log {
             self.read_right(block, &mut bytes, &|bytes| Control::is_right(bytes, &format, tid))?;
             let site = self.site(block).tid(tid);
             for revoked in Revokes::new(&bytes, &format, site)? {
-                // Nothing is ever written out there: no need to remember it.
+                // No copy is written beyond the device, so its revokes do not matter.
                 if revoked.0 < device_blocks {
                     table.add(revoked, tid);
                 }

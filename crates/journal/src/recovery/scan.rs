@@ -1,4 +1,4 @@
-//! First pass over a log: where does it end, and which of its blocks say something?
+//! First pass over a log: where it ends, and where its descriptor and revoke blocks are.
 //!
 //! ```text
 //!   start                                                        end
@@ -6,13 +6,13 @@
 //!     ├──────┬─────────┬──────────┼──────┬──────────┬┼──────┬─────┼────────────────
 //!     │revoke│descr ●●●│ commit 7 │descr │●● commit8││descr │●●● ?│ older blocks …
 //!     └──────┴─────────┴──────────┴──────┴──────────┴┴──────┴─────┴────────────────
-//!                                              no commit block of tid 9: never happened
+//!                                              no commit block of tid 9: it did not commit
 //! ```
 //!
-//! The log ends at the first block that has not the magic and the expected number: normally the
-//! commit block that the power cut kept from the disk. What carries the right number and a wrong
-//! checksum is either left from the log's older life (its commit time goes backwards: end of the
-//! log) or damage (an error). Source: Linux's recovery; e2fsprogs agrees.
+//! The log ends at the first block without the magic and the expected number: normally the place of
+//! a commit block that a power cut kept from the device. A block with the right number and a wrong
+//! checksum is left from an earlier use of that space if its commit time goes backwards; then the
+//! log ends. Otherwise it is damage, an error. Source: Linux's recovery; e2fsprogs agrees.
 
 use crate::log::open_log::Log;
 use extant_base::{Error, Result, Tid, What};
@@ -24,13 +24,13 @@ use extant_ondisk::jbd2::{
 /// A block of a committed transaction that later passes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Names the copies behind it.
+    /// Names the copies after it.
     Descriptor { block: u32, tid: Tid },
     /// Names dead copies.
     Revoke { block: u32, tid: Tid },
 }
 
-/// What the first pass found.
+/// The result of the first pass.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// Descriptor and revoke blocks of committed transactions, in log order.
@@ -39,21 +39,21 @@ pub(crate) struct Scan {
     pub(crate) transactions: u32,
     /// The first transaction that is not complete.
     pub(crate) end: Tid,
-    /// The log block behind the last commit block.
+    /// The log block after the last commit block.
     pub(crate) head: u32,
-    /// A commit block was there but its checksum is wrong, in a log where that cannot be a torn
-    /// write.
+    /// The error for a commit block with a wrong checksum, in a log where a torn write cannot be
+    /// the cause.
     pub(crate) failed_commit: Option<Error>,
 }
 
-/// Where the transactions of a log lie. Blocks are the log's own.
+/// Where the transactions of a log lie. Blocks are numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogUsage {
     /// The first block of the oldest transaction; the same as `head` in an empty log.
     pub tail: u32,
-    /// The block behind the newest transaction, where the next one begins.
+    /// The block after the newest transaction, where the next one begins.
     pub head: u32,
-    /// Blocks from tail to head, once round at most.
+    /// Blocks from tail to head, at most one round.
     pub blocks: u32,
     /// Committed transactions between them.
     pub transactions: u32,
@@ -64,7 +64,8 @@ pub struct LogUsage {
 impl Log {
     /// Finds the end of the log. Nothing is changed.
     ///
-    /// Errors: `Device`; `Corrupt` for damage in a committed transaction.
+    /// # Errors
+    /// `Device`; `Corrupt` for damage in a committed transaction.
     pub fn usage(&self) -> Result<LogUsage> {
         let cycle = self.cycle();
         let Some(tail) = self.superblock().start else {
@@ -84,10 +85,10 @@ impl Log {
         Ok(LogUsage { tail, head, blocks, transactions, next })
     }
 
-    /// Walks the log from its start, at most once round.
+    /// Scans the log from its start, at most one round.
     ///
-    /// Errors: `Device`; `Corrupt(JournalDescriptorChecksum | JournalRevoke)` for a transaction
-    /// that was committed after the ones before it and is damaged.
+    /// Errors: `Device`; `Corrupt(JournalDescriptorChecksum | JournalRevoke)` for a damaged
+    /// transaction that was committed after the ones before it.
     pub(crate) fn scan(&self) -> Result<Scan> {
         let (format, cycle) = (self.format(), self.cycle());
         let superblock = self.superblock();
@@ -151,7 +152,8 @@ impl Log {
                         return Err(damage);
                     }
                     if !commit.sum.accepts(crc) {
-                        // With async_commit the block may have overtaken what it closes.
+                        // With async_commit the commit block may be on the device before the blocks
+                        // that it completes.
                         if !stale && !tolerant {
                             scan.failed_commit = Some(site.corrupt(What::JournalCommitChecksum));
                         }
@@ -175,7 +177,8 @@ impl Log {
     }
 }
 
-/// Whether a block is one of transaction `tid` that the walk goes on from; `crc` is of the blocks before it.
+/// Whether a block is one of transaction `tid` with the right checksum. `crc` is that of the
+/// transaction's blocks before it.
 fn is_right(block: &[u8], format: &LogFormat, tid: Tid, crc: TransactionCrc) -> bool {
     let Some(header) = Header::read(block).filter(|header| header.tid == tid) else { return false };
     match header.block_type {
@@ -187,7 +190,8 @@ fn is_right(block: &[u8], format: &LogFormat, tid: Tid, crc: TransactionCrc) -> 
 }
 
 impl Control {
-    /// Whether a block is a descriptor or revoke block of transaction `tid`, its checksum right.
+    /// Whether a block is a descriptor or revoke block of transaction `tid` with the right
+    /// checksum.
     pub(crate) fn is_right(block: &[u8], format: &LogFormat, tid: Tid) -> bool {
         let Some(header) = Header::read(block).filter(|header| header.tid == tid) else {
             return false;

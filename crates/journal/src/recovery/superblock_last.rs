@@ -1,23 +1,24 @@
-//! The volume's superblock goes home behind everything else.
+//! The volume's superblock goes home after all other blocks.
 //!
 //! ```text
 //!   1  every other block, flush
-//!   2  the superblock's second sector, flush        sum wrong: the log still counts and is replayed
-//!   3  its first sector: features, the journal      from here on it says what it says
+//!   2  the superblock's second sector, flush        checksum wrong: the log counts and is replayed
+//!   3  its first sector: features, the journal      from here on the new superblock counts
 //! ```
 //!
-//! Rule D11: a step may say that the volume needs its log no more, as one that takes the journal away does. Cut
-//! before 3 the volume still names the log, which holds the step.
+//! Rule D11: a transaction may record that the volume no longer needs this log, for example one
+//! that removes the journal. After a power cut before 3, the volume still names the log, and the
+//! log holds that transaction.
 
 use extant_base::{BlockNr, BlockSize, ByteOffset, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 
-/// What is put into the volume's superblock, as the log has it, before that goes home.
+/// A change of the volume's superblock as the log has it, before it goes home.
 pub type Amend<'a> = &'a dyn Fn(&mut RawSuperblock);
 
-/// Sectors are not torn.
+/// Bytes that a power cut leaves whole.
 const SECTOR: usize = 512;
 
 /// The block that holds the superblock.
@@ -31,7 +32,7 @@ pub(crate) fn within(size: BlockSize, copy: &mut [u8]) -> Option<&mut RawSuperbl
     RawSuperblock::from_prefix_mut(&mut copy[(SUPERBLOCK_OFFSET - start) as usize..])
 }
 
-/// Lets `amend` change the superblock in `copy`. A checksum that is wrong stays wrong.
+/// Applies `amend` to the superblock in `copy`. A checksum that is wrong stays wrong.
 pub(crate) fn amend(size: BlockSize, copy: &mut [u8], amend: Amend<'_>) {
     let Some(raw) = within(size, copy) else { return };
     let summed = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get());
@@ -42,7 +43,8 @@ pub(crate) fn amend(size: BlockSize, copy: &mut [u8], amend: Amend<'_>) {
     }
 }
 
-/// Writes `copy`, the block that holds the superblock, in the order above; not flushed in the end.
+/// Writes `copy`, the block that holds the superblock, in the order above. The last write is not
+/// flushed.
 pub(crate) fn write(home: &dyn BlockDevice, size: BlockSize, copy: &[u8]) -> Result<()> {
     let start = size.start_of(block_of(size)).0;
     let first = (SUPERBLOCK_OFFSET - start) as usize;

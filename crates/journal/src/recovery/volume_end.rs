@@ -1,16 +1,19 @@
-//! How far a log reaches: where the volume ends that its replay writes to.
+//! Where the volume ends, for a replay: the log may know of more blocks than the superblock at
+//! home.
 //!
 //! ```text
 //!   superblock at home      blocks ................ │ end
 //!   tags of the log            ▲  ▲         ▲             ▲    ▲              ▲
-//!   superblock in the log   blocks ............................... │ end      │ nobody's yet    │ device
+//!   superblock in the log   blocks ............................... │ end   │ in no group  │ device
 //! ```
 //!
-//! Linux makes a volume larger while it is in use. The bitmaps of new groups are one handle, the descriptors and
-//! the superblock that tells of the groups a later one, their copies in the groups later ones again; and home the
-//! superblock goes last of all. So a log may name blocks that the superblock at home does not know, and, cut between
-//! the first two, some that no superblock knows. Linux writes each of them to the device. Here those count that a
-//! superblock of the log tells of; the rest is left out, as a group that nobody tells of is made anew.
+//! Linux can enlarge a mounted volume. One handle writes the bitmaps of new groups, a later one
+//! their descriptors and the superblock that includes them, and still later ones the copies of both
+//! in the groups. The superblock goes home last of all. So a log may name blocks that the
+//! superblock at home does not include; after a cut between the first two, no superblock includes
+//! them. Linux writes all of them. This replay writes those that a superblock of the log includes.
+//! It leaves the others out, because a group that no superblock includes is initialized again when
+//! it is added.
 
 use crate::log::open_log::Log;
 use crate::recovery::scan::{Control, Scan};
@@ -19,10 +22,11 @@ use extant_base::{Result, Site, What};
 use extant_ondisk::jbd2::{Tag, TagFlags, Tags, header};
 
 impl Log {
-    /// Blocks of the volume by the newest superblock that `scan` found; 0 where there is none, or one that is not right.
+    /// The blocks of the volume according to the newest superblock that `scan` found; 0 if there is
+    /// none, or if it is damaged.
     ///
-    /// Errors: `Device`; `Corrupt(JournalDescriptor)`; `Corrupt(SuperblockBeyondDevice)` where they are more than
-    /// `device_blocks`.
+    /// Errors: `Device`; `Corrupt(JournalDescriptor)`; `Corrupt(SuperblockBeyondDevice)` if they
+    /// are more than `device_blocks`.
     pub(crate) fn blocks_by_log(&self, scan: &Scan, device_blocks: u64) -> Result<u64> {
         let Some(mut copy) = self.newest_superblock(scan)? else { return Ok(0) };
         let size = self.format().block_size;
@@ -39,7 +43,8 @@ impl Log {
         }
     }
 
-    /// The newest copy of the block that holds the superblock; `None` where its sum is wrong, too.
+    /// The newest copy of the block that holds the superblock; `None` also if its checksum is
+    /// wrong.
     fn newest_superblock(&self, scan: &Scan) -> Result<Option<Vec<u8>>> {
         let format = self.format();
         let wanted = superblock_last::block_of(format.block_size);
@@ -79,7 +84,7 @@ mod tests {
     const V3: (BlockSum, bool) = (BlockSum::V3, true);
     /// The image's blocks.
     const DEVICE: u64 = HOME + 64;
-    /// What the superblock at home tells.
+    /// Blocks of the volume according to the superblock at home.
     const FEW: u64 = 100;
 
     /// The superblock of a volume of `blocks` blocks, in one group.

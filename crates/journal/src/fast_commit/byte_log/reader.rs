@@ -1,13 +1,13 @@
-//! What a crash left in the byte log: the whole fast commits of one epoch.
+//! Reads the byte log: the whole fast commits of one epoch.
 //!
 //! ```text
-//!   ANCHOR in block 0, open      walk from the base to the first record that does not fit on
+//!   ANCHOR in block 0, open      walk from the base to the first record that does not continue it
 //!   ANCHOR with a count          exactly its window, as the published design writes it
 //! ```
 //!
-//! Rule B2: what does not fit on is the end, never an error.
+//! Rule B2: a record that does not continue the walk is its end, never an error.
 //!
-//! Reads go through the log's device: no mapping is needed, and the area may lie in pieces.
+//! Reads go through the log's device. They need no mapping, and the area may lie in several runs.
 
 use crate::fast_commit::fast_commit_log::FastCommitLog;
 use crate::log::open_log::Log;
@@ -15,12 +15,12 @@ use extant_base::{BlockNr, Result, Site};
 use extant_ondisk::byte_log::{Anchor, Cursor, HEADER_LEN, Header, OPEN, Ring, sum};
 use extant_ondisk::fast_commit::Record;
 
-/// Bytes read at once.
+/// Bytes of one read.
 const PIECE: usize = 64 << 10;
 
 impl Log {
-    /// The fast commits of the byte log that `anchor` in block 0 of the area leads to; `None` when
-    /// no one is whole. Errors: `Device`.
+    /// The fast commits of the byte log that `anchor`, from block 0 of the area, leads to; `None`
+    /// when none is whole. Errors: `Device`.
     pub(crate) fn byte_log(
         &self,
         anchor: Anchor,
@@ -40,7 +40,7 @@ impl Log {
             inode_bytes,
             is_open: anchor.seq == OPEN,
             cursor: Cursor { head: window.base, ..Cursor::start(anchor.tid, ring) },
-            // Of a fast commit that is not whole yet.
+            // The records of a fast commit that is not whole yet.
             pending: Pending { from: window.base, ..Pending::default() },
             found: FastCommitLog::of_byte_log(anchor.tid, inode_bytes),
         };
@@ -52,7 +52,7 @@ impl Log {
     }
 }
 
-/// The ring's bytes from `start` on, as far as they were asked for.
+/// The ring's bytes from `start` on, read as needed.
 struct Bytes<'a> {
     log: &'a Log,
     start: u64,
@@ -73,7 +73,8 @@ impl Bytes<'_> {
             self.bytes.resize(have + piece, 0);
             let superblock = self.log.superblock();
             let shift = superblock.block_size.log2();
-            // Pieces start at whole blocks: the ring does, and a piece is the largest block.
+            // Pieces start at whole blocks: the ring does, and the size of a piece is a multiple of
+            // every block size.
             let block = (self.start + have as u64) >> shift;
             let first = superblock.fast_commit_area().start + block as u32;
             self.log.read(first, &mut self.bytes[have..])?;
@@ -82,7 +83,7 @@ impl Bytes<'_> {
     }
 }
 
-/// What the records of a fast commit told before its ANCHOR.
+/// The records of a fast commit before its ANCHOR.
 #[derive(Default)]
 struct Pending {
     /// Where the fast commit starts.
@@ -94,7 +95,7 @@ struct Pending {
 struct Walk<'a> {
     bytes: Bytes<'a>,
     inode_bytes: usize,
-    /// Whether fast commits end where their ANCHORs say; else the window's end is theirs.
+    /// Whether ANCHORs end fast commits; if not, the whole window is one.
     is_open: bool,
     cursor: Cursor,
     pending: Pending,
@@ -108,13 +109,13 @@ enum Step {
 }
 
 impl Walk<'_> {
-    /// Takes one record in. Errors: `Device`.
+    /// Checks and adds one record. Errors: `Device`.
     fn step(&mut self) -> Result<Step> {
         let Cursor { tid, head, seq, crc } = self.cursor;
         let site = Site::NOWHERE.tid(tid);
-        let room = self.bytes.end.saturating_sub(head);
+        let capacity = self.bytes.end.saturating_sub(head);
         let Some(bytes) = self.bytes.get(head, HEADER_LEN)? else { return Ok(Step::End) };
-        let header = match Header::read(bytes.first_chunk().expect("64 bytes"), room, site) {
+        let header = match Header::read(bytes.first_chunk().expect("64 bytes"), capacity, site) {
             Ok(header) if header.tid == tid && header.seq == seq => header,
             _ => return Ok(Step::End),
         };
@@ -155,14 +156,14 @@ impl Walk<'_> {
         Ok(Step::Next)
     }
 
-    /// The pending fast commit is whole.
+    /// Adds the pending fast commit, which is whole.
     fn take(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.found.add_commit(&pending.tlvs, pending.ranges);
         self.pending.from = self.cursor.head;
     }
 
-    /// Takes the window of `count` records in, if all of it is right.
+    /// Adds the window of `count` records, if all of it is right.
     fn closed(&mut self, anchor: Anchor, count: u64) -> Result<()> {
         while self.cursor.seq < count {
             if self.step()? == Step::End {

@@ -31,30 +31,30 @@ fn log(blocks: u32) -> TestLog {
 }
 
 /// A copy of what a record says, to compare.
-type Told = Vec<u8>;
+type Outcome = Vec<u8>;
 
-fn told(record: &Record<'_>) -> Told {
+fn told(record: &Record<'_>) -> Outcome {
     let mut bytes = Vec::new();
     encode(record, &mut bytes);
     bytes
 }
 
-fn link(name: &[u8]) -> Told {
+fn link(name: &[u8]) -> Outcome {
     told(&Record::Link(NameChange { parent: Ino::ROOT, ino: Ino::new(12).unwrap(), name }))
 }
 
-fn inode(len: usize, value: u8) -> Told {
+fn inode(len: usize, value: u8) -> Outcome {
     told(&Record::Inode { ino: Ino::new(12).unwrap(), raw: &vec![value; len] })
 }
 
-fn add_range(start: u64, len_blocks: u16) -> Told {
+fn add_range(start: u64, len_blocks: u16) -> Outcome {
     let (ino, first) = (Ino::new(12).unwrap(), LogicalBlock(0));
     let start = BlockNr(start);
     told(&Record::AddRange(MappedRange { ino, first, len_blocks, unwritten: false, start }))
 }
 
 /// A fast commit of `records`, and the bytes it stored; `None` when the ring has no room for them.
-fn sync(ring: &mut ByteLog, tid: Tid, records: &[Told]) -> Option<usize> {
+fn sync(ring: &mut ByteLog, tid: Tid, records: &[Outcome]) -> Option<usize> {
     let before = ring.state().bytes.load(Ordering::Relaxed);
     let put = ring.put(tid, &records.concat()).unwrap();
     put.then(|| (ring.state().bytes.load(Ordering::Relaxed) - before) as usize)
@@ -65,7 +65,7 @@ fn found(log: &Log) -> Option<FastCommitLog> {
 }
 
 /// The fast commits found, each record as bytes, all in one.
-fn found_records(log: &Log) -> (u32, Vec<Told>) {
+fn found_records(log: &Log) -> (u32, Vec<Outcome>) {
     let Some(found) = found(log) else { return (0, Vec::new()) };
     assert!(found.is_byte_log() && found.tid() == T);
     (found.commits(), found.records().map(|record| told(&record)).collect())
@@ -89,7 +89,7 @@ fn open(image: TestLog, batch: usize) -> Written {
 }
 
 impl Written {
-    fn sync(&mut self, tid: Tid, records: &[Told]) -> Option<usize> {
+    fn sync(&mut self, tid: Tid, records: &[Outcome]) -> Option<usize> {
         sync(&mut self.ring, tid, records)
     }
 
@@ -241,10 +241,10 @@ fn the_ring_takes_a_sync_that_fills_it_and_no_byte_more() {
             }
             // A header, and an ANCHOR in the record or in one of its own.
             let around = if batch == 0 { 64 + 128 } else { 64 + 44 };
-            let room = 2048 - taken - around;
-            let exact = inode(room - 8, 5);
-            assert_eq!(exact.len(), room);
-            assert_eq!(written.sync(T, &[inode(room - 8 + more, 5)]), None, "one more byte");
+            let left = 2048 - taken - around;
+            let exact = inode(left - 8, 5);
+            assert_eq!(exact.len(), left);
+            assert_eq!(written.sync(T, &[inode(left - 8 + more, 5)]), None, "one more byte");
             let kept = usize::from(first);
             assert_eq!(found_records(&written.log).0 as usize, kept, "nothing was touched");
             let stored = written.sync(T, std::slice::from_ref(&exact)).unwrap();
@@ -257,7 +257,7 @@ fn the_ring_takes_a_sync_that_fills_it_and_no_byte_more() {
             if first {
                 written.sync(T, &[link(b"before")]).unwrap();
             }
-            let less = inode(room - 9, 5);
+            let less = inode(left - 9, 5);
             assert_eq!(written.sync(T, std::slice::from_ref(&less)).map(|n| n + taken), Some(2048));
             assert_eq!(found_records(&written.log).1.last(), Some(&less), "one byte less");
         }
@@ -501,12 +501,12 @@ fn file_data_is_flushed_before_what_tells_of_it() {
 fn a_new_epoch_starts_at_the_base_and_hides_the_old_one() {
     let mut written = open(log(16), BATCH_BYTES);
     let old = Tid(T.0 - 1);
-    let whole = written.ring.room();
+    let whole = written.ring.capacity();
     written.sync(old, &[inode(160, 1), link(b"old")]).unwrap();
-    assert_eq!(written.ring.room(), whole - 320);
+    assert_eq!(written.ring.capacity(), whole - 320);
     written.ring.new_epoch().unwrap();
     assert!(written.read(0, 512).iter().all(|byte| *byte == 0), "no HEAD is left");
-    assert_eq!(written.ring.room(), whole);
+    assert_eq!(written.ring.capacity(), whole);
     assert!(found(&written.log).is_none());
     written.sync(T, &[link(b"new")]).unwrap();
     assert_eq!(found_records(&written.log), (1, vec![link(b"new")]));

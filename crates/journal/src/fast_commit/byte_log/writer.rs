@@ -1,9 +1,9 @@
-//! Appending fast commits to the ring.
+//! Appends fast commits to the ring.
 //!
 //! ```text
 //!   records ──add──► bytes in memory ─► flush, where file data was written ─► ring ─► durable
 //!                    │                                                        └► block 0, first
-//!                    └ no room: nothing was touched; a full commit instead        in an epoch
+//!                    └ does not fit: nothing is written; a full commit instead     in an epoch
 //! ```
 
 use crate::fast_commit::sink::Sink;
@@ -18,10 +18,10 @@ use extant_ondisk::fast_commit::{BlockWriter, FcSum, Record, whole_records};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that a power cut does not tear.
+/// Bytes that a power cut leaves whole.
 const SECTOR: usize = 512;
 
-/// What a byte log is worth, and what went into it.
+/// Properties and counts of a byte log.
 #[derive(Debug)]
 pub(crate) struct ByteLogState {
     pub(crate) persistence_domain: PersistenceDomain,
@@ -32,26 +32,26 @@ pub(crate) struct ByteLogState {
     pub(crate) bytes: AtomicU64,
 }
 
-/// The writing end of the byte log.
+/// The writer of a byte log.
 pub(crate) struct ByteLog {
     volume: Arc<Watched>,
     dax: Arc<dyn Dax>,
     ring: Ring,
     batch: usize,
-    /// Where the epoch is; `None` before its first fast commit.
+    /// The end of the epoch's records; `None` before its first fast commit.
     epoch: Option<Cursor>,
-    /// Block 0 is as an older life left it.
+    /// Block 0 still holds what an earlier session wrote.
     is_stale: bool,
-    /// Memory for the next fast commit's bytes.
+    /// Memory for the bytes of the next fast commit.
     buffer: Vec<u8>,
-    /// Block 0 of the area: where, and the memory for it.
+    /// Block 0 of the area: its place, and memory for it.
     first_block: (ByteOffset, AlignedBuf),
     state: Arc<ByteLogState>,
 }
 
 impl ByteLog {
-    /// The byte log of `log`, when that lies on `volume`, its area in one piece, and the device
-    /// offers a window onto it. `batch` is the limit up to which records are gathered.
+    /// The byte log of `log`; `None` unless the log lies on `volume`, its area is one run, and the
+    /// device maps it. Records of at most `batch` bytes are gathered.
     pub(crate) fn open(log: &Log, volume: &Arc<Watched>, batch: usize) -> Option<ByteLog> {
         let superblock = log.superblock();
         let area = superblock.fast_commit_area();
@@ -84,12 +84,13 @@ impl ByteLog {
         })
     }
 
-    /// What it is worth, and what went into it.
+    /// Its properties and counts.
     pub(crate) fn state(&self) -> &Arc<ByteLogState> {
         &self.state
     }
 
-    /// Starts a fast commit of transaction `tid`. Rule B1: behind the last one of its epoch.
+    /// Starts a fast commit of transaction `tid`. Rule B1: it is appended to the last one of its
+    /// epoch.
     fn begin(&mut self, tid: Tid) -> FastCommitBytes {
         let from = match self.epoch {
             Some(cursor) if cursor.tid == tid => cursor,
@@ -98,7 +99,7 @@ impl ByteLog {
         FastCommitBytes::new(self.ring, from, self.batch, std::mem::take(&mut self.buffer))
     }
 
-    /// Makes a fast commit durable. Errors: `Device`; what is in the log then is not known.
+    /// Makes a fast commit durable. Errors: `Device`; the content of the log is unknown then.
     fn seal(&mut self, commit: FastCommitBytes) -> Result<()> {
         let (bytes, end) = commit.finish();
         let len = bytes.len() as u64;
@@ -118,7 +119,8 @@ impl ByteLog {
         Ok(())
     }
 
-    /// Writes block 0, whose live bytes lie in one sector: it is there or not.
+    /// Writes block 0. The bytes in use lie in one sector, so the block is written whole or not at
+    /// all.
     fn open_epoch(&mut self, tid: Tid) -> Result<()> {
         let (at, block) = &mut self.first_block;
         let mut writer = BlockWriter::new(block, FcSum::default());
@@ -130,7 +132,7 @@ impl ByteLog {
 }
 
 impl Sink for ByteLog {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         let head = self.epoch.map_or(self.ring.base, |epoch| epoch.head);
         usize::try_from(self.ring.end - head).unwrap_or(usize::MAX)
     }
@@ -141,7 +143,8 @@ impl Sink for ByteLog {
             self.buffer = commit.into_buffer();
             return Ok(false);
         }
-        // Rule B4: any line may reach the medium by itself once it is stored, so the data goes first.
+        // Rule B4: each cache line may reach the medium as soon as it is stored, so file data is
+        // flushed first.
         if !self.volume.is_flushed(self.volume.mark()) {
             self.volume.flush()?;
         }
@@ -154,12 +157,13 @@ impl Sink for ByteLog {
         if !std::mem::take(&mut self.is_stale) && !was_open {
             return Ok(());
         }
-        // Rule B3: an older life's ANCHOR may have the number of a transaction to come. An old HEAD does no
-        // harm here, but to e2fsck, which may meet the volume after a clean close.
+        // Rule B3: an ANCHOR of an earlier session may have the number of a future transaction.
+        // This crate ignores an old HEAD, but e2fsck, which may check the volume after a clean
+        // close, does not.
         self.volume.write_at(self.first_block.0, &[0; SECTOR])
     }
 
-    fn full(&self) -> Ineligible {
+    fn full_reason(&self) -> Ineligible {
         Ineligible::ByteLogFull
     }
 }

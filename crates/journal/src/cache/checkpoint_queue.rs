@@ -1,9 +1,9 @@
-//! What is committed and waits to go home, oldest transaction first.
+//! Committed blocks that wait to be written home, oldest transaction first.
 //!
 //! ```text
 //!   commit n durable ──push──►  [n: blocks] … [7: ·] [5: blocks]  ──write_home──► device
 //!                                newest                oldest
-//!   a block counts for the newest list whose transaction logged it: older lists let it go
+//!   a block belongs to the newest transaction that logged it: `settle` drops it from older lists
 //! ```
 
 use crate::cache::block::{Block, Seq};
@@ -11,29 +11,29 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The blocks that one transaction logged, in device order.
-pub(crate) struct HomeList {
+pub(crate) struct CheckpointList {
     pub(crate) seq: Seq,
     pub(crate) blocks: Vec<Arc<Block>>,
 }
 
-impl HomeList {
-    /// Lets go of what is home, freed for good, or logged again by a later transaction.
+impl CheckpointList {
+    /// Drops the blocks that are home, freed durably, or logged again by a later transaction.
     pub(crate) fn settle(&mut self) {
         self.blocks.retain(|block| block.logged() == self.seq);
     }
 }
 
-/// All of those lists.
+/// The lists of all committed transactions with blocks that are not home.
 #[derive(Default)]
-pub(crate) struct Homeward {
-    lists: VecDeque<HomeList>,
+pub(crate) struct CheckpointQueue {
+    lists: VecDeque<CheckpointList>,
     /// The last transaction that was pushed.
     newest: Seq,
 }
 
-impl Homeward {
-    /// Adds what the newest transaction logged.
-    pub(crate) fn push(&mut self, list: HomeList) {
+impl CheckpointQueue {
+    /// Adds the list of the newest transaction.
+    pub(crate) fn push(&mut self, list: CheckpointList) {
         self.newest = list.seq;
         if !list.blocks.is_empty() {
             self.lists.push_back(list);
@@ -41,19 +41,19 @@ impl Homeward {
     }
 
     /// Takes the oldest list out.
-    pub(crate) fn pop(&mut self) -> Option<HomeList> {
+    pub(crate) fn pop(&mut self) -> Option<CheckpointList> {
         self.lists.pop_front()
     }
 
-    /// Puts back what of lists taken out is not home, oldest last.
-    pub(crate) fn put_back(&mut self, list: HomeList) {
+    /// Puts a list back whose blocks are not all home. Called for the newest list first.
+    pub(crate) fn put_back(&mut self, list: CheckpointList) {
         if !list.blocks.is_empty() {
             self.lists.push_front(list);
         }
     }
 
-    /// The oldest transaction of which a copy may still be needed; every older one is home. Sound
-    /// only while no list is taken out.
+    /// The oldest transaction whose copies in the log may still be needed; all older ones are home.
+    /// Correct only while no list is taken out.
     pub(crate) fn oldest_needed(&mut self) -> Seq {
         while let Some(oldest) = self.lists.front_mut() {
             oldest.settle();
