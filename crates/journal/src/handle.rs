@@ -288,7 +288,8 @@ impl Drop for Handle<'_> {
         if self.stopped.get() {
             return;
         }
-        let transactions = self.journal.transactions().expect("a handle with a number has a log");
+        let transactions =
+            self.journal.transactions().expect("a handle that is in a transaction has a log");
         if std::thread::panicking() {
             transactions.abort(None);
         }

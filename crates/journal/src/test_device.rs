@@ -1,11 +1,11 @@
-//! A device for tests: memory, counts of what was asked, and failures on demand.
+//! A device for tests: memory, a list of requests, and failures on demand.
 
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One request, in the order it was made.
+/// A request. The device lists them in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Read { at: u64, len: usize },
@@ -14,7 +14,7 @@ pub(crate) enum Request {
     Flush,
 }
 
-/// Memory that counts and fails.
+/// Memory that lists its requests and can fail.
 pub(crate) struct TestDevice {
     bytes: Mutex<Vec<u8>>,
     requests: Mutex<Vec<Request>>,
@@ -38,7 +38,7 @@ impl TestDevice {
         self.bytes.lock().clone()
     }
 
-    /// What was asked since the last call.
+    /// The requests since the last call.
     pub(crate) fn take_requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.requests.lock())
     }

@@ -86,7 +86,7 @@ fn a_block_beyond_the_device_is_an_error() {
 }
 
 #[test]
-fn a_failed_read_leaves_nothing_behind() {
+fn a_failed_read_leaves_no_block_in_the_table() {
     let (device, journal) = journal(64, CacheOptions::default());
     device.fail_reads.store(true, Ordering::Relaxed);
     assert!(journal.cache().get(BlockNr(3)).is_err());
@@ -112,7 +112,7 @@ fn the_cache_stays_under_its_limit() {
 }
 
 #[test]
-fn a_block_asked_for_often_outlives_a_scan() {
+fn a_block_requested_often_outlives_a_scan() {
     let options = CacheOptions { limit_bytes: 32 * SIZE, dirty_limit_bytes: 8 * SIZE };
     let (device, journal) = journal(4096, options);
     for nr in 1..4096 {

@@ -74,7 +74,7 @@ impl MetaBlock {
     /// Records that this content was checked as `kind`, which is not 0. It replaces an earlier
     /// kind.
     pub fn set_verified_as(&self, kind: u64) {
-        debug_assert!(kind != 0, "0 stands for not checked");
+        debug_assert!(kind != 0, "0 means not checked");
         self.block.set_verified_as(kind);
     }
 }

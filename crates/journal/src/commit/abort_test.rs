@@ -1,4 +1,4 @@
-//! Every write and every flush fails once: the journal gives up, says so, and loses nothing.
+//! Every write and every flush fails once: the journal aborts, reports it, and loses nothing.
 
 use crate::test_journal::{empty_log, home, journal_on, options, recover, stamp};
 use crate::test_log::{OLD, SIZE};
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 type Device = Faulty<Recorder<MemoryDevice>>;
 
-/// Changes that fill the log more than once, until something fails; the last value that was
-/// promised to be durable.
-fn work(journal: &Journal, reserved: &AtomicU64) -> Result<(), Error> {
+/// Changes that fill the log more than once, until something fails. `acknowledged` is set to the
+/// last value that was acknowledged as durable.
+fn work(journal: &Journal, acknowledged: &AtomicU64) -> Result<(), Error> {
     for round in 1..40 {
         let handle = journal.start(Credits::blocks(3))?;
         for nr in [round % 16, 16 + round % 5, 30] {
@@ -25,7 +25,7 @@ fn work(journal: &Journal, reserved: &AtomicU64) -> Result<(), Error> {
         handle.stop()?;
         if round % 3 == 0 {
             journal.commit(tid)?;
-            reserved.store(round, Ordering::Relaxed);
+            acknowledged.store(round, Ordering::Relaxed);
         }
         if round % 8 == 0 {
             journal.write_back(0)?;
@@ -34,7 +34,7 @@ fn work(journal: &Journal, reserved: &AtomicU64) -> Result<(), Error> {
     journal.close()
 }
 
-/// The round that the volume on `device` is of; every block must fit it.
+/// The round of the volume on `device`. Every block must match it.
 fn round_of(device: &MemoryDevice) -> u64 {
     let block = home(device, 30);
     if block == [OLD; SIZE] {
@@ -59,11 +59,11 @@ fn every_failure_aborts_and_leaves_a_volume_that_recovers() {
             let device: Arc<Device> = Arc::new(Faulty::new(Recorder::new(base)));
             let journal = journal_on(&log, &device, options());
             device.fail(op, nth);
-            let reserved = AtomicU64::new(0);
-            let Err(error) = work(&journal, &reserved) else { break };
+            let acknowledged = AtomicU64::new(0);
+            let Err(error) = work(&journal, &acknowledged) else { break };
             failures += 1;
             assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");
-            // It failed once and would work again: nobody tries.
+            // The device works again, but no request may be sent.
             let position = device.inner().position();
             assert!(matches!(journal.start(Credits::blocks(1)), Err(Error::Aborted { .. })));
             let next = Tid(journal.committed().0.wrapping_add(1));
@@ -80,14 +80,14 @@ fn every_failure_aborts_and_leaves_a_volume_that_recovers() {
             let errno = if opened.needs_recovery() { -5 } else { 0 };
             assert_eq!(opened.superblock().errno, errno, "{op} {nth}");
             recover(&log, &crashed);
-            assert!(round_of(&crashed) >= reserved.into_inner(), "{op} {nth}");
+            assert!(round_of(&crashed) >= acknowledged.into_inner(), "{op} {nth}");
         }
     }
     assert!(failures > 60, "{failures}");
 }
 
 #[test]
-fn a_broken_device_is_told_to_everyone_who_waits() {
+fn every_waiter_sees_the_error_of_a_broken_device() {
     for nth in 1..12 {
         let log = empty_log((BlockSum::V3, true), 40);
         let base = MemoryDevice::from_bytes(&log.image);
@@ -108,8 +108,9 @@ fn a_broken_device_is_told_to_everyone_who_waits() {
                         journal.commit(tid)
                     };
                     let failed = (0..).find_map(|_| once().err());
-                    let told = matches!(failed, Some(Error::Device { .. } | Error::Aborted { .. }));
-                    assert!(told, "{failed:?}");
+                    let reported =
+                        matches!(failed, Some(Error::Device { .. } | Error::Aborted { .. }));
+                    assert!(reported, "{failed:?}");
                 });
             }
         });

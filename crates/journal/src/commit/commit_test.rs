@@ -1,4 +1,4 @@
-//! Commits through the API: what is in the log, what is durable, what it costs.
+//! Commits through the API: the content of the log, durability, cost.
 
 use crate::test_device::Request;
 use crate::test_hook::Hook;
@@ -97,7 +97,7 @@ fn a_closed_journal_has_everything_home_and_an_empty_log() {
     assert!(!opened.needs_recovery());
     assert_eq!(opened.superblock().sequence, Tid(LAST.0.wrapping_add(6)));
     assert!(home(&*device, 40) == stamp(5) && home(&*device, 50) == stamp(6));
-    // The next life goes on behind it.
+    // The next session continues after it.
     let journal = journal_on(&log, &device, options());
     let tid = change(&journal, &[51], 7);
     assert_eq!(tid, Tid(LAST.0.wrapping_add(7)));
@@ -131,7 +131,7 @@ fn a_block_changed_while_its_transaction_is_written_is_logged_as_it_was() {
     let device = Arc::new(Hook::new(log.device()));
     let journal = Arc::new(journal_on(&log, &device, options()));
     let first = change(&journal, &[3, 4], 1);
-    // The superblock is announced after the transaction closed and before its copies are taken.
+    // The superblock is written after the transaction is closed and before its copies are taken.
     let inner = Arc::clone(&journal);
     device.on_next_fua(move || {
         change(&inner, &[3, 5], 2);
@@ -143,7 +143,8 @@ fn a_block_changed_while_its_transaction_is_written_is_logged_as_it_was() {
     recover(&log, &crashed);
     assert!(home(&*crashed, 3) == stamp(1) && home(&*crashed, 4) == stamp(1));
     assert!(home(&*crashed, 5) == [OLD; SIZE]);
-    // What is not committed does not go home, though an older copy waits for that.
+    // Uncommitted content does not go home, although an older copy of the block waits for
+    // write-out.
     journal.write_back(0).unwrap();
     assert!(home(&**device.inner(), 3) == [OLD; SIZE] && home(&**device.inner(), 4) == stamp(1));
     journal.sync().unwrap();
@@ -160,7 +161,7 @@ fn an_fsync_that_comes_during_a_commit_flushes_the_data_it_wrote() {
     let tid = change(&journal, &[3], 2);
     let inner = Arc::clone(&journal);
     let (send, waits) = std::sync::mpsc::channel();
-    // The commit block is about to be written: its flush is over.
+    // The commit block is about to be written; the flush before it is over.
     device.on_next_fua(move || {
         inner.device().write_at(ByteOffset(100 * SIZE as u64), &[7; SIZE]).unwrap();
         let fsync = std::thread::spawn(move || inner.commit_with_data(end_of(tid), None).unwrap());
@@ -203,7 +204,7 @@ fn a_log_on_another_device_waits_for_the_volume() {
         "file data is durable before the commit block"
     );
     drop(journal);
-    // Only the log has it: replay onto the volume.
+    // Only the log has it: replay writes it to the volume.
     let mut opened = log.open(&on_log).unwrap();
     let recovery = opened.recover(&*volume, log.limits()).unwrap();
     opened.finish(&*volume, &recovery).unwrap();
@@ -287,7 +288,7 @@ fn a_freed_block_is_home_or_in_the_log_until_its_revoke_is_durable() {
     let handle = journal.start(Credits { blocks: 0, revokes: 1 }).unwrap();
     handle.forget(BlockNr(3));
     handle.stop().unwrap();
-    // Everything that may go home goes home: block 3 must stay in the log.
+    // All committed blocks go home, but block 3 must stay in the log.
     journal.write_back(0).unwrap();
     drop(journal);
     recover(&log, &device);
@@ -300,7 +301,7 @@ fn a_log_of_the_oldest_kind_is_brought_up_with_its_first_commit() {
         let mut log = empty_log((BlockSum::None, false), 1);
         log.superblock.features = JournalFeatures::NONE;
         log.superblock.is_v1 = true;
-        // A v1 superblock says nothing behind its 36th byte.
+        // A v1 superblock has no fields after its 36th byte.
         log.block_mut(0)[0x24..].fill(0xEE);
         log.put_superblock();
         let device = log.device();
@@ -434,7 +435,7 @@ fn a_commit_covers_a_block_that_a_running_handle_was_first_to_change() {
             let first = journal.start(Credits::blocks(1)).unwrap();
             put(&first, 3, 1);
             changed.wait();
-            // The other handle changes the same block and stops, and its thread asks for a commit.
+            // The other handle changes the same block and stops, and its thread requests a commit.
             stopped.wait();
             std::thread::yield_now();
             first.stop().unwrap();

@@ -1,9 +1,9 @@
-//! Random handles over a small log, the power cut at every request.
+//! Random handles over a small log, and a power cut at every request.
 //!
 //! ```text
 //!   handle n stamps 2 to 4 blocks with n      ──►  after a cut and recovery the volume is as after
-//!   now and then it frees one, whose place         some handle k: the last of its transaction, and
-//!   takes file data once that is durable           not before the last commit that returned
+//!   some handles free a block; file data is        some handle k: the last of its transaction, and
+//!   written there once that is durable             not before the last commit that returned
 //! ```
 
 use crate::recovery::cut_test::Random;
@@ -20,37 +20,39 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks that are stamped: enough for some to stay behind while others are changed all the time.
+/// Blocks that are stamped. They are enough that some stay dirty while others change all the time.
 const STAMPED: u64 = 28;
 
-/// What a block of the volume should hold.
+/// The expected content of a block of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// What a handle stamped it with.
+    /// The stamp of a handle.
     Stamp(u64),
-    /// It was freed, and file data may have been written to it.
+    /// The block was freed, and file data may have been written to it.
     Free,
 }
 
-/// File data that went to a freed block.
+/// File data that was written to a freed block.
 struct Data {
     block: u64,
     value: u8,
-    /// Requests made when the write returned.
+    /// The number of requests when the write returned.
     written: usize,
-    /// Handles by then.
+    /// The number of handles at that time.
     handles: usize,
 }
 
-/// A run, and what it must have left after each handle.
+/// A run, and the state of the volume after each of its handles.
 struct Run {
     log: TestLog,
     device: Arc<Recorder<MemoryDevice>>,
     base: MemoryDevice,
-    /// After handle n: what each block holds; and its transaction. Index 0 is before all.
+    /// After handle n: the content of each block, and the handle's transaction. Index 0 is the
+    /// state before all handles.
     after: Vec<(BTreeMap<u64, Expect>, Tid)>,
-    /// After so many requests, all handles up to this one were promised to be durable.
-    reserved: Vec<(usize, usize)>,
+    /// (requests, handles): after so many requests, all handles up to this one were acknowledged as
+    /// durable.
+    acknowledged: Vec<(usize, usize)>,
     data: Vec<Data>,
 }
 
@@ -64,12 +66,12 @@ impl Run {
             device,
             base,
             after: vec![(BTreeMap::new(), Tid(0))],
-            reserved: Vec::new(),
+            acknowledged: Vec::new(),
             data: Vec::new(),
         }
     }
 
-    /// What the next handle does.
+    /// The changes of the next handle.
     fn change(&mut self, handle: &Handle<'_>, random: &mut Random) {
         let number = self.after.len() as u64;
         let mut now = self.after[self.after.len() - 1].0.clone();
@@ -96,11 +98,11 @@ impl Run {
         self.after.push((now, handle.tid()));
     }
 
-    fn reserve(&mut self, handles: usize) {
-        self.reserved.push((self.device.position(), handles));
+    fn acknowledge(&mut self, handles: usize) {
+        self.acknowledged.push((self.device.position(), handles));
     }
 
-    /// Writes file data to a freed block, as an allocator may once that is durable.
+    /// Writes file data to a freed block, as an allocator may once the free is durable.
     fn write_data(&mut self, journal: &Journal, random: &mut Random) {
         let (now, _) = &self.after[self.after.len() - 1];
         let is_free = |nr: &u64| now.get(nr) == Some(&Expect::Free);
@@ -123,15 +125,19 @@ impl Run {
         self.after[used.expect("it was in use before it was freed") + 1].1
     }
 
-    /// Checks one state that a cut left, recovered. `flushed` is the last flush that had returned.
+    /// Checks one state after a cut and a recovery. `flushed` is the last flush that had returned.
     fn check(&self, device: &MemoryDevice, cut: usize, flushed: usize, what: &str) {
         let stamped = home(device, STAMPED);
         let reached = match stamped == [OLD; SIZE] {
             true => 0,
             false => u64::from_le_bytes(stamped[8..16].try_into().unwrap()) as usize,
         };
-        let reserved = self.reserved.iter().filter(|(at, _)| *at <= cut).map(|(_, n)| *n).max();
-        assert!(reached >= reserved.unwrap_or(0), "{what}: {reached}, promised {reserved:?}");
+        let acknowledged =
+            self.acknowledged.iter().filter(|(at, _)| *at <= cut).map(|(_, n)| *n).max();
+        assert!(
+            reached >= acknowledged.unwrap_or(0),
+            "{what}: {reached}, acknowledged {acknowledged:?}"
+        );
         let (now, tid) = &self.after[reached];
         if let Some((_, next)) = self.after.get(reached + 1) {
             assert!(next != tid || reached == 0, "{what}: {reached} is not its transaction's last");
@@ -155,7 +161,7 @@ impl Run {
         (cut, flushed): (usize, usize),
         what: &str,
     ) {
-        // A write that began and did not return leaves anything behind.
+        // A write that began and did not return may leave anything.
         let mut writes =
             self.data.iter().filter(|data| data.block == nr && data.written <= cut + 1);
         let Some(last) = writes.next_back() else { return };
@@ -167,11 +173,12 @@ impl Run {
     }
 }
 
-/// What one thread does `handles` times.
+/// The `handles` rounds of one thread.
 fn work(run: &Mutex<Run>, journal: &Journal, random: &mut Random, handles: usize) {
     for _ in 0..handles {
         let handle = journal.start(Credits { blocks: 5, revokes: 1 }).unwrap();
-        // While this handle runs no later transaction does: numbers rise with transactions.
+        // While this handle runs, no later transaction exists, so the numbers rise with
+        // transactions.
         let number = {
             let mut run = run.lock();
             run.change(&handle, random);
@@ -182,7 +189,7 @@ fn work(run: &Mutex<Run>, journal: &Journal, random: &mut Random, handles: usize
         match random.below(12) {
             0..=2 => {
                 journal.commit(tid).unwrap();
-                run.lock().reserve(number);
+                run.lock().acknowledge(number);
             }
             3..=4 => run.lock().write_data(journal, random),
             5 => journal.write_back(0).unwrap(),
@@ -195,7 +202,7 @@ fn run(seed: u64, threads: u64, handles: usize, options: JournalOptions) -> Run 
     let mut random = Random(seed);
     let kind = [(BlockSum::V3, true), (BlockSum::None, false)][(seed % 2) as usize];
     let run = Run::new(kind, 1 + random.below(62) as u32);
-    // Every other cache holds less than what is changed: blocks leave it and come back.
+    // Every other cache holds fewer blocks than the run changes: blocks are evicted and read again.
     let cache = match seed / 2 % 2 {
         0 => CacheOptions::default(),
         _ => CacheOptions { limit_bytes: 16 * SIZE, dirty_limit_bytes: 6 * SIZE },
@@ -212,12 +219,12 @@ fn run(seed: u64, threads: u64, handles: usize, options: JournalOptions) -> Run 
     let mut run = run.into_inner();
     if random.below(2) == 0 {
         journal.close().unwrap();
-        run.reserve(run.after.len() - 1);
+        run.acknowledge(run.after.len() - 1);
     }
     run
 }
 
-/// Cuts `run` everywhere and checks what recovery makes of it.
+/// Cuts `run` at every request and checks the recovered volumes.
 fn check_cuts(run: &Run, seed: u64, samples: usize) {
     let log = run.device.log();
     let plan = run.device.crash_plan(&run.base).seed(seed).exhaustive_up_to(2).samples(samples);

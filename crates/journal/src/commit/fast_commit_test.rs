@@ -1,4 +1,4 @@
-//! Fast commits through the API: when there is one, what it costs, what a cut leaves.
+//! Fast commits through the API: when they occur, their cost, and what a cut leaves.
 
 use crate::commit::crash_test::seeds;
 use crate::commit::point::CommitPoint;
@@ -19,14 +19,14 @@ use std::time::Duration;
 
 /// Block n of these volumes is inode n + 12.
 const FIRST: u64 = 12;
-/// Blocks that handles stamp; the one behind them by every handle.
+/// Blocks that handles stamp. Every handle stamps the block after them.
 const STAMPED: u64 = 20;
 
 fn ino(nr: u64) -> Ino {
     Ino::new((nr + FIRST) as u32).unwrap()
 }
 
-/// Inodes as the cache has them.
+/// A snapshot of inodes in the cache.
 pub(crate) struct Cached<'a>(pub(crate) &'a Journal);
 
 impl Snapshot for Cached<'_> {
@@ -41,7 +41,7 @@ impl Snapshot for Cached<'_> {
     }
 }
 
-/// A volume whose log is empty and has room for 15 blocks of fast commits.
+/// A volume with an empty log and an area of 15 usable blocks for fast commits.
 pub(crate) fn empty_log() -> TestLog {
     let mut log = TestLog::new((BlockSum::V3, true), LAST.0, 1, 16);
     log.superblock.start = None;
@@ -54,23 +54,23 @@ pub(crate) fn fast() -> JournalOptions {
     JournalOptions { fast_commits: true, ..options() }
 }
 
-/// Stamps blocks in one handle, and notes it.
+/// Stamps blocks in one handle, and notes the changes.
 pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> CommitPoint {
     let handle = journal.start(Credits::blocks(numbers.len() as u32)).unwrap();
     for nr in numbers {
         put(&handle, *nr, value);
         handle.note(Change::Inode(ino(*nr)));
     }
-    let step = handle.step();
+    let point = handle.step();
     handle.stop().unwrap();
-    step
+    point
 }
 
-pub(crate) fn sync(journal: &Journal, step: CommitPoint) {
-    journal.commit_with_data(step, Some(&Cached(journal))).unwrap();
+pub(crate) fn sync(journal: &Journal, point: CommitPoint) {
+    journal.commit_with_data(point, Some(&Cached(journal))).unwrap();
 }
 
-/// Recovers the volume on `device`; how many fast commits there were.
+/// Recovers the volume on `device`. Returns the number of fast commits.
 pub(crate) fn recover<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> u32 {
     let mut opened = log.open(device).unwrap();
     let recovery = opened.recover(&**device, log.limits()).unwrap();
@@ -102,17 +102,17 @@ fn after_the_first_commit_an_fsync_is_one_block() {
     sync(&journal, change(&journal, &[3], 1));
     assert_eq!(journal.stats().full_because, [(Ineligible::First, 1)]);
     let before = device.position();
-    let step = change(&journal, &[3, 4], 2);
-    sync(&journal, step);
+    let point = change(&journal, &[3, 4], 2);
+    sync(&journal, point);
     let want = OpCounts { writes: 1, written_bytes: 1024, fua_writes: 1, ..OpCounts::default() };
     assert_eq!(device.counts_since(before), want);
-    assert_eq!(journal.durable_step(), step);
+    assert_eq!(journal.durable_step(), point);
     let before = device.position();
-    sync(&journal, step);
-    assert_eq!(device.counts_since(before), OpCounts::default(), "it is told");
+    sync(&journal, point);
+    assert_eq!(device.counts_since(before), OpCounts::default(), "it is recorded");
     journal.device().write_at(ByteOffset(100 << 10), &[7; SIZE]).unwrap();
-    sync(&journal, step);
-    sync(&journal, step);
+    sync(&journal, point);
+    sync(&journal, point);
     assert_eq!(device.counts_since(before).flushes, 1, "data was written since");
     journal.device().write_at(ByteOffset(100 << 10), &[8; SIZE]).unwrap();
     let before = device.position();
@@ -131,10 +131,10 @@ fn after_the_first_commit_an_fsync_is_one_block() {
     }
 }
 
-/// Inodes as the cache has them, where a handle gave up before it stopped.
-struct GivenUp<'a>(&'a Journal);
+/// A snapshot of inodes in the cache; a handle has aborted the journal before it stopped.
+struct Aborting<'a>(&'a Journal);
 
-impl Snapshot for GivenUp<'_> {
+impl Snapshot for Aborting<'_> {
     fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
         self.0.abort(&Error::NoSpace);
         Cached(self.0).inode(ino, raw)
@@ -146,15 +146,15 @@ impl Snapshot for GivenUp<'_> {
 }
 
 #[test]
-fn half_a_step_of_a_handle_that_gave_up_is_not_told() {
+fn incomplete_changes_of_a_handle_that_aborted_are_not_recorded() {
     for byte_log in [None, Some(4096)] {
         let log = empty_log();
         let (_, device) = recorded(&log);
         let journal = journal_on(&log, &device, JournalOptions { byte_log, ..fast() });
         sync(&journal, change(&journal, &[3], 1));
         sync(&journal, change(&journal, &[3], 2));
-        let step = change(&journal, &[3, 4], 3);
-        let failed = journal.commit_with_data(step, Some(&GivenUp(&journal)));
+        let point = change(&journal, &[3, 4], 3);
+        let failed = journal.commit_with_data(point, Some(&Aborting(&journal)));
         assert!(matches!(failed, Err(Error::Aborted { .. })), "{failed:?}");
         drop(journal);
         let crashed = Arc::new(MemoryDevice::copy_of(&*device).unwrap());
@@ -164,7 +164,7 @@ fn half_a_step_of_a_handle_that_gave_up_is_not_told() {
 }
 
 #[test]
-fn a_full_commit_makes_the_fast_ones_void_and_the_next_epoch_starts_anew() {
+fn a_full_commit_makes_the_fast_ones_void_and_starts_an_epoch() {
     let log = empty_log();
     let device = log.device();
     let journal = journal_on(&log, &device, fast());
@@ -172,9 +172,9 @@ fn a_full_commit_makes_the_fast_ones_void_and_the_next_epoch_starts_anew() {
         for value in 1..5 {
             sync(&journal, change(&journal, &[3, 4], 10 * round + value));
         }
-        let step = change(&journal, &[5], round + 100);
-        journal.commit_with_data(step, None).unwrap();
-        assert!(journal.is_durable(step.tid));
+        let point = change(&journal, &[5], round + 100);
+        journal.commit_with_data(point, None).unwrap();
+        assert!(journal.is_durable(point.tid));
         let crashed = Arc::new(MemoryDevice::from_bytes(&device.content()));
         assert_eq!(recover(&log, &crashed), 0, "round {round}");
         assert!(home(&*crashed, 4) == stamp(10 * round + 4));
@@ -203,10 +203,10 @@ fn the_log_keeps_out_of_the_fast_commits_place() {
     let (end, area) =
         (opened.superblock().log_end().unwrap(), opened.superblock().fast_commit_area());
     assert_eq!((end, area), (1024, 1025..1040));
-    // Round and round.
+    // The log wraps many times.
     for value in 0..1200 {
-        let step = change(&journal, &[value % STAMPED, STAMPED], value);
-        journal.commit(step.tid).unwrap();
+        let point = change(&journal, &[value % STAMPED, STAMPED], value);
+        journal.commit(point.tid).unwrap();
     }
     let mut block = [0; SIZE];
     for at in 1024..1040 {
@@ -216,15 +216,15 @@ fn the_log_keeps_out_of_the_fast_commits_place() {
 }
 
 #[test]
-fn what_is_not_noted_or_cannot_be_told_takes_a_full_commit() {
+fn a_change_without_a_note_or_without_a_record_takes_a_full_commit() {
     type Action = fn(&Journal);
     fn once(journal: &Journal, note: impl FnOnce(&crate::Handle<'_>)) {
         let handle = journal.start(Credits { blocks: 1, revokes: 1 }).unwrap();
         put(&handle, 3, 7);
         note(&handle);
-        let step = handle.step();
+        let point = handle.step();
         handle.stop().unwrap();
-        sync(journal, step);
+        sync(journal, point);
     }
     let rows: &[(Action, Option<Ineligible>)] = &[
         (|j| once(j, |_| ()), Some(Ineligible::Unnoted)),
@@ -249,33 +249,33 @@ fn what_is_not_noted_or_cannot_be_told_takes_a_full_commit() {
         let reasons: Vec<_> = stats.full_because.iter().map(|(why, _)| *why).collect();
         let want: Vec<_> = [Some(Ineligible::First), *why].into_iter().flatten().collect();
         assert_eq!(reasons, want, "row {n}");
-        // The next transaction is told again.
+        // The next transaction is recorded again.
         sync(&journal, change(&journal, &[3], 9));
         assert_eq!(journal.stats().commits, stats.commits);
     }
 }
 
 #[test]
-fn one_change_that_cannot_be_told_is_the_whole_transactions() {
+fn one_change_without_a_record_makes_the_whole_transaction_ineligible() {
     let log = empty_log();
     let device = log.device();
     let journal = journal_on(&log, &device, fast());
     sync(&journal, change(&journal, &[3], 1));
-    let step = change(&journal, &[3], 2);
+    let point = change(&journal, &[3], 2);
     let handle = journal.start(Credits::blocks(1)).unwrap();
     put(&handle, 4, 2);
     handle.note(Change::Full(Ineligible::Directory));
     handle.stop().unwrap();
-    // Notes are not even kept.
+    // No notes are kept.
     change(&journal, &[5], 2);
-    sync(&journal, step);
+    sync(&journal, point);
     drop(journal);
     assert_eq!(recover(&log, &device), 0);
     assert!([3, 4, 5].iter().all(|nr| home(&*device, *nr) == stamp(2)));
 }
 
 #[test]
-fn where_there_is_no_room_a_full_commit_follows() {
+fn a_full_commit_follows_when_the_area_is_full() {
     let log = empty_log();
     let device = log.device();
     let journal = journal_on(&log, &device, fast());
@@ -286,20 +286,20 @@ fn where_there_is_no_room_a_full_commit_follows() {
     let stats = journal.stats();
     assert_eq!((stats.commits, stats.fast_commits), (1 + 2, 15 + 15), "{stats:?}");
     assert!(stats.full_because.contains(&(Ineligible::LogFull, 2)));
-    // More notes than are worth keeping.
+    // More notes than the limit.
     for _ in 0..2000 {
         change(&journal, &[3], 99);
     }
-    let step = change(&journal, &[3], 100);
-    sync(&journal, step);
-    assert!(journal.is_durable(step.tid));
+    let point = change(&journal, &[3], 100);
+    sync(&journal, point);
+    assert!(journal.is_durable(point.tid));
     drop(journal);
     recover(&log, &device);
     assert!(home(&*device, 3) == stamp(100));
 }
 
 #[test]
-fn without_room_or_wish_there_are_none() {
+fn without_an_area_or_the_option_there_are_no_fast_commits() {
     let small = crate::test_journal::empty_log((BlockSum::V3, true), 1);
     let large = empty_log();
     let one = JournalOptions { one_transaction: true, ..fast() };
@@ -307,10 +307,10 @@ fn without_room_or_wish_there_are_none() {
         let device = log.device();
         let journal = journal_on(log, &device, options.clone());
         for value in 1..4 {
-            let step = change(&journal, &[3], value);
+            let point = change(&journal, &[3], value);
             if !options.one_transaction {
-                sync(&journal, step);
-                assert!(journal.is_durable(step.tid));
+                sync(&journal, point);
+                assert!(journal.is_durable(point.tid));
             }
         }
         let stats = journal.stats();
@@ -348,17 +348,17 @@ fn threads_that_wait_together_share_a_fast_commit() {
     sync(&journal, change(&journal, &[3], 1));
     let (send, threads) = mpsc::channel();
     let inner = Arc::clone(&journal);
-    // While one is written others change something, and then all ask.
+    // While one is written, other threads change blocks and then all request a commit.
     device.on_next_fua(move || {
         let (changed, done) = (Arc::new(Barrier::new(6)), Arc::new(Barrier::new(6)));
         for thread in 0..5 {
             let (journal, changed, done) =
                 (Arc::clone(&inner), Arc::clone(&changed), Arc::clone(&done));
             let fsync = std::thread::spawn(move || {
-                let step = change(&journal, &[4 + thread], 2);
+                let point = change(&journal, &[4 + thread], 2);
                 changed.wait();
                 done.wait();
-                sync(&journal, step);
+                sync(&journal, point);
             });
             send.send(fsync).unwrap();
         }
@@ -381,17 +381,17 @@ fn handles_start_while_a_fast_commit_is_written() {
     let journal = Arc::new(journal_on(&log, &device, fast()));
     sync(&journal, change(&journal, &[3], 1));
     let inner = Arc::clone(&journal);
-    // The hook waits for it: this would never end if the commit kept handles out.
+    // The hook waits for this handle: if the commit kept handles out, the test would hang.
     device.on_next_fua(move || {
         change(&inner, &[3, 4], 3);
     });
-    let step = change(&journal, &[3], 2);
-    sync(&journal, step);
+    let point = change(&journal, &[3], 2);
+    sync(&journal, point);
     let crashed = Arc::new(MemoryDevice::from_bytes(&device.inner().content()));
     recover(&log, &crashed);
     assert!(home(&*crashed, 3) == stamp(2) && home(&*crashed, 4) == [OLD; SIZE]);
-    // What came meanwhile is told by the next one.
-    sync(&journal, CommitPoint { nr: step.nr + 1, ..step });
+    // The next fast commit records the changes that came meanwhile.
+    sync(&journal, CommitPoint { nr: point.nr + 1, ..point });
     drop(journal);
     assert_eq!(recover(&log, device.inner()), 2);
     assert!(home(&**device.inner(), 3) == stamp(3) && home(&**device.inner(), 4) == stamp(3));
@@ -404,12 +404,12 @@ fn a_fast_commit_that_fails_ends_the_journal() {
         let device = Arc::new(Faulty::new(MemoryDevice::from_bytes(&log.image)));
         let journal = journal_on(&log, &device, fast());
         sync(&journal, change(&journal, &[3], 1));
-        let step = change(&journal, &[3, 4, 5, 6, 7], 2);
-        // Not in one sector: a write, a flush, a forced write.
+        let point = change(&journal, &[3, 4, 5, 6, 7], 2);
+        // More than one sector: a write, a flush, a forced write.
         device.fail(op, nth);
-        let done = journal.commit_with_data(step, Some(&Cached(&journal)));
+        let done = journal.commit_with_data(point, Some(&Cached(&journal)));
         assert!(matches!(done, Err(Error::Device { .. })), "{op} {nth}");
-        let refused = journal.commit_with_data(step, Some(&Cached(&journal)));
+        let refused = journal.commit_with_data(point, Some(&Cached(&journal)));
         assert!(matches!(refused, Err(Error::Aborted { .. })));
         assert!(matches!(journal.start(Credits::blocks(1)), Err(Error::Aborted { .. })));
         drop(journal);
@@ -420,7 +420,7 @@ fn a_fast_commit_that_fails_ends_the_journal() {
 }
 
 #[test]
-fn a_snapshot_that_panics_ends_the_journal_and_leaves_nobody_waiting() {
+fn a_snapshot_that_panics_aborts_the_journal_and_no_thread_keeps_waiting() {
     struct Bad;
     impl Snapshot for Bad {
         fn inode(&self, _: Ino, _: &mut Vec<u8>) -> Result<Option<InodeTold>> {
@@ -434,24 +434,25 @@ fn a_snapshot_that_panics_ends_the_journal_and_leaves_nobody_waiting() {
     let device = log.device();
     let journal = journal_on(&log, &device, fast());
     sync(&journal, change(&journal, &[3], 1));
-    let step = change(&journal, &[3], 2);
+    let point = change(&journal, &[3], 2);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        journal.commit_with_data(step, Some(&Bad))
+        journal.commit_with_data(point, Some(&Bad))
     }));
     assert!(panicked.is_err());
     assert!(matches!(journal.start(Credits::blocks(1)), Err(Error::Aborted { .. })));
-    assert!(matches!(journal.commit(step.tid), Err(Error::Aborted { .. })));
+    assert!(matches!(journal.commit(point.tid), Err(Error::Aborted { .. })));
 }
 
-/// What handles did, in order, and what was promised.
+/// The changes of handles, in order, and what was acknowledged.
 struct Run {
     /// After handle n: the value of each block. Index 0 is before all.
     after: Vec<Vec<Option<u64>>>,
-    /// After so many requests, all handles up to this one were promised to be durable.
-    reserved: Vec<(usize, usize)>,
+    /// (requests, handles): after so many requests, all handles up to this one were acknowledged as
+    /// durable.
+    acknowledged: Vec<(usize, usize)>,
 }
 
-/// What one thread does.
+/// The rounds of one thread.
 fn work(
     run: &Mutex<Run>,
     journal: &Journal,
@@ -461,7 +462,7 @@ fn work(
 ) {
     for _ in 0..handles {
         let handle = journal.start(Credits::blocks(4)).unwrap();
-        // No fast commit and no other one ends while this handle runs: numbers rise with both.
+        // While this handle runs, no fast or full commit ends, so the numbers rise with both.
         let number = {
             let mut run = run.lock();
             let number = run.after.len();
@@ -478,11 +479,11 @@ fn work(
         if random.below(16) == 0 {
             handle.note(Change::Full(Ineligible::Directory));
         }
-        let step = handle.step();
+        let point = handle.step();
         handle.stop().unwrap();
         match random.below(12) {
-            0..=4 => journal.commit_with_data(step, Some(&Cached(journal))).unwrap(),
-            5 => journal.commit_with_data(step, None).unwrap(),
+            0..=4 => journal.commit_with_data(point, Some(&Cached(journal))).unwrap(),
+            5 => journal.commit_with_data(point, None).unwrap(),
             6 => {
                 journal.write_back(0).unwrap();
                 continue;
@@ -490,11 +491,11 @@ fn work(
             _ => continue,
         }
         let mut run = run.lock();
-        run.reserved.push((device.position(), number));
+        run.acknowledged.push((device.position(), number));
     }
 }
 
-/// Cuts random work of threads at every request; how many commits and fast commits it took.
+/// Cuts random work of threads at every request. Returns the number of full and of fast commits.
 pub(crate) fn check_cuts(
     seed: u64,
     threads: u64,
@@ -505,7 +506,7 @@ pub(crate) fn check_cuts(
     let (before, device) = recorded(&log);
     let journal = journal_on(&log, &device, options);
     let run =
-        Mutex::new(Run { after: vec![vec![None; STAMPED as usize + 1]], reserved: Vec::new() });
+        Mutex::new(Run { after: vec![vec![None; STAMPED as usize + 1]], acknowledged: Vec::new() });
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (run, journal, device) = (&run, &journal, &device);
@@ -526,9 +527,12 @@ pub(crate) fn check_cuts(
             true => 0,
             false => u64::from_le_bytes(last[8..16].try_into().unwrap()) as usize,
         };
-        let reserved =
-            run.reserved.iter().filter(|(at, _)| *at <= state.completed).map(|(_, n)| *n).max();
-        assert!(reached >= reserved.unwrap_or(0), "{what}: {reached}, promised {reserved:?}");
+        let acknowledged =
+            run.acknowledged.iter().filter(|(at, _)| *at <= state.completed).map(|(_, n)| *n).max();
+        assert!(
+            reached >= acknowledged.unwrap_or(0),
+            "{what}: {reached}, acknowledged {acknowledged:?}"
+        );
         for (nr, value) in run.after[reached].iter().enumerate() {
             let want = value.map_or([OLD; SIZE], stamp);
             assert!(home(&*cut, nr as u64) == want, "{what}: block {nr}");
@@ -574,7 +578,7 @@ fn a_volume_that_was_recovered_goes_on() {
 }
 
 #[test]
-fn no_commit_counts_while_an_older_lifes_fast_commits_lie_behind_it() {
+fn fast_commits_of_an_earlier_session_are_removed_before_the_first_commit_counts() {
     let mut log = empty_log();
     log.superblock.features.incompat.insert(JournalIncompat::FAST_COMMIT);
     log.fast(Tid(5), &[Record::Inode { ino: ino(3), raw: &[9; 128] }]);
@@ -600,7 +604,7 @@ fn no_commit_counts_while_an_older_lifes_fast_commits_lie_behind_it() {
 }
 
 #[test]
-fn a_number_that_is_taken_again_is_told_in_the_order_of_its_lives() {
+fn a_reused_inode_number_is_recorded_in_the_order_of_its_inodes() {
     let log = empty_log();
     let device = log.device();
     let journal = journal_on(&log, &device, fast());
@@ -608,7 +612,7 @@ fn a_number_that_is_taken_again_is_told_in_the_order_of_its_lives() {
     let (started, freed) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Starts first, and takes the number that the other one frees.
+            // This handle starts first, and allocates the number that the other one frees.
             let handle = journal.start(Credits::blocks(1)).unwrap();
             started.wait();
             freed.wait();

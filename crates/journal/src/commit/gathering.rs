@@ -66,10 +66,10 @@ mod tests {
     const SLOW: Duration = Duration::from_millis(8);
 
     #[test]
-    fn those_served_last_are_waited_for() {
+    fn the_leader_waits_for_threads_served_last() {
         let mut gathering = Gathering::default();
         assert!(gathering.join() && gathering.join());
-        assert_eq!(gathering.time_to_wait(), None, "nobody was served yet");
+        assert_eq!(gathering.time_to_wait(), None, "no thread was served yet");
         gathering.close();
         gathering.join();
         gathering.end(SLOW);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_where_commits_are_fast() {
+    fn no_leader_waits_while_commits_are_fast() {
         let mut gathering = Gathering::default();
         gathering.join();
         gathering.join();

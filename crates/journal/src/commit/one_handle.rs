@@ -27,5 +27,8 @@ impl Drop for HeldByThread {
 /// Panics when this thread has a handle, because the caller is about to wait for handles to stop.
 #[track_caller]
 pub(crate) fn assert_no_handle() {
-    assert!(!HAS_HANDLE.get(), "a commit is waited for inside a handle that it waits for");
+    assert!(
+        !HAS_HANDLE.get(),
+        "a thread with a handle waits for a commit, which waits for the handle"
+    );
 }

@@ -1,4 +1,4 @@
-//! The fast-commit area: what fits, in which order it is written, and what a cut leaves.
+//! The fast-commit area: what fits, the order of writes, and what a cut leaves.
 
 use crate::commit::crash_test::seeds;
 use crate::fast_commit::area::BlockArea;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 /// The running transaction of [`log`].
 const T: Tid = Tid(8);
-/// Blocks of the area that can be used.
+/// Usable blocks of the area.
 const BLOCKS: usize = 15;
-/// Bytes of records in a block that HEAD and TAIL share with them.
+/// Bytes of records in a block that holds HEAD and TAIL too.
 const WITH_HEAD: usize = SIZE - 12 - 12;
 /// The same without a HEAD.
 const WITHOUT: usize = SIZE - 12;
@@ -28,7 +28,7 @@ fn log() -> TestLog {
     log
 }
 
-/// The area of the log on `device`, and the way to it.
+/// The area of the log on `device`, and the device that it writes through.
 fn area<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> (BlockArea, Arc<Watched>) {
     let volume = Watched::new(Arc::clone(device) as Arc<dyn BlockDevice>);
     let opened = log.open(&volume).unwrap();
@@ -40,12 +40,12 @@ fn found<D: BlockDevice + 'static>(log: &TestLog, device: &Arc<D>) -> Option<Fas
     log.open(device).unwrap().fast_commits(T, 256).unwrap()
 }
 
-/// Records of `len` bytes, at least 13, that bear the number `stamp`.
+/// Records of `len` bytes, at least 13, that contain the number `stamp`.
 fn records(len: usize, stamp: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < len {
         let left = len - bytes.len();
-        // A name has 1 to 255 bytes; what is left must be enough for one more.
+        // A name has 1 to 255 bytes. The rest must be enough for one more.
         let here = match left {
             0..=267 => left,
             268..=300 => 200,
@@ -58,7 +58,7 @@ fn records(len: usize, stamp: u32) -> Vec<u8> {
     bytes
 }
 
-/// What of `records` the scanner should give back.
+/// The records that the reader should return for `records`.
 fn parsed(records: &[u8]) -> Vec<String> {
     let all = Records::new(records, 256, Default::default());
     all.map(|located| format!("{:?}", located.unwrap().record)).collect()
@@ -88,7 +88,7 @@ fn every_length_reads_back_and_takes_no_block_more_than_it_needs() {
             assert_eq!(scanned(&found), want, "{len}");
             let blocks = found.bytes().len() / SIZE - usize::from(!first);
             if len <= one + 8 {
-                // Up to 8 bytes of a PAD stand where the TAIL does not fit.
+                // A PAD of up to 8 bytes fills the block if the TAIL does not fit.
                 assert_eq!(blocks, if len <= one { 1 } else { 2 }, "{len}, first: {first}");
             }
             assert!(blocks <= 3);
@@ -97,7 +97,7 @@ fn every_length_reads_back_and_takes_no_block_more_than_it_needs() {
 }
 
 #[test]
-fn head_stands_in_front_of_the_first_alone() {
+fn only_the_first_fast_commit_has_a_head() {
     let log = log();
     let device = log.device();
     let (mut area, _) = area(&log, &device);
@@ -118,8 +118,8 @@ fn an_area_takes_what_fits_and_refuses_one_byte_more() {
     let log = log();
     let device = log.device();
     let (mut all, _) = area(&log, &device);
-    // In one go, block by block full to the last byte: PAD's head ends all blocks but the last. The area's own
-    // last block is not written.
+    // One fast commit that fills each block to the last byte: PAD's header ends all blocks but the
+    // last. The area's own last block is not written.
     let mut bytes = records(SIZE - 12 - 4, 12);
     (1..BLOCKS - 2).for_each(|_| bytes.extend(records(SIZE - 4, 12)));
     let fits = [&bytes[..], &records(WITHOUT, 13)].concat();
@@ -133,7 +133,7 @@ fn an_area_takes_what_fits_and_refuses_one_byte_more() {
     assert!(all.put(T, &fits).unwrap());
     assert_eq!(all.capacity(), 0);
     assert_eq!(scanned(&found(&log, &device).unwrap()), parsed(&fits));
-    // One after the other, until there is no room.
+    // Fast commits until the area is full.
     let device = log.device();
     let (mut area, _) = area(&log, &device);
     let mut count = 0;
@@ -154,7 +154,7 @@ fn a_record_larger_than_a_block_is_refused() {
     let log = log();
     let device = log.device();
     let (mut area, _) = area(&log, &device);
-    // HEAD has the first block to itself then.
+    // HEAD is alone in the first block then.
     for (raw, fits) in [(SIZE - 11, false), (SIZE - 12, true)] {
         let mut bytes = Vec::new();
         encode(&Record::Inode { ino: Ino::ROOT, raw: &vec![1; raw] }, &mut bytes);
@@ -162,7 +162,7 @@ fn a_record_larger_than_a_block_is_refused() {
     }
 }
 
-/// What was asked but reads, as (kind, length).
+/// The requests other than reads, as (kind, length).
 fn requests(device: &TestDevice) -> Vec<(char, usize)> {
     let kind = |requests| match requests {
         Request::Read { .. } => None,
@@ -228,7 +228,7 @@ fn a_cut_anywhere_keeps_what_was_acknowledged_and_nothing_by_half() {
         let before = MemoryDevice::from_bytes(&log.image);
         let device = Arc::new(Recorder::new(before.clone()));
         let (mut area, _) = area(&log, &device);
-        // An older epoch's remains lie everywhere.
+        // The whole area holds remains of an older epoch.
         if seed % 2 == 0 {
             while area.put(Tid(7), &records(700, 99)).unwrap() {}
             area.new_epoch().unwrap();
@@ -255,7 +255,7 @@ fn a_cut_anywhere_keeps_what_was_acknowledged_and_nothing_by_half() {
             assert!(commits >= least.max().unwrap_or(0), "{what}: {commits}");
             let scanned = found.as_ref().map_or(Vec::new(), scanned);
             assert!(scanned == after[commits], "{what}");
-            // Linux takes a HEAD that no TAIL follows for damage: either both or none.
+            // Linux reports a HEAD without a TAIL as damage: there are both or none.
             let mut block = [0; SIZE];
             log.open(&cut).unwrap().read(log.fast_block(0), &mut block).unwrap();
             let first = Records::new(&block, 256, Default::default()).next();

@@ -262,14 +262,14 @@ mod tests {
         /// Makes the next flush fail. Returns the signal that it began, and the one that lets it
         /// end.
         fn fail_one(&self) -> (Receiver<()>, Sender<()>) {
-            let ((tell, began), (go, wait)) = (channel(), channel());
-            *self.failing.lock() = Some((tell, wait));
+            let ((began_tx, began), (go, wait)) = (channel(), channel());
+            *self.failing.lock() = Some((began_tx, wait));
             (began, go)
         }
 
         fn pass(&self) -> Result<()> {
-            let Some((tell, wait)) = self.failing.lock().take() else { return Ok(()) };
-            tell.send(()).unwrap();
+            let Some((began_tx, wait)) = self.failing.lock().take() else { return Ok(()) };
+            began_tx.send(()).unwrap();
             wait.recv().unwrap();
             let source = std::io::Error::from_raw_os_error(5);
             Err(Error::Device { op: IoOp::Flush, at: ByteOffset(0), len: 0, source })
@@ -316,13 +316,13 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
             go.send(()).unwrap();
             assert!(fails.join().unwrap().is_err());
-            assert!(rider.join().unwrap().is_err(), "acknowledged behind a flush that failed");
+            assert!(rider.join().unwrap().is_err(), "acknowledged beside a flush that failed");
         });
         assert!(rides().is_err(), "acknowledged after a flush that failed");
     }
 
     #[test]
-    fn who_flushes_beside_a_flush_that_fails_is_told() {
+    fn a_flush_concurrent_with_a_failing_flush_fails() {
         let device = Forgetful::new(vec![0; 4096]);
         let watched = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
         watched.write_at(ByteOffset(0), &[1; 512]).unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flushes_beside_a_forced_write_that_fails_is_told() {
+    fn a_flush_concurrent_with_a_failing_forced_write_fails() {
         let device = Forgetful::new(vec![0; 4096]);
         let watched = Watched::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
         let force = || watched.write_fua(ByteOffset(0), &[1; 512]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_acknowledged_behind_another_threads_failed_flush() {
+    fn no_sync_succeeds_after_another_threads_flush_failed() {
         for others in 0..3 {
             let log = empty_log((BlockSum::V3, true), 40);
             let device = Forgetful::new(log.image.clone());
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_without_a_log() {
+    fn no_sync_succeeds_after_a_failed_flush_without_a_log() {
         let device = Forgetful::new(vec![0; 64 << 10]);
         let home = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let journal = Journal::off(home, BlockSize::ALL[0], CacheOptions::default());
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_in_a_log_on_a_device_of_its_own() {
+    fn no_sync_succeeds_after_a_failed_flush_of_an_external_log() {
         let log = empty_log((BlockSum::V3, true), 40);
         let device = Forgetful::new(log.image.clone());
         let home = Arc::new(TestDevice::new(log.image.clone())) as Arc<dyn BlockDevice>;
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_mark_is_flushed_by_a_flush_that_began_after_it() {
         let device = Watched::new(Arc::new(TestDevice::new(vec![0; 4096])));
-        assert!(!device.is_flushed(device.mark()), "nobody knows what came before");
+        assert!(!device.is_flushed(device.mark()), "earlier writes are unknown");
         device.flush().unwrap();
         assert!(device.is_flushed(device.mark()));
         device.write_fua(ByteOffset(0), &[1; 512]).unwrap();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_owed_a_flush() {
+    fn a_failed_write_needs_a_flush() {
         let inner = Arc::new(TestDevice::new(vec![0; 4096]));
         let device = Watched::new(Arc::clone(&inner) as Arc<dyn BlockDevice>);
         device.flush().unwrap();

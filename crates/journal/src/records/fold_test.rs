@@ -1,4 +1,4 @@
-//! Changes told by records, against the changes themselves.
+//! Changes that records describe, compared with the changes themselves.
 
 use crate::commit::crash_test::seeds;
 use crate::records::changes::{Change, InodeTold, Piece, Snapshot};
@@ -19,16 +19,16 @@ struct File {
     map: BTreeMap<u32, (u64, bool)>,
 }
 
-/// A volume, as far as records tell.
+/// The part of a volume that records describe.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tree {
     files: BTreeMap<u32, File>,
     names: BTreeMap<(u32, Vec<u8>), u32>,
-    /// What replay took away since the last full commit.
+    /// Inodes that replay has freed since the last full commit.
     taken: BTreeSet<u32>,
 }
 
-/// Numbers from here on are no regular files.
+/// Inodes from this number on are not regular files.
 const SPECIAL: u32 = 1000;
 
 fn ino(number: u32) -> Ino {
@@ -68,7 +68,7 @@ impl Snapshot for Tree {
 }
 
 impl Tree {
-    /// Does what a record says, as the strictest of those who replay it.
+    /// Replays a record, as strictly as the strictest implementation does.
     fn replay(&mut self, record: &Record<'_>) {
         let slot = |change: &extant_ondisk::fast_commit::NameChange<'_>| {
             (change.parent.get(), change.name.to_vec())
@@ -79,7 +79,7 @@ impl Tree {
                 let file = self.files.entry(ino.get()).or_default();
                 file.fields = u64::from_le_bytes(raw[..8].try_into().unwrap());
                 file.links = u32::from_le_bytes(raw[8..12].try_into().unwrap());
-                assert!(file.links > 0, "an inode without links is told");
+                assert!(file.links > 0, "an inode without links is recorded");
             }
             Record::Create(change) => {
                 let file = self.files.get_mut(&change.ino.get()).expect("INODE comes first");
@@ -87,7 +87,7 @@ impl Tree {
                 let old = self.names.insert(slot(change), change.ino.get());
                 assert_eq!(old, None, "the name is taken");
             }
-            // Who recovers skips names of what is not there.
+            // Recovery skips names of missing inodes.
             Record::Link(change) | Record::Unlink(change)
                 if self.taken.contains(&change.ino.get()) => {}
             Record::Link(change) => {
@@ -121,8 +121,8 @@ impl Tree {
     }
 }
 
-/// The records that tell `changes`, or why they cannot.
-fn told(
+/// The records of `changes`, or why they need a full commit.
+fn recorded(
     changes: &[u8],
     hidden: &mut HashSet<Ino>,
     live: &dyn Snapshot,
@@ -145,7 +145,7 @@ fn each(records: &[u8]) -> impl Iterator<Item = Record<'_>> {
     Records::new(records, 256, Site::NOWHERE).map(|located| located.unwrap().record)
 }
 
-/// Records in short: `I12 A12:0+4 C12 n`.
+/// Records in short form: `I12 A12:0+4 C12 n`.
 fn short(records: &[u8]) -> String {
     let one = |record: Record<'_>| match record {
         Record::Inode { ino, .. } => format!("I{ino}"),
@@ -166,10 +166,10 @@ fn name_of(name: &[u8]) -> &str {
     std::str::from_utf8(name).unwrap()
 }
 
-/// A file: its number, its names, the ranges that are mapped (first block, one past the last).
+/// A file: its number, its number of names, its mapped ranges (first block, one past the last).
 type Given<'a> = (u32, u32, &'a [(u32, u32)]);
 
-/// Changes against a volume that has some files.
+/// Changes to a volume that has some files.
 struct Case {
     live: Tree,
     hidden: HashSet<Ino>,
@@ -186,14 +186,14 @@ impl Case {
         Case { live, hidden: HashSet::new() }
     }
 
-    fn tell(&mut self, changes: &[Change<'_>]) -> std::result::Result<String, Ineligible> {
+    fn record(&mut self, changes: &[Change<'_>]) -> std::result::Result<String, Ineligible> {
         let (mut all, mut notes) = (Vec::new(), Notes::default());
         changes.iter().for_each(|change| notes.push(*change));
         if let Some(why) = notes.full {
             return Err(why);
         }
         notes.append_to(1, &mut all);
-        told(&all, &mut self.hidden, &self.live, 1 << 20).map(|records| short(&records))
+        recorded(&all, &mut self.hidden, &self.live, 1 << 20).map(|records| short(&records))
     }
 }
 
@@ -222,102 +222,102 @@ fn range(number: u32, first: u32, last: u32) -> Change<'static> {
 }
 
 #[test]
-fn a_new_file_is_told_in_the_order_that_replays() {
+fn a_new_file_is_recorded_in_the_order_that_replays() {
     let mut case = Case::new(&[(12, 1, &[(0, 4), (6, 7)])]);
     let changes = [made(12), create(12, b"a"), range(12, 0, 3), Change::Inode(ino(12))];
-    assert_eq!(case.tell(&changes).unwrap(), "I12 A12:0+4 A12:6+1 C12a I12");
+    assert_eq!(case.record(&changes).unwrap(), "I12 A12:0+4 A12:6+1 C12a I12");
     assert!(case.hidden.is_empty());
 }
 
 #[test]
-fn a_new_file_that_is_renamed_is_told_under_its_last_name() {
+fn a_new_file_that_is_renamed_is_recorded_under_its_last_name() {
     let mut case = Case::new(&[(12, 1, &[])]);
     let changes = [made(12), create(12, b"tmp"), link(12, b"a"), unlink(12, b"tmp")];
-    assert_eq!(case.tell(&changes).unwrap(), "I12 C12a I12");
+    assert_eq!(case.record(&changes).unwrap(), "I12 C12a I12");
     let back = [unlink(12, b"b"), Change::Inode(ino(12))];
     case.live.files.get_mut(&12).unwrap().links = 2;
-    assert_eq!(case.tell(&[link(12, b"b")]).unwrap(), "L12b I12");
+    assert_eq!(case.record(&[link(12, b"b")]).unwrap(), "L12b I12");
     case.live.files.get_mut(&12).unwrap().links = 1;
-    assert_eq!(case.tell(&back).unwrap(), "X12b I12");
+    assert_eq!(case.record(&back).unwrap(), "X12b I12");
 }
 
 #[test]
 fn a_new_file_with_two_names_ends_with_its_number_of_them() {
     let mut case = Case::new(&[(12, 2, &[])]);
     let changes = [made(12), create(12, b"a"), link(12, b"b")];
-    assert_eq!(case.tell(&changes).unwrap(), "I12 C12a L12b I12");
+    assert_eq!(case.record(&changes).unwrap(), "I12 C12a L12b I12");
 }
 
 #[test]
-fn what_came_and_went_untold_is_not_told() {
+fn an_inode_created_and_removed_between_two_fast_commits_is_not_recorded() {
     let mut case = Case::new(&[(14, 1, &[])]);
     let away = [made(12), create(12, b"a"), range(12, 0, 9), unlink(12, b"a"), gone(12)];
-    assert_eq!(case.tell(&away).unwrap(), "");
-    // The number may be used again then.
+    assert_eq!(case.record(&away).unwrap(), "");
+    // Then the number may be used again.
     let again = [&away[..], &[made(12), create(12, b"a"), unlink(12, b"a"), gone(12)]].concat();
-    assert_eq!(case.tell(&again).unwrap(), "");
+    assert_eq!(case.record(&again).unwrap(), "");
     assert!(case.hidden.is_empty());
-    // The name, too.
+    // And the name may be used again.
     let other = [&away[..], &[made(14), create(14, b"a")]].concat();
-    assert_eq!(case.tell(&other).unwrap(), "I14 C14a I14");
+    assert_eq!(case.record(&other).unwrap(), "I14 C14a I14");
 }
 
 #[test]
-fn a_file_without_a_name_is_told_with_its_first_one_and_all_it_has() {
+fn a_file_without_a_name_is_recorded_completely_with_its_first_name() {
     let mut case = Case::new(&[(12, 0, &[(0, 3)])]);
-    assert_eq!(case.tell(&[made(12), range(12, 0, 2), Change::Inode(ino(12))]).unwrap(), "");
-    assert_eq!(case.tell(&[Change::Inode(ino(12))]).unwrap(), "");
+    assert_eq!(case.record(&[made(12), range(12, 0, 2), Change::Inode(ino(12))]).unwrap(), "");
+    assert_eq!(case.record(&[Change::Inode(ino(12))]).unwrap(), "");
     assert!(case.hidden.contains(&ino(12)));
     case.live.files.get_mut(&12).unwrap().links = 1;
-    assert_eq!(case.tell(&[link(12, b"a")]).unwrap(), "I12 A12:0+3 C12a I12");
+    assert_eq!(case.record(&[link(12, b"a")]).unwrap(), "I12 A12:0+3 C12a I12");
     assert!(case.hidden.is_empty());
-    assert_eq!(case.tell(&[gone(12)]), Err(Ineligible::LastLink), "it was told");
+    assert_eq!(case.record(&[gone(12)]), Err(Ineligible::LastLink), "it was recorded");
 }
 
 #[test]
-fn a_file_that_lost_its_untold_name_and_is_open_stays_hidden_until_it_goes() {
+fn an_open_file_that_lost_its_pending_name_stays_hidden_until_it_is_freed() {
     let mut case = Case::new(&[(12, 0, &[])]);
-    assert_eq!(case.tell(&[made(12), create(12, b"a"), unlink(12, b"a")]).unwrap(), "");
+    assert_eq!(case.record(&[made(12), create(12, b"a"), unlink(12, b"a")]).unwrap(), "");
     assert!(case.hidden.contains(&ino(12)));
-    assert_eq!(case.tell(&[made(12)]), Err(Ineligible::InodeReused));
-    assert_eq!(case.tell(&[gone(12)]).unwrap(), "");
+    assert_eq!(case.record(&[made(12)]), Err(Ineligible::InodeReused));
+    assert_eq!(case.record(&[gone(12)]).unwrap(), "");
     assert!(case.hidden.is_empty());
 }
 
 #[test]
-fn a_known_file_is_told_by_what_changed() {
+fn a_recorded_file_is_recorded_by_its_changes() {
     let mut case = Case::new(&[(12, 1, &[(0, 10), (20, 21)])]);
-    assert_eq!(case.tell(&[Change::Inode(ino(12))]).unwrap(), "I12");
+    assert_eq!(case.record(&[Change::Inode(ino(12))]).unwrap(), "I12");
     let changes = [range(12, 8, 12), Change::Inode(ino(12)), range(12, 13, 21), range(12, 2, 2)];
-    assert_eq!(case.tell(&changes).unwrap(), "A12:2+1 A12:8+2 D12:10+10 A12:20+1 D12:21+1 I12");
+    assert_eq!(case.record(&changes).unwrap(), "A12:2+1 A12:8+2 D12:10+10 A12:20+1 D12:21+1 I12");
     let cut = format!("D12:21+{} D12:{}+{} I12", i32::MAX, 21 + i32::MAX as u32, (1u32 << 31) - 21);
-    assert_eq!(case.tell(&[range(12, 21, u32::MAX)]).unwrap(), cut);
+    assert_eq!(case.record(&[range(12, 21, u32::MAX)]).unwrap(), cut);
 }
 
 #[test]
-fn a_file_that_goes_with_its_last_name_is_told_by_that() {
+fn a_file_freed_with_its_last_name_is_recorded_by_its_unlink() {
     let mut case = Case::new(&[(13, 1, &[])]);
     let changes = [range(12, 0, 9), unlink(12, b"b"), Change::Inode(ino(12)), unlink(12, b"a")];
     let changes = [&changes[..], &[gone(12), range(12, 0, 9)]].concat();
-    assert_eq!(case.tell(&changes).unwrap(), "X12b X12a");
+    assert_eq!(case.record(&changes).unwrap(), "X12b X12a");
     let over = [unlink(12, b"a"), gone(12), link(13, b"a"), unlink(13, b"tmp")];
-    assert_eq!(case.tell(&over).unwrap(), "X12a L13a X13tmp I13");
-    // The number has another life then, and whoever recovers frees the old one first.
+    assert_eq!(case.record(&over).unwrap(), "X12a L13a X13tmp I13");
+    // Then the number belongs to a new inode, and recovery frees the old one first.
     case.live.files.insert(12, File { links: 1, ..File::default() });
     let anew = [unlink(12, b"a"), gone(12), made(12), create(12, b"b"), Change::Inode(ino(12))];
-    assert_eq!(case.tell(&anew).unwrap(), "X12a I12 C12b I12");
+    assert_eq!(case.record(&anew).unwrap(), "X12a I12 C12b I12");
     let hidden = [unlink(12, b"b"), gone(12), made(12), create(12, b"c"), unlink(12, b"c")];
-    assert_eq!(case.tell(&hidden).unwrap(), "X12b");
+    assert_eq!(case.record(&hidden).unwrap(), "X12b");
     assert!(case.hidden.contains(&ino(12)));
 }
 
 #[test]
-fn a_rename_is_told_as_it_came() {
+fn a_rename_is_recorded_in_its_order() {
     let mut case = Case::new(&[(12, 1, &[]), (13, 1, &[])]);
     let changes = [unlink(13, b"b"), link(12, b"b"), unlink(12, b"a")];
-    assert_eq!(case.tell(&changes).unwrap(), "X13b L12b X12a I13 I12");
+    assert_eq!(case.record(&changes).unwrap(), "X13b L12b X12a I13 I12");
     let without_a_name = [unlink(12, b"a"), link(12, b"b")];
-    assert_eq!(case.tell(&without_a_name), Err(Ineligible::Unclear), "links reach 0 on the way");
+    assert_eq!(case.record(&without_a_name), Err(Ineligible::Unclear), "links reach 0 on the way");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn what_records_cannot_say_takes_a_full_commit() {
         (&[unlink(12, b"a"), gone(12), link(12, b"b")], No::Unclear),
         (&[unlink(12, b"a"), gone(12), gone(12)], No::LastLink),
         (&[unlink(12, b"a"), made(12)], No::InodeReused),
-        // Who made it anew started its handle first.
+        // The handle that allocated it again started first.
         (&[made(13), create(13, b"b"), unlink(13, b"a"), gone(13)], No::Unclear),
         (&[made(13), unlink(13, b"a"), gone(13)], No::Unclear),
         (&[create(13, b"a")], No::Unclear),
@@ -350,11 +350,11 @@ fn what_records_cannot_say_takes_a_full_commit() {
         (&[Change::Inode(ino(99))], No::CannotTell),
     ];
     for (changes, why) in rows {
-        assert_eq!(case.tell(changes), Err(*why), "{changes:?}");
+        assert_eq!(case.record(changes), Err(*why), "{changes:?}");
         case.hidden = HashSet::new();
     }
-    // Fields of what is no regular file are left to the next full commit.
-    assert_eq!(case.tell(&[Change::Inode(ino(1001)), Change::Inode(ino(13))]).unwrap(), "I13");
+    // Fields of an inode that is not a regular file wait for the next full commit.
+    assert_eq!(case.record(&[Change::Inode(ino(1001)), Change::Inode(ino(13))]).unwrap(), "I13");
 }
 
 #[test]
@@ -371,14 +371,14 @@ fn long_pieces_are_split_into_legal_extents() {
             Ok(())
         }
     }
-    let told = |written| {
+    let recorded = |written| {
         let (mut all, mut notes) = (Vec::new(), Notes::default());
         notes.push(range(12, 5, 70000));
         notes.append_to(1, &mut all);
-        short(&told(&all, &mut HashSet::new(), &Long(written), 1 << 20).unwrap())
+        short(&recorded(&all, &mut HashSet::new(), &Long(written), 1 << 20).unwrap())
     };
-    assert_eq!(told(true), "D12:5+5 A12:10+32768 A12:32778+32768 A12:65546+4455 I12");
-    assert_eq!(told(false), "D12:5+5 U12:10+32767 U12:32777+32767 U12:65544+4457 I12");
+    assert_eq!(recorded(true), "D12:5+5 A12:10+32768 A12:32778+32768 A12:65546+4455 I12");
+    assert_eq!(recorded(false), "D12:5+5 U12:10+32767 U12:32777+32767 U12:65544+4457 I12");
 }
 
 #[test]
@@ -401,36 +401,36 @@ fn a_snapshot_that_fails_or_says_nonsense_takes_a_full_commit() {
     notes.push(range(12, 0, 0));
     notes.append_to(1, &mut all);
     for kind in 0..5 {
-        let told = told(&all, &mut HashSet::new(), &Bad(kind), 1 << 20);
-        assert_eq!(told, Err(Ineligible::CannotTell), "{kind}");
+        let recorded = recorded(&all, &mut HashSet::new(), &Bad(kind), 1 << 20);
+        assert_eq!(recorded, Err(Ineligible::CannotTell), "{kind}");
     }
     let case = Case::new(&[(12, 1, &[(0, 1)])]);
     let exact = 4 + 16 + 4 + 4 + 128;
-    assert!(super::fold_test::told(&all, &mut HashSet::new(), &case.live, exact).is_ok());
-    let less = super::fold_test::told(&all, &mut HashSet::new(), &case.live, exact - 1);
+    assert!(super::fold_test::recorded(&all, &mut HashSet::new(), &case.live, exact).is_ok());
+    let less = super::fold_test::recorded(&all, &mut HashSet::new(), &case.live, exact - 1);
     assert_eq!(less, Err(Ineligible::LogFull));
 }
 
-/// A volume that is changed at random, and what of it survives a crash.
-struct Life {
+/// A volume that is changed at random, and the part that survives a crash.
+struct Volume {
     random: Random,
     live: Tree,
     /// What recovery would find.
     disk: Tree,
     hidden: HashSet<Ino>,
-    /// Notes of handles that started in this order.
+    /// Notes of handles, in the order in which the handles started.
     handles: Vec<Notes>,
-    /// Files that somebody has open after their last name went.
+    /// Files that are open and have no name.
     open: BTreeSet<u32>,
-    /// Numbers freed since the last full commit, which the allocator keeps back.
+    /// Numbers freed since the last full commit: the allocator does not reuse them yet.
     kept_back: BTreeSet<u32>,
     next_block: u64,
     reuses: bool,
 }
 
-impl Life {
-    fn new(seed: u64) -> Life {
-        Life {
+impl Volume {
+    fn new(seed: u64) -> Volume {
+        Volume {
             random: Random(seed),
             live: Tree::default(),
             disk: Tree::default(),
@@ -593,19 +593,19 @@ impl Life {
         }
     }
 
-    /// An fsync; whether it was a fast commit.
+    /// An fsync. `Ok` if it was a fast commit.
     fn sync(&mut self) -> std::result::Result<(), Ineligible> {
         let mut all = Vec::new();
         let mut handles: Vec<_> =
             std::mem::take(&mut self.handles).into_iter().enumerate().collect();
-        // They stop in another order than they started.
+        // Handles stop in another order than they start.
         while !handles.is_empty() {
             let n = self.below(handles.len().min(3));
             let (nr, mut notes) = handles.remove(n);
             notes.append_to(nr as u64 + 1, &mut all);
         }
-        let told = told(&all, &mut self.hidden, &self.live, 1 << 20);
-        match &told {
+        let recorded = recorded(&all, &mut self.hidden, &self.live, 1 << 20);
+        match &recorded {
             Ok(records) => {
                 each(records).for_each(|record| self.disk.replay(&record));
                 let mut want = self.live.clone();
@@ -621,15 +621,15 @@ impl Life {
                 self.kept_back.clear();
             }
         }
-        told.map(drop)
+        recorded.map(drop)
     }
 }
 
 #[test]
-fn what_is_told_replays_to_what_was_done() {
+fn records_replay_to_the_changes_that_they_describe() {
     let (mut fast, mut full) = (0, BTreeMap::new());
     for seed in seeds(3000) {
-        let mut life = Life::new(seed);
+        let mut life = Volume::new(seed);
         for _ in 0..30 {
             for _ in 0..life.below(5) {
                 life.handle();
@@ -643,7 +643,7 @@ fn what_is_told_replays_to_what_was_done() {
     let slow: i32 = full.values().sum();
     assert!(fast > slow, "{fast} fast, {full:?}");
     assert!(full[Ineligible::LastLink.words()] > 100, "{full:?}");
-    // A file that a full commit left without a name, and that gets one: how it was is not known.
+    // A file that had no name at the full commit and gets one: its earlier state is unknown.
     assert!(full[Ineligible::Unclear.words()] > 100, "{full:?}");
     assert!(full.len() == 2, "{full:?}");
 }

@@ -51,7 +51,7 @@ ineligible! {
     /// Encrypted names were changed.
     Encrypted = "encrypted names",
     /// A directory was created or removed.
-    Directory = "directory made or removed",
+    Directory = "directory created or removed",
     /// A directory got a block: recovery by Linux would not count it.
     DirectoryGrew = "directory that got a block",
     /// An inode that is neither a file nor a directory was created, or its names changed.
@@ -59,9 +59,9 @@ ineligible! {
     /// An inode lost its last name.
     LastLink = "last name of a file",
     /// The orphan list changed.
-    Orphan = "list of orphans",
+    Orphan = "orphan list",
     /// A file was converted between extents and block pointers.
-    Migrate = "other kind of map",
+    Migrate = "conversion of a file's map",
     /// A file has its content in the inode.
     InlineData = "content in the inode",
     /// A feature of the volume that records do not support.
@@ -73,13 +73,13 @@ ineligible! {
     /// An inode number was freed and allocated again in one transaction.
     InodeReused = "inode number used again",
     /// The changes noted for an inode contradict each other.
-    Unclear = "unclear order of changes",
+    Unclear = "contradictory changes",
     /// An inode or its map could not be read, or records cannot describe it.
-    CannotTell = "inode that cannot be told",
+    CannotTell = "inode that records cannot describe",
     /// A handle changed blocks and noted no change.
-    Unnoted = "change without a note",
+    Unnoted = "change that was not noted",
     /// The fast-commit area is full.
-    LogFull = "no room for fast commits",
+    LogFull = "fast-commit area full",
     /// The byte log is full.
-    ByteLogFull = "byte log overflow",
+    ByteLogFull = "byte log full",
 }

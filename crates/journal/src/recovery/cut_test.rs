@@ -1,4 +1,5 @@
-//! Recovery is cut at every request, keeping any of what was not flushed, and starts over.
+//! Recovery is cut at every request, keeping any of the writes that were not flushed, and starts
+//! over.
 
 use crate::test_log::{HOME, SIZE, TestLog};
 use extant_base::{ByteOffset, Tid};
@@ -6,7 +7,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
 use extant_ondisk::jbd2::BlockSum;
 use std::sync::Arc;
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! Logs changed at random: an answer or an error, in bounded time, and the log itself untouched.
+//! Logs changed at random: recovery ends in bounded time with a result or an error, and the log
+//! itself is not written.
 
 use crate::recovery::cut_test::Random;
 use crate::test_log::{HOME, KINDS, SIZE, TestLog};
@@ -11,7 +12,7 @@ fn mutate(log: &mut TestLog, block: u32, random: &mut Random) {
     let other = random.below(u64::from(log.superblock.maxlen)) as u32;
     let copy = log.block_mut(other).to_vec();
     let bytes = log.block_mut(block);
-    // Most of what means something stands in front.
+    // Most fields are at the start of a block.
     let span = if random.below(3) == 0 { SIZE as u64 } else { 64 };
     let at = random.below(span - 3) as usize;
     match random.below(6) {
@@ -73,7 +74,8 @@ fn changed_superblocks_with_a_right_checksum_never_panic() {
         for _ in 0..1 + random.below(3) {
             mutate(&mut log, 0, &mut random);
         }
-        // Sum it again as it is: read it as a log without sums, write it with them.
+        // Write a right checksum for the changed superblock: read it without checksums, write it
+        // with them.
         let format = log.superblock.block_size;
         let block = log.block_mut(0);
         let sums = u32::from_be_bytes(block[0x28..0x2C].try_into().unwrap()) & 0x18;

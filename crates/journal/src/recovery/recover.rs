@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn older_blocks_behind_the_end_are_ignored() {
+    fn older_blocks_after_the_end_are_ignored() {
         let mut log = TestLog::new(V3, 7, 1, 0);
         log.transaction(&[(3, 1), (4, 1)]);
         log.transaction(&[(5, 2)]);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_copy_is_skipped_and_told_in_the_end() {
+    fn a_damaged_copy_is_skipped_and_reported_at_the_end() {
         for sum in [BlockSum::V2, BlockSum::V3] {
             let mut log = TestLog::new((sum, false), 7, 1, 0);
             log.transaction(&[(3, 1), (4, 1), (5, 1)]);

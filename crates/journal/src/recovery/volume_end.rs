@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoke_behind_the_old_end_counts() {
+    fn a_revoke_beyond_the_old_end_counts() {
         let mut log = TestLog::new(V3, 7, 1, 0);
         log.transaction(&[(120, 2)]);
         log.revoke(&[120]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_superblock_tells_of_is_left_out() {
+    fn blocks_that_no_superblock_includes_are_left_out() {
         let mut cut_before_the_superblock = TestLog::new(V3, 7, 1, 0);
         cut_before_the_superblock.transaction(&[(3, 1), (FEW, 2), (120, 2)]);
         let mut smaller = TestLog::new(V3, 7, 1, 0);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_device_is_refused_whatever_a_superblock_tells() {
+    fn blocks_beyond_the_device_are_refused_whatever_a_superblock_says() {
         for nr in [DEVICE, 1 << 31, u64::MAX] {
             let mut log = TestLog::new(V3, 7, 1, 0);
             log.transaction(&[(3, 1)]);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_itself_is_refused_whatever_a_superblock_tells() {
+    fn blocks_of_the_log_itself_are_refused_whatever_a_superblock_says() {
         let mut log = TestLog::new(V3, 7, 1, 0);
         log.log_bytes(&[(1, superblock(DEVICE)), (HOME + 3, [2; SIZE])]);
         log.commit(2000);

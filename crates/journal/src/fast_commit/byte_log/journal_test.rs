@@ -1,4 +1,4 @@
-//! The byte log through the API: what a sync costs, when it overflows, what a cut leaves.
+//! The byte log through the API: the cost of a sync, overflow, and what a cut leaves.
 
 use crate::JournalOptions;
 use crate::commit::fast_commit_test::{
@@ -52,7 +52,7 @@ fn from_an_epochs_second_fsync_on_nothing_is_written_or_flushed() {
 }
 
 #[test]
-fn a_full_ring_takes_a_full_commit_and_starts_anew() {
+fn a_full_ring_takes_a_full_commit_and_starts_at_its_base() {
     let log = empty_log();
     let device = Arc::new(MemoryDevice::from_bytes(&log.image));
     let journal = journal_on(&log, &device, to_ring(BATCH_BYTES));
@@ -144,10 +144,10 @@ fn a_cut_while_threads_sync_leaves_what_was_acknowledged() {
 }
 
 type Action = Box<dyn FnOnce() + Send>;
-/// What is called, in a thread of its own, at the next fence.
+/// Runs in a thread of its own at the next fence.
 type AtFence = Arc<Mutex<Option<Action>>>;
 
-/// A device whose windows let something else happen at a fence.
+/// A device that runs an action at a fence of one of its mappings.
 struct Held {
     memory: MemoryDevice,
     at_fence: AtFence,
@@ -214,7 +214,7 @@ fn threads_that_sync_together_share_a_record_and_a_fence() {
     }
     let (send, threads) = mpsc::channel();
     let inner = Arc::clone(&journal);
-    // While one is stored others change something, and then all ask.
+    // While one is stored, other threads change blocks and then all request a commit.
     *at_fence.lock() = Some(Box::new(move || {
         let (changed, done) = (Arc::new(Barrier::new(6)), Arc::new(Barrier::new(6)));
         for thread in 0..5 {

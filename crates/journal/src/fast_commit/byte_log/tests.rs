@@ -1,4 +1,4 @@
-//! Fast commits written to the ring, cut or damaged anywhere, and read again.
+//! Fast commits written to the ring, cut or damaged at any point, and read again.
 
 use super::ByteLog;
 use crate::fast_commit::fast_commit_log::FastCommitLog;
@@ -30,31 +30,31 @@ fn log(blocks: u32) -> TestLog {
     log
 }
 
-/// A copy of what a record says, to compare.
-type Outcome = Vec<u8>;
+/// A copy of a record's bytes, to compare.
+type RecordBytes = Vec<u8>;
 
-fn told(record: &Record<'_>) -> Outcome {
+fn bytes_of(record: &Record<'_>) -> RecordBytes {
     let mut bytes = Vec::new();
     encode(record, &mut bytes);
     bytes
 }
 
-fn link(name: &[u8]) -> Outcome {
-    told(&Record::Link(NameChange { parent: Ino::ROOT, ino: Ino::new(12).unwrap(), name }))
+fn link(name: &[u8]) -> RecordBytes {
+    bytes_of(&Record::Link(NameChange { parent: Ino::ROOT, ino: Ino::new(12).unwrap(), name }))
 }
 
-fn inode(len: usize, value: u8) -> Outcome {
-    told(&Record::Inode { ino: Ino::new(12).unwrap(), raw: &vec![value; len] })
+fn inode(len: usize, value: u8) -> RecordBytes {
+    bytes_of(&Record::Inode { ino: Ino::new(12).unwrap(), raw: &vec![value; len] })
 }
 
-fn add_range(start: u64, len_blocks: u16) -> Outcome {
+fn add_range(start: u64, len_blocks: u16) -> RecordBytes {
     let (ino, first) = (Ino::new(12).unwrap(), LogicalBlock(0));
     let start = BlockNr(start);
-    told(&Record::AddRange(MappedRange { ino, first, len_blocks, unwritten: false, start }))
+    bytes_of(&Record::AddRange(MappedRange { ino, first, len_blocks, unwritten: false, start }))
 }
 
-/// A fast commit of `records`, and the bytes it stored; `None` when the ring has no room for them.
-fn sync(ring: &mut ByteLog, tid: Tid, records: &[Outcome]) -> Option<usize> {
+/// Writes a fast commit of `records`. Returns the bytes that it stored; `None` if the ring is full.
+fn sync(ring: &mut ByteLog, tid: Tid, records: &[RecordBytes]) -> Option<usize> {
     let before = ring.state().bytes.load(Ordering::Relaxed);
     let put = ring.put(tid, &records.concat()).unwrap();
     put.then(|| (ring.state().bytes.load(Ordering::Relaxed) - before) as usize)
@@ -64,11 +64,11 @@ fn found(log: &Log) -> Option<FastCommitLog> {
     log.fast_commits(T, INODE_BYTES).unwrap()
 }
 
-/// The fast commits found, each record as bytes, all in one.
-fn found_records(log: &Log) -> (u32, Vec<Outcome>) {
+/// The number of fast commits found, and the bytes of each record.
+fn found_records(log: &Log) -> (u32, Vec<RecordBytes>) {
     let Some(found) = found(log) else { return (0, Vec::new()) };
     assert!(found.is_byte_log() && found.tid() == T);
-    (found.commits(), found.records().map(|record| told(&record)).collect())
+    (found.commits(), found.records().map(|record| bytes_of(&record)).collect())
 }
 
 struct Written {
@@ -89,7 +89,7 @@ fn open(image: TestLog, batch: usize) -> Written {
 }
 
 impl Written {
-    fn sync(&mut self, tid: Tid, records: &[Outcome]) -> Option<usize> {
+    fn sync(&mut self, tid: Tid, records: &[RecordBytes]) -> Option<usize> {
         sync(&mut self.ring, tid, records)
     }
 
@@ -99,7 +99,7 @@ impl Written {
         ByteOffset(self.log.map().locate(first).unwrap().0.0 + at)
     }
 
-    /// The log on a device that holds `bytes` at `at` of the area instead.
+    /// The log on a device whose area holds `bytes` at `at` instead.
     fn changed(&self, at: u64, bytes: &[u8]) -> Log {
         let copy = Arc::new(MemoryDevice::copy_of(&*self.device).unwrap());
         copy.write_at(self.place(at), bytes).unwrap();
@@ -148,8 +148,8 @@ fn a_small_sync_costs_five_lines_and_no_flush() {
     assert_eq!((later.fences, later.flushes, later.writes), (1, 0, 0));
 }
 
-/// Fills ring and block 0 with two epochs of older transactions, the last one longer than what the
-/// test will write.
+/// Fills the ring and block 0 with two epochs of older transactions. The last one is longer than
+/// what the test will write.
 fn with_older_epochs(image: TestLog) -> TestLog {
     let mut written = open(image.clone(), BATCH_BYTES);
     for tid in [Tid(T.0 - 2), Tid(T.0 - 1)] {
@@ -202,8 +202,8 @@ fn cut_after_any_line_every_acknowledged_sync_is_there() {
 }
 
 #[test]
-fn an_older_life_with_the_same_numbers_does_not_fit_on() {
-    // The log was made anew over an old one; its transactions count from the same number.
+fn records_of_an_earlier_session_with_the_same_numbers_do_not_continue_the_epoch() {
+    // The log was created again over an old one; its transactions start at the same number.
     let mut written = open(log(16), BATCH_BYTES);
     for name in [&b"one"[..], b"two", b"three"] {
         written.sync(T, &[inode(160, 9), link(name)]).unwrap();
@@ -214,7 +214,7 @@ fn an_older_life_with_the_same_numbers_does_not_fit_on() {
     written.sync(T, &[inode(160, 8), link(b"new")]).unwrap();
     let second = written.read(SIZE as u64 + 320, HEADER_LEN);
     let header = Header::read(second.first_chunk().unwrap(), 4096, Default::default()).unwrap();
-    assert_eq!((header.tid, header.seq), (T, 1), "the old record is right behind");
+    assert_eq!((header.tid, header.seq), (T, 1), "the old record follows at once");
     assert_eq!(found_records(&written.log).1, [inode(160, 8), link(b"new")]);
 }
 
@@ -231,7 +231,7 @@ fn an_epoch_that_was_not_opened_is_not_read() {
 
 #[test]
 fn the_ring_takes_a_sync_that_fills_it_and_no_byte_more() {
-    // Two blocks of ring, 2048 bytes.
+    // A ring of two blocks, 2048 bytes.
     for (batch, more) in [(BATCH_BYTES, 1), (0, 1)] {
         for first in [false, true] {
             let mut written = open(log(4), batch);
@@ -239,7 +239,7 @@ fn the_ring_takes_a_sync_that_fills_it_and_no_byte_more() {
             if first {
                 taken = written.sync(T, &[link(b"before")]).unwrap();
             }
-            // A header, and an ANCHOR in the record or in one of its own.
+            // A header, and an ANCHOR in the same record or in its own.
             let around = if batch == 0 { 64 + 128 } else { 64 + 44 };
             let left = 2048 - taken - around;
             let exact = inode(left - 8, 5);
@@ -332,7 +332,7 @@ fn a_torn_or_strange_first_block_opens_nothing() {
     assert!(found(&written.changed(0, &block(&[head, Record::Anchor(open)]))).is_some());
 }
 
-/// A record as anyone could write it.
+/// A record as any writer could write it.
 fn record(tid: Tid, seq: u64, tag: u16, payload: &[u8]) -> Vec<u8> {
     let payload_crc = sum(!0, payload);
     let header = Header { tid, tag, seq, payload_len: payload.len(), payload_crc };
@@ -379,7 +379,7 @@ fn a_window_as_published_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn records_that_only_their_sums_vouch_for_are_the_end() {
+fn records_that_are_right_only_by_their_own_checksums_end_the_log() {
     let mut written = open(log(16), BATCH_BYTES);
     let stored = written.sync(T, &[link(b"kept")]).unwrap() as u64;
     let at = SIZE as u64 + stored;
@@ -387,7 +387,7 @@ fn records_that_only_their_sums_vouch_for_are_the_end() {
     let anchored = |tail: u64, seq: u64, crc: u32| {
         let head = at + 128;
         let anchor = Record::Anchor(Anchor { tid: T, head, tail, seq, crc });
-        record(T, 1, TAG_BATCH, &[payload.clone(), told(&anchor)].concat())
+        record(T, 1, TAG_BATCH, &[payload.clone(), bytes_of(&anchor)].concat())
     };
     let first = written.read(SIZE as u64, stored as usize);
     let crc = sum(sum(!0, &first[64..64 + 16 + 44]), &payload);
@@ -399,7 +399,7 @@ fn records_that_only_their_sums_vouch_for_are_the_end() {
     assert_eq!(read(&record(T, 1, 4, &payload)), 1, "no ANCHOR follows");
     assert_eq!(read(&record(Tid(7), 1, 4, &payload)), 1);
     assert_eq!(read(&record(T, 2, 4, &payload)), 1);
-    let open = told(&Record::Anchor(Anchor::open(T, Ring { base: 0, end: 0 })));
+    let open = bytes_of(&Record::Anchor(Anchor::open(T, Ring { base: 0, end: 0 })));
     assert_eq!(read(&record(T, 1, TAG_BATCH, &[open, payload.clone()].concat())), 1);
     for payload_len in [PAYLOAD_MAX, PAYLOAD_MAX + 1, u32::MAX as usize] {
         let header = Header { tid: T, tag: 4, seq: 1, payload_len, payload_crc: 0 };
@@ -419,7 +419,7 @@ fn garbage_is_the_end_of_the_log() {
     let mut random = Random(5);
     for _ in 0..400 {
         let mut area = whole.clone();
-        // Somewhere a run of garbage, of zeros, or of another part of the area.
+        // A run of garbage, of zeros, or of another part of the area, at any offset.
         let (at, len) = (random.below(15 << 10) as usize, random.below(400) as usize);
         let end = (at + len).min(area.len());
         match random.below(3) {
@@ -434,7 +434,7 @@ fn garbage_is_the_end_of_the_log() {
         }
         let Ok(found) = written.changed(0, &area).fast_commits(T, INODE_BYTES) else { continue };
         let Some(found) = found else { continue };
-        let records: Vec<_> = found.records().map(|record| told(&record)).collect();
+        let records: Vec<_> = found.records().map(|record| bytes_of(&record)).collect();
         assert!(records == commits[..found.commits() as usize].concat());
     }
 }
@@ -450,7 +450,7 @@ fn without_a_window_or_in_pieces_there_is_no_byte_log() {
     assert!(ByteLog::open(&image.open(&volume).unwrap(), &another, BATCH_BYTES).is_none());
     let volume = watched(Arc::new(ReadOnly::new(MemoryDevice::from_bytes(&image.image))));
     assert!(ByteLog::open(&image.open(&volume).unwrap(), &volume, BATCH_BYTES).is_none());
-    // The area's last block lies elsewhere.
+    // The area's last block lies in another run.
     let maxlen = image.superblock.maxlen;
     let mut runs = image.map().runs().to_vec();
     let last = runs.last_mut().unwrap();
@@ -468,7 +468,7 @@ fn without_a_window_or_in_pieces_there_is_no_byte_log() {
 }
 
 #[test]
-fn a_store_or_fence_that_fails_is_told() {
+fn a_store_or_fence_that_fails_is_an_error() {
     for op in [IoOp::Write, IoOp::Flush] {
         let image = log(16);
         let device = Arc::new(Faulty::new(MemoryDevice::from_bytes(&image.image)));
@@ -482,7 +482,7 @@ fn a_store_or_fence_that_fails_is_told() {
 }
 
 #[test]
-fn file_data_is_flushed_before_what_tells_of_it() {
+fn file_data_is_flushed_before_the_records_that_refer_to_it() {
     let mut written = open(log(16), BATCH_BYTES);
     written.sync(T, &[link(b"a")]).unwrap();
     for (data, flushes) in [(false, 0), (true, 1), (false, 0)] {
@@ -513,9 +513,9 @@ fn a_new_epoch_starts_at_the_base_and_hides_the_old_one() {
 }
 
 #[test]
-fn an_epoch_of_an_older_life_is_wiped_before_the_first_commit() {
+fn an_epoch_of_an_earlier_session_is_wiped_before_the_first_commit() {
     let mut older = open(log(16), BATCH_BYTES);
-    older.sync(T, &[link(b"of an older life")]).unwrap();
+    older.sync(T, &[link(b"of an old session")]).unwrap();
     let mut image = older.image.clone();
     older.device.read_at(ByteOffset(0), &mut image.image).unwrap();
     let mut written = open(image, BATCH_BYTES);
