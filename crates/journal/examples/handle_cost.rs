@@ -6,7 +6,8 @@
 use extant_base::{BlockNr, BlockSize, ByteOffset, Ino, Result, Tid};
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use extant_journal::{
-    CacheOptions, Change, Credits, InodeTold, Journal, JournalOptions, Log, LogMap, Piece, Snapshot,
+    CacheOptions, Change, Credits, Journal, JournalOptions, Log, LogMap, Piece, RecordedInode,
+    Snapshot,
 };
 use extant_ondisk::jbd2::{
     JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat, JournalSuperblock,
@@ -111,11 +112,11 @@ fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
                         handle.note(Change::Inode(inode(thread * 64 + n as u64)));
                     }
-                    let step = handle.step();
+                    let point = handle.commit_point();
                     handle.stop().expect("not aborted");
                     // A fast commit, before the notes exceed their limit.
                     if keeps_notes && round % 4096 == 0 {
-                        let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                        let done = journal.commit_with_data(point, Some(&Cached(journal)));
                         done.expect("it is durable");
                     }
                 }
@@ -138,10 +139,10 @@ fn inode(nr: u64) -> Ino {
 struct Cached<'a>(&'a Journal);
 
 impl Snapshot for Cached<'_> {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         let block = self.0.cache().get(BlockNr(u64::from(ino.get()) - 12))?;
         raw.extend_from_slice(&block.read()[..160]);
-        Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+        Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
     }
 
     fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -163,9 +164,9 @@ fn commits(journal: &Journal, threads: u64, rounds: u64) {
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
                     }
                     handle.note(Change::Inode(inode(100 + thread)));
-                    let step = handle.step();
+                    let point = handle.commit_point();
                     handle.stop().expect("not aborted");
-                    let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                    let done = journal.commit_with_data(point, Some(&Cached(journal)));
                     done.expect("it is durable");
                 }
             });

@@ -149,7 +149,7 @@ impl<'j> Handle<'j> {
 
     /// The commit point of this handle: its changes are durable when that is. [`Handle::restart`]
     /// changes it.
-    pub fn step(&self) -> CommitPoint {
+    pub fn commit_point(&self) -> CommitPoint {
         CommitPoint { tid: self.tid(), nr: self.place.get().nr }
     }
 
@@ -162,7 +162,7 @@ impl<'j> Handle<'j> {
     }
 
     fn note_down(&self, change: Change<'_>) {
-        if matches!(change, Change::Made(_) | Change::Gone(_))
+        if matches!(change, Change::InodeAllocated(_) | Change::InodeFreed(_))
             && let Some(transactions) = self.journal.transactions()
         {
             // A handle that started earlier may yet take the number that this one frees, or the
@@ -267,7 +267,7 @@ impl<'j> Handle<'j> {
     pub(crate) fn join(&self, block: &Arc<Block>, content: &mut Content) {
         let join = block.join(content, self.seq());
         #[cfg(debug_assertions)]
-        if join != Join::Gone {
+        if join != Join::Freed {
             self.audit.count(block.nr, self.credits.get().blocks);
         }
         match join {
@@ -278,7 +278,7 @@ impl<'j> Handle<'j> {
                 self.done.borrow_mut().joined.push(Arc::clone(block));
             }
             Join::Again => self.done.borrow_mut().again = true,
-            Join::Gone => {}
+            Join::Freed => {}
         }
     }
 }

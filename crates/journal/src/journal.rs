@@ -146,7 +146,7 @@ impl Journal {
 
     /// The newest commit point that is durable. It lies in the running transaction if a fast commit
     /// recorded changes of that. Without a log it is always that of transaction 0.
-    pub fn durable_step(&self) -> CommitPoint {
+    pub fn durable_point(&self) -> CommitPoint {
         let Some(transactions) = self.transactions() else {
             return CommitPoint { tid: Tid(0), nr: 0 };
         };
@@ -214,7 +214,7 @@ impl Journal {
 
     /// Whether fast commits recorded all changes since the last full commit. A full commit would
     /// then make nothing durable but fields that records leave out. Without a log always `false`.
-    pub fn is_all_told(&self) -> bool {
+    pub fn is_all_recorded(&self) -> bool {
         self.transactions().is_some_and(|transactions| {
             let state = transactions.state.lock();
             state.recorded.covers(state.running.seq, transactions.numbers.load(Ordering::Acquire))

@@ -65,7 +65,7 @@ pub use log::map::{LogMap, LogRun};
 pub use log::open_log::Log;
 pub use log::watched::Watched;
 pub use meta_mut::{MetaBytesMut, MetaMut};
-pub use records::changes::{Change, InodeTold, Piece, Snapshot};
+pub use records::changes::{Change, Piece, RecordedInode, Snapshot};
 pub use records::ineligible::Ineligible;
 pub use recovery::recover::Recovery;
 pub use recovery::replay::HomeLimits;

@@ -78,7 +78,7 @@ pub(crate) enum Join {
     /// The block was part of the transaction already.
     Again,
     /// The block was freed: its changes are not logged.
-    Gone,
+    Freed,
 }
 
 impl Block {
@@ -180,11 +180,11 @@ impl Block {
     #[inline]
     pub(crate) fn join(&self, content: &mut Content, seq: Seq) -> Join {
         if self.joined.load(Ordering::Relaxed) == seq {
-            return if self.has(FORGOTTEN) { Join::Gone } else { Join::Again };
+            return if self.has(FORGOTTEN) { Join::Freed } else { Join::Again };
         }
         self.freeze(content);
         if self.has(FORGOTTEN) {
-            return Join::Gone;
+            return Join::Freed;
         }
         self.joined.store(seq, Ordering::Release);
         let before = self.update(|flags| Some(flags & !DIRTY)).unwrap_or_default();

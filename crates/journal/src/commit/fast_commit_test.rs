@@ -2,7 +2,7 @@
 
 use crate::commit::crash_test::seeds;
 use crate::commit::point::CommitPoint;
-use crate::records::changes::{Change, InodeTold, Piece, Snapshot};
+use crate::records::changes::{Change, Piece, RecordedInode, Snapshot};
 use crate::records::ineligible::Ineligible;
 use crate::recovery::cut_test::Random;
 use crate::test_hook::Hook;
@@ -30,10 +30,10 @@ fn ino(nr: u64) -> Ino {
 pub(crate) struct Cached<'a>(pub(crate) &'a Journal);
 
 impl Snapshot for Cached<'_> {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         let block = self.0.cache().get(BlockNr(u64::from(ino.get()) - FIRST))?;
         raw.extend_from_slice(&block.read()[..128]);
-        Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+        Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
     }
 
     fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -61,7 +61,7 @@ pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> CommitPo
         put(&handle, *nr, value);
         handle.note(Change::Inode(ino(*nr)));
     }
-    let point = handle.step();
+    let point = handle.commit_point();
     handle.stop().unwrap();
     point
 }
@@ -106,7 +106,7 @@ fn after_the_first_commit_an_fsync_is_one_block() {
     sync(&journal, point);
     let want = OpCounts { writes: 1, written_bytes: 1024, fua_writes: 1, ..OpCounts::default() };
     assert_eq!(device.counts_since(before), want);
-    assert_eq!(journal.durable_step(), point);
+    assert_eq!(journal.durable_point(), point);
     let before = device.position();
     sync(&journal, point);
     assert_eq!(device.counts_since(before), OpCounts::default(), "it is recorded");
@@ -135,7 +135,7 @@ fn after_the_first_commit_an_fsync_is_one_block() {
 struct Aborting<'a>(&'a Journal);
 
 impl Snapshot for Aborting<'_> {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         self.0.abort(&Error::NoSpace);
         Cached(self.0).inode(ino, raw)
     }
@@ -222,7 +222,7 @@ fn a_change_without_a_note_or_without_a_record_takes_a_full_commit() {
         let handle = journal.start(Credits { blocks: 1, revokes: 1 }).unwrap();
         put(&handle, 3, 7);
         note(&handle);
-        let point = handle.step();
+        let point = handle.commit_point();
         handle.stop().unwrap();
         sync(journal, point);
     }
@@ -232,9 +232,9 @@ fn a_change_without_a_note_or_without_a_record_takes_a_full_commit() {
         (|j| once(j, |h| h.note(Change::Full(Ineligible::Xattr))), Some(Ineligible::Xattr)),
         (
             |j| once(j, |h| h.note(Change::Inode(Ino::new(5000).unwrap()))),
-            Some(Ineligible::CannotTell),
+            Some(Ineligible::NotRecordable),
         ),
-        (|j| once(j, |h| h.note(Change::Gone(ino(3)))), Some(Ineligible::LastLink)),
+        (|j| once(j, |h| h.note(Change::InodeFreed(ino(3)))), Some(Ineligible::LastLink)),
         (|j| once(j, |h| h.note(Change::Nothing)), None),
         (|j| once(j, |h| h.note(Change::Inode(ino(3)))), None),
     ];
@@ -328,15 +328,15 @@ fn steps_rise_and_those_of_a_restarted_handle_differ() {
     let journal = journal_on(&log, &device, fast());
     let first = change(&journal, &[3], 1);
     let mut handle = journal.start(Credits::blocks(1)).unwrap();
-    let second = handle.step();
+    let second = handle.commit_point();
     assert_eq!(first, CommitPoint { tid: LAST.next(), nr: 1 });
     assert_eq!(second, CommitPoint { nr: 2, ..first });
     handle.restart(Credits::blocks(1)).unwrap();
-    assert_eq!(handle.step(), CommitPoint { nr: 3, ..first });
+    assert_eq!(handle.commit_point(), CommitPoint { nr: 3, ..first });
     handle.stop().unwrap();
-    assert_eq!(journal.durable_step(), end_of(LAST));
+    assert_eq!(journal.durable_point(), end_of(LAST));
     sync(&journal, first);
-    assert_eq!(journal.durable_step(), end_of(first.tid));
+    assert_eq!(journal.durable_point(), end_of(first.tid));
     assert_eq!(change(&journal, &[3], 2), CommitPoint { tid: first.tid.next(), nr: 1 });
 }
 
@@ -423,7 +423,7 @@ fn a_fast_commit_that_fails_ends_the_journal() {
 fn a_snapshot_that_panics_aborts_the_journal_and_no_thread_keeps_waiting() {
     struct Bad;
     impl Snapshot for Bad {
-        fn inode(&self, _: Ino, _: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+        fn inode(&self, _: Ino, _: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
             panic!("no inode")
         }
         fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -479,7 +479,7 @@ fn work(
         if random.below(16) == 0 {
             handle.note(Change::Full(Ineligible::Directory));
         }
-        let point = handle.step();
+        let point = handle.commit_point();
         handle.stop().unwrap();
         match random.below(12) {
             0..=4 => journal.commit_with_data(point, Some(&Cached(journal))).unwrap(),
@@ -617,7 +617,7 @@ fn a_reused_inode_number_is_recorded_in_the_order_of_its_inodes() {
             started.wait();
             freed.wait();
             put(&handle, 3, 2);
-            handle.note(Change::Made(ino(3)));
+            handle.note(Change::InodeAllocated(ino(3)));
             handle.note(Change::Create { parent: Ino::ROOT, ino: ino(3), name: b"new" });
             handle.stop().unwrap();
         });
@@ -625,7 +625,7 @@ fn a_reused_inode_number_is_recorded_in_the_order_of_its_inodes() {
         let handle = journal.start(Credits::blocks(1)).unwrap();
         put(&handle, 4, 2);
         handle.note(Change::Unlink { parent: Ino::ROOT, ino: ino(3), name: b"old" });
-        handle.note(Change::Gone(ino(3)));
+        handle.note(Change::InodeFreed(ino(3)));
         freed.wait();
         handle.stop().unwrap();
     });

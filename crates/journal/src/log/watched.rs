@@ -351,13 +351,13 @@ mod tests {
             let journal = Journal::with_log(home, size, cache, opened, options()).unwrap();
             let handle = journal.start(Credits::blocks(1)).unwrap();
             put(&handle, 3, 1);
-            let step = handle.step();
+            let point = handle.commit_point();
             handle.stop().unwrap();
             journal.device().write_at(ByteOffset(5 * 1024), &[1; 1024]).unwrap();
             // A thread that only flushes data meets the failure; the other one commits or flushes.
             let rides = || match others {
-                0 => journal.commit(step.tid),
-                1 => journal.commit_with_data(step, None),
+                0 => journal.commit(point.tid),
+                1 => journal.commit_with_data(point, None),
                 _ => journal.commit_with_data(CommitPoint { tid: LAST, nr: 0 }, None),
             };
             both_see_the_error(&device, || journal.flush(), rides);

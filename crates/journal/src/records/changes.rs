@@ -61,9 +61,9 @@ pub enum Change<'a> {
         name: &'a [u8],
     },
     /// An inode number was allocated. The inode may get a name later, or never.
-    Made(Ino),
+    InodeAllocated(Ino),
     /// An inode was freed, with its blocks and its number.
-    Gone(Ino),
+    InodeFreed(Ino),
     /// Nothing that needs a record: recovery computes it, as counters and checksums.
     Nothing,
     /// A change that no record describes: a full commit is needed.
@@ -72,7 +72,7 @@ pub enum Change<'a> {
 
 /// The fields of an inode that decide how it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InodeTold {
+pub struct RecordedInode {
     /// Its number of names.
     pub links: u32,
     /// It is a regular file. Other kinds take a full commit.
@@ -105,7 +105,7 @@ pub trait Snapshot: Sync {
     ///
     /// # Errors
     /// Any; the commit is a full one then.
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>>;
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>>;
 
     /// Calls `each` for the mapped ranges between the blocks `first` and `last`, ascending.
     ///

@@ -106,8 +106,8 @@ impl<'n> Fold<'n> {
                 let at = self.touch(ino);
                 self.name(parent, at, name, false)?;
             }
-            Change::Made(ino) => self.made(ino)?,
-            Change::Gone(ino) => {
+            Change::InodeAllocated(ino) => self.made(ino)?,
+            Change::InodeFreed(ino) => {
                 let at = self.touch(ino);
                 let inode = &mut self.inodes[at];
                 match inode.hidden {

@@ -1,7 +1,7 @@
 //! Changes that records describe, compared with the changes themselves.
 
 use crate::commit::crash_test::seeds;
-use crate::records::changes::{Change, InodeTold, Piece, Snapshot};
+use crate::records::changes::{Change, Piece, RecordedInode, Snapshot};
 use crate::records::fold::Fold;
 use crate::records::ineligible::Ineligible;
 use crate::records::notes::{Notes, Read, in_order};
@@ -36,13 +36,13 @@ fn ino(number: u32) -> Ino {
 }
 
 impl Snapshot for Tree {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         let Some(file) = self.files.get(&ino.get()) else { return Ok(None) };
         raw.resize(128, 0);
         raw[..8].copy_from_slice(&file.fields.to_le_bytes());
         raw[8..12].copy_from_slice(&file.links.to_le_bytes());
         let regular = ino.get() < SPECIAL;
-        Ok(Some(InodeTold { links: file.links, regular, mapped: true }))
+        Ok(Some(RecordedInode { links: file.links, regular, mapped: true }))
     }
 
     fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -210,11 +210,11 @@ fn unlink(number: u32, name: &[u8]) -> Change<'_> {
 }
 
 fn made(number: u32) -> Change<'static> {
-    Change::Made(ino(number))
+    Change::InodeAllocated(ino(number))
 }
 
 fn gone(number: u32) -> Change<'static> {
-    Change::Gone(ino(number))
+    Change::InodeFreed(ino(number))
 }
 
 fn range(number: u32, first: u32, last: u32) -> Change<'static> {
@@ -347,7 +347,7 @@ fn what_records_cannot_say_takes_a_full_commit() {
         (&[made(13), made(13)], No::InodeReused),
         (&[made(1001), create(1001, b"a")], No::Special),
         (&[link(1001, b"a")], No::Special),
-        (&[Change::Inode(ino(99))], No::CannotTell),
+        (&[Change::Inode(ino(99))], No::NotRecordable),
     ];
     for (changes, why) in rows {
         assert_eq!(case.record(changes), Err(*why), "{changes:?}");
@@ -361,9 +361,9 @@ fn what_records_cannot_say_takes_a_full_commit() {
 fn long_pieces_are_split_into_legal_extents() {
     struct Long(bool);
     impl Snapshot for Long {
-        fn inode(&self, _: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+        fn inode(&self, _: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
             raw.resize(128, 1);
-            Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+            Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
         }
         fn pieces(&self, _: Ino, _: u32, _: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {
             let physical = BlockNr((1 << 48) - 70000);
@@ -385,12 +385,12 @@ fn long_pieces_are_split_into_legal_extents() {
 fn a_snapshot_that_fails_or_says_nonsense_takes_a_full_commit() {
     struct Bad(u8);
     impl Snapshot for Bad {
-        fn inode(&self, _: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+        fn inode(&self, _: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
             raw.resize([128, 127, 65532, 128, 128][usize::from(self.0)], 1);
             if self.0 == 0 {
                 return Err(Error::NotFound);
             }
-            Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+            Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
         }
         fn pieces(&self, _: Ino, _: u32, _: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {
             each(Piece { logical: 0, physical: BlockNr(1 << 48), len: 1, written: true });
@@ -402,7 +402,7 @@ fn a_snapshot_that_fails_or_says_nonsense_takes_a_full_commit() {
     notes.append_to(1, &mut all);
     for kind in 0..5 {
         let recorded = recorded(&all, &mut HashSet::new(), &Bad(kind), 1 << 20);
-        assert_eq!(recorded, Err(Ineligible::CannotTell), "{kind}");
+        assert_eq!(recorded, Err(Ineligible::NotRecordable), "{kind}");
     }
     let case = Case::new(&[(12, 1, &[(0, 1)])]);
     let exact = 4 + 16 + 4 + 4 + 128;

@@ -47,7 +47,7 @@ ineligible! {
     /// File data in the journal.
     JournaledData = "file data in the journal",
     /// Data with a checksum became readable.
-    DataSums = "checksums of data",
+    DataChecksums = "checksums of data",
     /// Encrypted names were changed.
     Encrypted = "encrypted names",
     /// A directory was created or removed.
@@ -75,7 +75,7 @@ ineligible! {
     /// The changes noted for an inode contradict each other.
     Unclear = "contradictory changes",
     /// An inode or its map could not be read, or records cannot describe it.
-    CannotTell = "inode that records cannot describe",
+    NotRecordable = "inode that records cannot describe",
     /// A handle changed blocks and noted no change.
     Unnoted = "change that was not noted",
     /// The fast-commit area is full.

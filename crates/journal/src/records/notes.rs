@@ -18,8 +18,8 @@ const RANGE: u8 = 1;
 const CREATE: u8 = 2;
 const LINK: u8 = 3;
 const UNLINK: u8 = 4;
-const MADE: u8 = 5;
-const GONE: u8 = 6;
+const ALLOCATED: u8 = 5;
+const FREED: u8 = 6;
 
 /// Most bytes of a buffer that a thread keeps.
 const KEPT: usize = 4096;
@@ -52,7 +52,7 @@ impl Notes {
             Change::Inode(ino) => {
                 // Every note of an inode, except that of its allocation, covers its fields too.
                 let known = self.bytes.get(self.last..).is_some_and(|last| {
-                    last.len() > 4 && last[0] < MADE && last[1..5] == ino.get().to_le_bytes()
+                    last.len() > 4 && last[0] < ALLOCATED && last[1..5] == ino.get().to_le_bytes()
                 });
                 if !known {
                     self.start(INODE, ino);
@@ -68,8 +68,8 @@ impl Notes {
             Change::Create { parent, ino, name } => self.name(CREATE, parent, ino, name),
             Change::Link { parent, ino, name } => self.name(LINK, parent, ino, name),
             Change::Unlink { parent, ino, name } => self.name(UNLINK, parent, ino, name),
-            Change::Made(ino) => self.start(MADE, ino),
-            Change::Gone(ino) => self.start(GONE, ino),
+            Change::InodeAllocated(ino) => self.start(ALLOCATED, ino),
+            Change::InodeFreed(ino) => self.start(FREED, ino),
         }
     }
 
@@ -172,8 +172,8 @@ impl<'a> Iterator for Read<'a> {
                 let (last, rest) = number(rest);
                 (Change::Range { ino, first, last }, rest)
             }
-            MADE => (Change::Made(ino), rest),
-            GONE => (Change::Gone(ino), rest),
+            ALLOCATED => (Change::InodeAllocated(ino), rest),
+            FREED => (Change::InodeFreed(ino), rest),
             _ => {
                 let (parent, rest) = number(rest);
                 let parent = Ino::new(parent).expect("the note was of a directory");
@@ -214,13 +214,13 @@ mod tests {
     fn every_note_reads_back() {
         let (parent, name) = (ino(2), &[b'n'; 255][..]);
         let changes = [
-            Change::Made(ino(12)),
+            Change::InodeAllocated(ino(12)),
             Change::Create { parent, ino: ino(12), name },
             Change::Link { parent, ino: ino(12), name: b"b" },
             Change::Unlink { parent, ino: ino(12), name: b"c" },
             Change::Inode(ino(u32::MAX)),
             Change::Range { ino: ino(12), first: 0, last: u32::MAX },
-            Change::Gone(ino(13)),
+            Change::InodeFreed(ino(13)),
         ];
         let mut notes = Notes::default();
         for change in changes {
@@ -251,7 +251,7 @@ mod tests {
         ];
         assert_eq!(read(&mut notes), want);
         // The note of its allocation does not cover an inode's fields.
-        notes.push(Change::Made(ino(12)));
+        notes.push(Change::InodeAllocated(ino(12)));
         notes.push(Change::Inode(ino(12)));
         assert_eq!(read(&mut notes).len(), 2);
     }

@@ -11,7 +11,7 @@
 //! file's blocks when it replays its INODE, and CREAT sets its change time and its number of names.
 //! Source: the order in which Linux and e2fsck can replay them.
 
-use crate::records::changes::{InodeTold, Piece, Snapshot};
+use crate::records::changes::{Piece, RecordedInode, Snapshot};
 use crate::records::fold::{Fold, FoldedInode};
 use crate::records::ineligible::Ineligible;
 use extant_base::{BlockNr, Ino, LogicalBlock};
@@ -115,19 +115,19 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Reads an inode into `raw`.
-    fn load_inode(&mut self, ino: Ino) -> Outcome<InodeTold> {
+    fn load_inode(&mut self, ino: Ino) -> Outcome<RecordedInode> {
         self.raw.clear();
         match self.snapshot.inode(ino, &mut self.raw) {
             Ok(Some(state)) => Ok(state),
             // The error itself is for the caller that next reads the inode.
-            Ok(None) | Err(_) => Err(Ineligible::CannotTell),
+            Ok(None) | Err(_) => Err(Ineligible::NotRecordable),
         }
     }
 
     /// Records the inode in `raw`.
     fn inode(&mut self, ino: Ino) -> Outcome {
         if !(INODE_LEN_MIN..=INODE_LEN_MAX).contains(&self.raw.len()) {
-            return Err(Ineligible::CannotTell);
+            return Err(Ineligible::NotRecordable);
         }
         let raw = std::mem::take(&mut self.raw);
         let done = self.put(&Record::Inode { ino, raw: &raw });
@@ -146,7 +146,7 @@ impl<'a> RecordWriter<'a> {
                 done = self.piece(ino, &mut next, last, piece, holes);
             }
         };
-        snapshot.pieces(ino, first, last, each).map_err(|_| Ineligible::CannotTell)?;
+        snapshot.pieces(ino, first, last, each).map_err(|_| Ineligible::NotRecordable)?;
         done?;
         if holes { self.hole(ino, next, u64::from(last) + 1) } else { Ok(()) }
     }
@@ -166,7 +166,7 @@ impl<'a> RecordWriter<'a> {
             let len = (end - at).min(u64::from(most));
             let start = piece.physical.0.saturating_add(at - u64::from(piece.logical));
             if start >= 1 << 48 {
-                return Err(Ineligible::CannotTell);
+                return Err(Ineligible::NotRecordable);
             }
             self.put(&Record::AddRange(MappedRange {
                 ino,

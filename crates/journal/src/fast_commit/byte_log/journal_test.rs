@@ -30,13 +30,13 @@ fn from_an_epochs_second_fsync_on_nothing_is_written_or_flushed() {
     assert_eq!(journal.stats().full_because, [(Ineligible::First, 1)]);
     sync(&journal, change(&journal, &[3], 2));
     let before = device.position();
-    let step = change(&journal, &[4], 3);
-    sync(&journal, step);
+    let point = change(&journal, &[4], 3);
+    sync(&journal, point);
     // An inode of 128 bytes: 64 + 136 + 44, in whole lines.
     let want =
         OpCounts { stored_bytes: 256, written_back_lines: 4, fences: 1, ..OpCounts::default() };
     assert_eq!(device.counts_since(before), want);
-    assert_eq!(journal.durable_step(), step);
+    assert_eq!(journal.durable_point(), point);
     journal.device().write_at(ByteOffset(100 << 10), &[7; SIZE]).unwrap();
     let before = device.position();
     sync(&journal, change(&journal, &[4], 4));
@@ -111,12 +111,12 @@ fn a_store_that_fails_ends_the_journal() {
         for value in 1..3 {
             sync(&journal, change(&journal, &[3], value));
         }
-        let step = change(&journal, &[4], 3);
+        let point = change(&journal, &[4], 3);
         device.fail(op, 1);
         let done = journal
-            .commit_with_data(step, Some(&crate::commit::fast_commit_test::Cached(&journal)));
+            .commit_with_data(point, Some(&crate::commit::fast_commit_test::Cached(&journal)));
         assert!(matches!(done, Err(Error::Device { .. })), "{op}");
-        assert!(matches!(journal.commit(step.tid), Err(Error::Aborted { .. })));
+        assert!(matches!(journal.commit(point.tid), Err(Error::Aborted { .. })));
         drop(journal);
         let crashed = Arc::new(MemoryDevice::copy_of(&*device).unwrap());
         recover(&log, &crashed);
@@ -221,10 +221,10 @@ fn threads_that_sync_together_share_a_record_and_a_fence() {
             let (journal, changed, done) =
                 (Arc::clone(&inner), Arc::clone(&changed), Arc::clone(&done));
             let fsync = std::thread::spawn(move || {
-                let step = change(&journal, &[4 + thread], 2);
+                let point = change(&journal, &[4 + thread], 2);
                 changed.wait();
                 done.wait();
-                sync(&journal, step);
+                sync(&journal, point);
             });
             send.send(fsync).unwrap();
         }
