@@ -37,6 +37,12 @@ pub struct Handle<'j> {
     _mark: RankMark,
 }
 
+impl std::fmt::Debug for Handle<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
 /// Counts every block that a handle changes, even one that the transaction had before: in the next
 /// run this handle may be the first to change it.
 #[cfg(debug_assertions)]

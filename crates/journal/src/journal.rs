@@ -38,6 +38,12 @@ pub struct Journal {
     transactions: Option<Arc<Transactions>>,
 }
 
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
 impl Journal {
     /// A journal without a log. The cache writes changes home in device order. Until
     /// [`Journal::sync`] returns, a crash may leave any of them on the device and lose the others.

@@ -35,6 +35,12 @@ pub struct MetaMut<'m> {
     handle: &'m Handle<'m>,
 }
 
+impl std::fmt::Debug for MetaMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaMut").field("nr", &self.nr()).finish_non_exhaustive()
+    }
+}
+
 impl<'m> MetaMut<'m> {
     /// The block's number on the volume.
     pub fn nr(&self) -> BlockNr {
@@ -70,6 +76,12 @@ pub struct MetaBytesMut<'a> {
     // Order of drops: the byte lock is released before the note takes the shard's lock.
     content: WriteGuard<'a, Content>,
     _note: Option<DirtyNote<'a>>,
+}
+
+impl std::fmt::Debug for MetaBytesMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaBytesMut").finish_non_exhaustive()
+    }
 }
 
 impl Deref for MetaBytesMut<'_> {

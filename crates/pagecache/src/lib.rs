@@ -14,6 +14,7 @@
 //! where dirty ones go of an [`Owner`].
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod bits;
 mod cache;

@@ -34,6 +34,15 @@ pub struct Stripes {
     together: bool,
 }
 
+impl std::fmt::Debug for Stripes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stripes")
+            .field("len", &self.len)
+            .field("stripe", &self.stripe)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A part of a transfer: on which member, where there, and which bytes of the caller's.
 #[derive(Clone, Copy)]
 struct Piece {

@@ -90,6 +90,12 @@ pub struct MetaRef<'a> {
     content: ReadGuard<'a, Content>,
 }
 
+impl std::fmt::Debug for MetaRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaRef").finish_non_exhaustive()
+    }
+}
+
 impl<'a> MetaRef<'a> {
     #[track_caller]
     pub(crate) fn of(block: &'a Block) -> MetaRef<'a> {

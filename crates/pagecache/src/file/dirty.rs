@@ -28,6 +28,12 @@ pub struct Taken<'a> {
     landing: Landing<'a>,
 }
 
+impl std::fmt::Debug for Taken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taken").field("landing", &self.landing).finish_non_exhaustive()
+    }
+}
+
 /// What was [`Taken`] and is let go of: its bytes are on their way, whoever finishes that. Dropped
 /// before [`Landing::done`] they are dirty again.
 pub struct Landing<'a> {
@@ -35,6 +41,12 @@ pub struct Landing<'a> {
     range: Range<u64>,
     folios: Vec<Part>,
     done: bool,
+}
+
+impl std::fmt::Debug for Landing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Landing").field("range", &self.range).finish_non_exhaustive()
+    }
 }
 
 /// Blocks of one folio that are on their way.

@@ -27,6 +27,12 @@ pub struct Room<'a> {
     bytes: u64,
 }
 
+impl std::fmt::Debug for Room<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
 impl<'a> Room<'a> {
     pub(super) fn new(account: &'a Account, bytes: u64) -> Room<'a> {
         Room { account, bytes }

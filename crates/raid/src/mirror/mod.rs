@@ -82,6 +82,15 @@ pub struct Mirror {
     heard: OnceLock<Box<Hear>>,
 }
 
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mirror")
+            .field("len", &self.len)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Mirror {
     /// `taken` fit together and `leader`, the record of one of them, says what holds.
     pub(crate) fn new(
