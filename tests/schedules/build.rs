@@ -54,6 +54,11 @@ fn main() {
         let from = root.join(from);
         println!("cargo::rerun-if-changed={}", from.display());
         let main = if from.is_dir() { "lib.rs" } else { "mod.rs" };
+        // An earlier build left files that may have moved since.
+        match std::fs::remove_dir_all(out.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{name}: {error}"),
+            _ => {}
+        }
         copy(name, &from, &out.join(name), main, &mut used);
         let path = out.join(name).join(main);
         writeln!(

@@ -22,7 +22,7 @@ impl Volume {
     ///
     /// Errors and locks as [`Volume::sync`].
     pub(crate) fn sync_names(&self) -> Result<()> {
-        match self.context().fast_commits() && self.journal().is_all_told() {
+        match self.context().fast_commits() && self.journal().is_all_recorded() {
             true => Ok(()),
             false => self.sync(),
         }

@@ -1,12 +1,13 @@
-//! What a handle costs, and how many commits a device takes.
+//! The cost of a handle, and the number of commits that a device takes.
 //!
 //! `cargo run --release -p extant-journal --example handle_cost [FILE]`: FILE, 64 MiB or longer, is
-//! overwritten; without it the volume is in memory. Prints one line a case.
+//! overwritten; without it the volume is in memory. Prints one line per case.
 
 use extant_base::{BlockNr, BlockSize, ByteOffset, Ino, Result, Tid};
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use extant_journal::{
-    CacheOptions, Change, Credits, InodeTold, Journal, JournalOptions, Log, LogMap, Piece, Snapshot,
+    CacheOptions, Change, Credits, Journal, JournalOptions, Log, LogMap, Piece, RecordedInode,
+    Snapshot,
 };
 use extant_ondisk::jbd2::{
     JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat, JournalSuperblock,
@@ -85,13 +86,13 @@ fn with_log(device: &Arc<dyn BlockDevice>, fast_commits: bool) -> Journal {
         .expect("the log is empty")
 }
 
-/// Nanoseconds that this thread has had a processor, so that a busy machine does not count.
+/// CPU time of this thread in nanoseconds, so that other load does not count.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     text.split(' ').next().and_then(|word| word.parse().ok()).expect("it begins with a number")
 }
 
-/// Changes `blocks` blocks under one handle, again and again; nanoseconds a handle.
+/// Changes `blocks` blocks in each of many handles, and prints the nanoseconds per handle.
 fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
     let rounds = 2_000_000 / blocks;
     let keeps_notes = journal.stats().fast_commits_on;
@@ -111,11 +112,11 @@ fn handles(name: &str, journal: &Journal, threads: u64, blocks: u64) {
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
                         handle.note(Change::Inode(inode(thread * 64 + n as u64)));
                     }
-                    let step = handle.step();
+                    let point = handle.commit_point();
                     handle.stop().expect("not aborted");
-                    // Notes are kept as long as they are few.
+                    // A fast commit, before the notes exceed their limit.
                     if keeps_notes && round % 4096 == 0 {
-                        let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                        let done = journal.commit_with_data(point, Some(&Cached(journal)));
                         done.expect("it is durable");
                     }
                 }
@@ -138,10 +139,10 @@ fn inode(nr: u64) -> Ino {
 struct Cached<'a>(&'a Journal);
 
 impl Snapshot for Cached<'_> {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         let block = self.0.cache().get(BlockNr(u64::from(ino.get()) - 12))?;
         raw.extend_from_slice(&block.read()[..160]);
-        Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+        Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
     }
 
     fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -149,7 +150,7 @@ impl Snapshot for Cached<'_> {
     }
 }
 
-/// One small change and its commit, again and again.
+/// Many small changes, each followed by a commit.
 fn commits(journal: &Journal, threads: u64, rounds: u64) {
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -163,9 +164,9 @@ fn commits(journal: &Journal, threads: u64, rounds: u64) {
                         change.bytes_mut()[..8].copy_from_slice(&round.to_le_bytes());
                     }
                     handle.note(Change::Inode(inode(100 + thread)));
-                    let step = handle.step();
+                    let point = handle.commit_point();
                     handle.stop().expect("not aborted");
-                    let done = journal.commit_with_data(step, Some(&Cached(journal)));
+                    let done = journal.commit_with_data(point, Some(&Cached(journal)));
                     done.expect("it is durable");
                 }
             });

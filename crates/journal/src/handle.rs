@@ -1,4 +1,4 @@
-//! A handle: the permission to change metadata, as one step that is whole or absent.
+//! A handle: permission to change metadata. Its changes are one unit that is whole or absent.
 //!
 //! ```text
 //!   start(credits) ──► Handle ──► MetaBlock::write(&handle) ──► MetaMut … dropped ──► stop()
@@ -6,92 +6,30 @@
 //!                        └── restart(credits): what was done so far may commit alone ───┘
 //! ```
 //!
-//! Rule J10: a handle keeps what it changed to itself and hands it to the transaction when it stops: the
-//! transaction cannot close before.
+//! Rule J10: a handle collects its changes and adds them to the transaction when it stops. The
+//! transaction cannot close before all its handles have stopped.
 
-use crate::block::{Block, Content, Join, Seq};
-use crate::changes::{Change, CommitPoint};
+use crate::cache::block::{Block, Content, Join, Seq};
+use crate::commit::contribution::{Credits, HandleChanges, HandlePosition};
+use crate::commit::one_handle::HeldByThread;
+use crate::commit::point::CommitPoint;
 use crate::journal::Journal;
-use crate::notes::Notes;
+use crate::records::changes::Change;
 use extant_base::lock::{Rank, RankMark};
 use extant_base::{BlockNr, Error, Result, Tid};
 use std::cell::{Cell, RefCell};
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-thread_local! {
-    static HAS_HANDLE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// How much a handle may change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Credits {
-    /// Metadata blocks that may be dirtied, each counted once.
-    pub blocks: u32,
-    /// Metadata blocks that may be freed.
-    pub revokes: u32,
-}
-
-impl Credits {
-    /// Room for `blocks` changed blocks and no freed ones.
-    pub const fn blocks(blocks: u32) -> Credits {
-        Credits { blocks, revokes: 0 }
-    }
-
-    /// These and `more`.
-    pub const fn plus(self, more: Credits) -> Credits {
-        Credits {
-            blocks: self.blocks.saturating_add(more.blocks),
-            revokes: self.revokes.saturating_add(more.revokes),
-        }
-    }
-}
-
-/// What a handle did, for its transaction.
-#[derive(Default)]
-pub(crate) struct Done {
-    /// Blocks that it was the first to change in this transaction.
-    pub(crate) joined: Vec<Arc<Block>>,
-    /// Blocks that it freed.
-    pub(crate) revoked: Vec<BlockNr>,
-    /// Of those, what was cached: their older copies count until the transaction is durable.
-    pub(crate) forgotten: Vec<Arc<Block>>,
-    /// It changed a block that another handle of the transaction had changed before.
-    pub(crate) again: bool,
-    /// What its changes mean.
-    pub(crate) notes: Notes,
-}
-
-impl Done {
-    /// Whether it changed metadata at all.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.again || !(self.joined.is_empty() && self.revoked.is_empty())
-    }
-}
-
-/// A handle's place in a transaction.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    /// The transaction; 0 without a log.
-    pub(crate) seq: Seq,
-    /// Its number there.
-    pub(crate) nr: u64,
-    /// Where its notes come among those of others.
-    pub(crate) order: u64,
-    /// Its notes are of use.
-    pub(crate) keeps_notes: bool,
-}
-
-/// Permission to change a block. Dropping it stops it; a panic that drops it aborts the journal,
-/// because what was changed may be half a step.
+/// Permission to change blocks. Dropping it stops it. A panic that drops it aborts the journal,
+/// because its changes may be incomplete.
 ///
 /// It belongs to the thread that started it.
 pub struct Handle<'j> {
     journal: &'j Journal,
     credits: Cell<Credits>,
-    place: Cell<Place>,
-    done: RefCell<Done>,
-    /// Its changes are the transaction's already.
+    place: Cell<HandlePosition>,
+    done: RefCell<HandleChanges>,
+    /// Its changes were added to the transaction.
     stopped: Cell<bool>,
     #[cfg(debug_assertions)]
     audit: Audit,
@@ -105,31 +43,8 @@ impl std::fmt::Debug for Handle<'_> {
     }
 }
 
-/// Keeps a thread from starting a handle inside another.
-struct HeldByThread(PhantomData<*const ()>);
-
-impl HeldByThread {
-    #[track_caller]
-    fn enter() -> HeldByThread {
-        assert!(!HAS_HANDLE.replace(true), "a handle is started inside another one");
-        HeldByThread(PhantomData)
-    }
-}
-
-impl Drop for HeldByThread {
-    fn drop(&mut self) {
-        HAS_HANDLE.set(false);
-    }
-}
-
-/// Panics when this thread has a handle: what it is about to do waits for handles to stop.
-#[track_caller]
-pub(crate) fn assert_no_handle() {
-    assert!(!HAS_HANDLE.get(), "a commit is waited for inside a handle that it waits for");
-}
-
-/// Counts every block that a handle changes, also one that the transaction had before: the next
-/// time it may be the first.
+/// Counts every block that a handle changes, even one that the transaction had before: in the next
+/// run this handle may be the first to change it.
 #[cfg(debug_assertions)]
 struct Audit {
     /// Where the handle was started.
@@ -151,13 +66,33 @@ impl Audit {
     }
 }
 
+impl Journal {
+    /// Starts a change that may dirty `credits.blocks` metadata blocks and revoke
+    /// `credits.revokes`.
+    ///
+    /// The call may wait for log space or for a commit, so it comes before any lock above
+    /// `Rank::Handle`. A thread has one handle at a time: a nested start is a bug and panics.
+    ///
+    /// # Errors
+    /// `Aborted` after a failed write; `Device` when a write or flush fails that this call makes to
+    /// free memory or log space; `TransactionTooLarge`; `ReadOnly` after [`Journal::close`].
+    #[track_caller]
+    pub fn start(&self, credits: Credits) -> Result<Handle<'_>> {
+        self.cache()
+            .refuse_if_aborted()
+            .and_then(|()| self.cache().limit_dirty())
+            .inspect_err(|_| self.record_abort())?;
+        Handle::begin(self, credits)
+    }
+}
+
 impl<'j> Handle<'j> {
     #[track_caller]
-    pub(crate) fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
+    fn begin(journal: &'j Journal, credits: Credits) -> Result<Handle<'j>> {
         let (held, mark) = (HeldByThread::enter(), RankMark::enter(Rank::Handle));
         let place = match journal.transactions() {
             Some(transactions) => transactions.start(credits)?,
-            None => Place::default(),
+            None => HandlePosition::default(),
         };
         Ok(Handle {
             journal,
@@ -172,17 +107,17 @@ impl<'j> Handle<'j> {
         })
     }
 
-    /// The journal this handle changes blocks under.
+    /// The journal that this handle belongs to.
     pub fn journal(&self) -> &'j Journal {
         self.journal
     }
 
-    /// What this handle reserved, extensions included.
+    /// The credits that this handle reserved, extensions included.
     pub fn credits(&self) -> Credits {
         self.credits.get()
     }
 
-    /// What is left of it: at least that many blocks can still be changed and freed.
+    /// The credits that are left: at least that many blocks can still be changed and freed.
     pub fn left(&self) -> Credits {
         let Credits { blocks, revokes } = self.credits.get();
         let done = self.done.borrow();
@@ -198,7 +133,8 @@ impl<'j> Handle<'j> {
 
     /// Makes sure that at least `credits` are left, as [`Handle::extend`] does.
     ///
-    /// Errors: as [`Handle::extend`].
+    /// # Errors
+    /// As [`Handle::extend`].
     pub fn ensure(&self, credits: Credits) -> Result<bool> {
         let left = self.left();
         let more = Credits {
@@ -208,8 +144,8 @@ impl<'j> Handle<'j> {
         if more == Credits::default() { Ok(true) } else { self.extend(more) }
     }
 
-    /// The transaction that makes this handle's changes durable. Another one, maybe, after
-    /// [`Handle::restart`]. Without a log always 0.
+    /// The transaction that makes this handle's changes durable. [`Handle::restart`] may change it.
+    /// Without a log always 0.
     pub fn tid(&self) -> Tid {
         match self.journal.transactions() {
             Some(transactions) => transactions.tid_of(self.seq()),
@@ -217,14 +153,13 @@ impl<'j> Handle<'j> {
         }
     }
 
-    /// This handle's place among all: what its changes are durable with. Another one after
-    /// [`Handle::restart`].
-    pub fn step(&self) -> CommitPoint {
+    /// The commit point of this handle: its changes are durable when that is. [`Handle::restart`]
+    /// changes it.
+    pub fn commit_point(&self) -> CommitPoint {
         CommitPoint { tid: self.tid(), nr: self.place.get().nr }
     }
 
-    /// Says what was changed, so that a fast commit can tell it. Costs next to nothing where none
-    /// is going to.
+    /// Notes a change for fast commits. Nearly free when no fast commit can use it.
     #[inline]
     pub fn note(&self, change: Change<'_>) {
         if self.place.get().keeps_notes {
@@ -233,12 +168,13 @@ impl<'j> Handle<'j> {
     }
 
     fn note_down(&self, change: Change<'_>) {
-        if matches!(change, Change::Made(_) | Change::Gone(_))
+        if matches!(change, Change::InodeAllocated(_) | Change::InodeFreed(_))
             && let Some(transactions) = self.journal.transactions()
         {
-            // Another handle may take the number that this one frees, whichever started first.
+            // A handle that started earlier may yet take the number that this one frees, or the
+            // reverse.
             let order = transactions.next_nr();
-            self.place.set(Place { order, ..self.place.get() });
+            self.place.set(HandlePosition { order, ..self.place.get() });
         }
         self.done.borrow_mut().notes.push(change);
     }
@@ -248,10 +184,12 @@ impl<'j> Handle<'j> {
         self.place.get().seq
     }
 
-    /// Tries to reserve more without waiting. `false`: there is no room in the running
-    /// transaction; make the state on disk consistent and [`Handle::restart`].
+    /// Tries to reserve more credits without waiting. `false`: the running transaction has no space
+    /// for them; make the state on disk consistent and call [`Handle::restart`].
     ///
-    /// Errors: `Aborted`; `TransactionTooLarge` where everything is one transaction.
+    /// # Errors
+    /// `Aborted`; `TransactionTooLarge` under
+    /// [`JournalOptions::one_transaction`](crate::JournalOptions::one_transaction).
     pub fn extend(&self, more: Credits) -> Result<bool> {
         self.journal.cache().refuse_if_aborted()?;
         if let Some(transactions) = self.journal.transactions()
@@ -263,16 +201,19 @@ impl<'j> Handle<'j> {
         Ok(true)
     }
 
-    /// Lets what was done so far commit, and goes on with fresh `credits`.
+    /// Lets the changes so far commit on their own, and continues with new `credits`.
     ///
-    /// The state on disk must be consistent here (a truncation has its orphan record). Can wait:
-    /// no lock above `Rank::Handle` may be held. Errors: `Aborted`, `Device`;
-    /// `TransactionTooLarge` where everything is one transaction. After an error the handle can
-    /// only be stopped.
+    /// The state on disk must be consistent at this point: a truncation, for example, has its
+    /// orphan record. The call may wait, so the caller holds no lock above `Rank::Handle`.
+    ///
+    /// # Errors
+    /// `Aborted`, `Device`; `TransactionTooLarge` under
+    /// [`JournalOptions::one_transaction`](crate::JournalOptions::one_transaction). After an error
+    /// the handle can only be stopped.
     pub fn restart(&mut self, credits: Credits) -> Result<()> {
         let Some(transactions) = self.journal.transactions() else {
             self.journal.cache().refuse_if_aborted()?;
-            self.journal.cache().relieve()?;
+            self.journal.cache().limit_dirty()?;
             self.credits.set(credits);
             return Ok(());
         };
@@ -292,14 +233,14 @@ impl<'j> Handle<'j> {
         Ok(())
     }
 
-    /// The metadata block `nr` is freed: its content is dropped, and no copy of it in the log is
-    /// brought home once this handle's transaction has committed. Waits for a write of it that is
-    /// on its way.
+    /// Frees the metadata block `nr`: its content is dropped. Once this handle's transaction has
+    /// committed, recovery does not write older copies of the block home. Waits for a write of the
+    /// block that is in flight.
     ///
-    /// Rule J6: call it before the block can be allocated anew; until the transaction is durable
-    /// ([`Journal::is_durable`]) nothing else may be written there.
+    /// Rule J6: call this before the block can be allocated again. Until the transaction is durable
+    /// ([`Journal::is_durable`]) nothing else may be written to the block.
     pub fn forget(&self, nr: BlockNr) {
-        let gone = self.journal.cache().take_out(nr, self.seq());
+        let gone = self.journal.cache().remove_freed(nr, self.seq());
         if self.has_log() {
             let mut done = self.done.borrow_mut();
             done.revoked.push(nr);
@@ -307,12 +248,15 @@ impl<'j> Handle<'j> {
         }
     }
 
-    /// Ends the change. Errors: `Aborted` when the journal gave up meanwhile.
+    /// Ends the change.
+    ///
+    /// # Errors
+    /// `Aborted` when the journal was aborted meanwhile.
     pub fn stop(self) -> Result<()> {
         self.journal.cache().refuse_if_aborted()
     }
 
-    /// Whether a transaction stands behind the handle.
+    /// Whether the handle belongs to a transaction.
     #[inline]
     pub(crate) fn has_log(&self) -> bool {
         !self.journal.is_off()
@@ -324,13 +268,12 @@ impl<'j> Handle<'j> {
         if self.stopped.get() && self.has_log() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Makes a block part of this handle's transaction. The caller holds its byte lock
-    /// exclusively.
+    /// Makes a block part of this handle's transaction. The caller holds its byte lock exclusively.
     #[inline]
     pub(crate) fn join(&self, block: &Arc<Block>, content: &mut Content) {
         let join = block.join(content, self.seq());
         #[cfg(debug_assertions)]
-        if join != Join::Gone {
+        if join != Join::Freed {
             self.audit.count(block.nr, self.credits.get().blocks);
         }
         match join {
@@ -341,7 +284,7 @@ impl<'j> Handle<'j> {
                 self.done.borrow_mut().joined.push(Arc::clone(block));
             }
             Join::Again => self.done.borrow_mut().again = true,
-            Join::Gone => {}
+            Join::Freed => {}
         }
     }
 }
@@ -351,9 +294,10 @@ impl Drop for Handle<'_> {
         if self.stopped.get() {
             return;
         }
-        let transactions = self.journal.transactions().expect("a handle with a number has a log");
+        let transactions =
+            self.journal.transactions().expect("a handle that is in a transaction has a log");
         if std::thread::panicking() {
-            transactions.give_up(None);
+            transactions.abort(None);
         }
         transactions.stop(self.credits.get(), self.place.get(), self.done.get_mut());
     }

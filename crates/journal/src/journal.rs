@@ -1,27 +1,28 @@
-//! The journal: who may change metadata, and when changes reach the device.
+//! The journal: permission to change metadata, and when changes reach the device.
 //!
 //! ```text
-//!   Journal::off    start → Handle → change blocks → stop        changes stay in the cache
+//!   Journal::off    start → Handle → change blocks → stop      changes stay in the cache
 //!                   start, get      dirty limit passed?          write-out of the older half
-//!                   sync            everything dirty home, one flush
+//!                   sync            all dirty blocks home, one flush
 //!
-//!   with_log        start → Handle → change blocks → stop        changes are the running transaction's
-//!                   commit(tid)     the log, two flushes         durable, whole or absent
-//!                   later           home, then their place in the log is free
+//!   with_log        start → Handle → change blocks → stop      changes join the running transaction
+//!                   commit(tid)     the log, two flushes       durable, whole or absent
+//!                   later           home, then their log space is free
 //! ```
 //!
-//! After the first write or flush that fails the journal refuses new handles: a lost write is
-//! never retried past.
+//! After the first write or flush that fails, the journal refuses new handles. It never retries a
+//! write that may have been lost.
 
-use crate::background::Background;
-use crate::cache::{CacheOptions, MetaCache};
-use crate::changes::{CommitPoint, Snapshot};
-use crate::commit::{Flushed, Handles};
-use crate::flushes::Watched;
-use crate::handle::{Credits, Handle, assert_no_handle};
-use crate::log::Log;
-use crate::stats::{ByteLogStats, JournalStats};
-use crate::transactions::{JournalOptions, Transactions};
+use crate::cache::meta_cache::{CacheOptions, MetaCache};
+use crate::commit::background::Background;
+use crate::commit::leader::{Flushed, Handles};
+use crate::commit::one_handle::assert_no_handle;
+use crate::commit::point::CommitPoint;
+use crate::commit::stats::{ByteLogStats, JournalStats};
+use crate::commit::transactions::{JournalOptions, Transactions};
+use crate::log::open_log::Log;
+use crate::log::watched::Watched;
+use crate::records::changes::Snapshot;
 use extant_base::{BlockSize, Error, Result, Site, Tid, What};
 use extant_blockdev::{BlockDevice, PersistenceDomain, Way};
 use std::sync::Arc;
@@ -29,10 +30,10 @@ use std::sync::atomic::Ordering;
 
 /// Owns the metadata cache, and the log when there is one.
 ///
-/// Dropped without [`Journal::close`] it leaves the volume as a power cut would.
+/// Dropping it without [`Journal::close`] leaves the volume as a power cut would.
 pub struct Journal {
     cache: Arc<MetaCache>,
-    /// Ended before the transactions go.
+    /// Dropped before the transactions.
     _background: Option<Background>,
     transactions: Option<Arc<Transactions>>,
 }
@@ -44,8 +45,8 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// A journal without a log: changes go home from the cache, in device order, with no promise
-    /// about which arrive before a crash until [`Journal::sync`] returns.
+    /// A journal without a log. The cache writes changes home in device order. Until
+    /// [`Journal::sync`] returns, a crash may leave any of them on the device and lose the others.
     pub fn off(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -56,10 +57,11 @@ impl Journal {
         Journal { cache, _background: None, transactions: None }
     }
 
-    /// A journal of the volume on `device` with `log`, which was recovered and is empty. Nothing
-    /// is written before the first commit.
+    /// A journal of the volume on `device` with `log`, which has been recovered and is empty.
+    /// Nothing is written before the first commit.
     ///
-    /// Errors: `Corrupt(JournalSuperblock)` when the log is not empty or has no room for anything.
+    /// # Errors
+    /// `Corrupt(JournalSuperblock)` when the log is not empty or has space for fewer than 2 blocks.
     pub fn with_log(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -71,7 +73,7 @@ impl Journal {
             return Err(Site::NOWHERE.corrupt(What::JournalSuperblock));
         }
         let volume = Watched::new(device);
-        volume.put_under(&mut log);
+        volume.watch_log(&mut log);
         let device = Arc::clone(&volume) as Arc<dyn BlockDevice>;
         let cache = Arc::new(MetaCache::new(device, block_size, cache));
         let transactions = Transactions::new(Arc::clone(&cache), volume, log, &options);
@@ -87,7 +89,7 @@ impl Journal {
         self.transactions.is_none()
     }
 
-    /// Whether nothing is committed before the end.
+    /// Whether [`JournalOptions::one_transaction`] is set: all changes are one transaction.
     pub fn is_one_transaction(&self) -> bool {
         self.transactions().is_some_and(Transactions::is_one)
     }
@@ -98,8 +100,8 @@ impl Journal {
         &self.cache
     }
 
-    /// The volume's device, as file data is to be written to it: what goes another way is not known
-    /// to [`Journal::commit_with_data`].
+    /// The volume's device. File data must be written through it: [`Journal::commit_with_data`]
+    /// does not know of writes that take another path.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.cache.device()
     }
@@ -109,26 +111,13 @@ impl Journal {
         self.transactions.as_deref()
     }
 
-    /// Starts a change that may dirty `credits.blocks` metadata blocks and revoke
-    /// `credits.revokes`.
+    /// Returns when all changes of transaction `tid` are durable. Threads that wait at the same
+    /// time share one commit.
     ///
-    /// Can wait for room, so it comes before any lock above `Rank::Handle`. One thread has one
-    /// handle at a time: a nested start is a bug and panics. Errors: `Aborted` after a failed
-    /// write; `Device` when making room fails; `TransactionTooLarge`; `ReadOnly` once closed.
-    #[track_caller]
-    pub fn start(&self, credits: Credits) -> Result<Handle<'_>> {
-        self.cache
-            .refuse_if_aborted()
-            .and_then(|()| self.cache.relieve())
-            .inspect_err(|_| self.give_up())?;
-        Handle::begin(self, credits)
-    }
-
-    /// Returns when all changes of transaction `tid` are durable. Many threads that ask together
-    /// share one commit.
+    /// The caller has no handle and no lock above `Rank::Handle`. Without a log this does nothing.
     ///
-    /// The caller has no handle and no lock above `Rank::Handle`. Without a log nothing is done.
-    /// Errors: `Device` for who led the commit that failed, `Aborted` for all others.
+    /// # Errors
+    /// `Device` for the thread whose commit failed; `Aborted` for all others.
     #[track_caller]
     pub fn commit(&self, tid: Tid) -> Result<()> {
         assert_no_handle();
@@ -138,47 +127,51 @@ impl Journal {
         }
     }
 
-    /// Returns when the changes of `step`'s handle, and of all before it, are durable, and all file
-    /// data written before the call: what an fsync asks for.
+    /// Returns when the changes up to `point` are durable, and all file data that was written
+    /// before the call. This is what an fsync needs.
     ///
-    /// Data counts that was written through [`Journal::device`]; without any since the last flush,
-    /// and nothing to commit, nothing is done. With a `snapshot` a fast commit will do: for a regular file.
-    /// Without it is a full one, as [`Journal::commit`]. Without a log this is [`Journal::sync`]. Errors: as there.
+    /// Only file data that was written through [`Journal::device`] counts. If none was written
+    /// since the last flush and there is nothing to commit, no request is sent. With a `snapshot`,
+    /// which the caller gives for regular files, a fast commit may do the work. Without one the
+    /// commit is a full one, as by [`Journal::commit`]. Without a log this is [`Journal::sync`].
+    ///
+    /// # Errors
+    /// As [`Journal::commit`] and [`Journal::sync`].
     #[track_caller]
     pub fn commit_with_data(
         &self,
-        step: CommitPoint,
+        point: CommitPoint,
         snapshot: Option<&dyn Snapshot>,
     ) -> Result<()> {
         assert_no_handle();
         let Some(transactions) = self.transactions() else { return self.sync() };
         let written = transactions.volume.mark();
-        transactions.commit_step(step, snapshot)?;
+        transactions.commit_to(point, snapshot)?;
         if transactions.volume.is_flushed(written) { Ok(()) } else { self.flush() }
     }
 
-    /// The newest step that is durable: of the running transaction if a fast commit told of it.
-    /// Without a log always that of transaction 0.
-    pub fn durable_step(&self) -> CommitPoint {
+    /// The newest commit point that is durable. It lies in the running transaction if a fast commit
+    /// recorded changes of that. Without a log it is always that of transaction 0.
+    pub fn durable_point(&self) -> CommitPoint {
         let Some(transactions) = self.transactions() else {
             return CommitPoint { tid: Tid(0), nr: 0 };
         };
-        let told = transactions.state.lock().told;
+        let recorded = transactions.state.lock().recorded;
         let durable = transactions.durable();
-        match told.seq > durable {
-            true => CommitPoint { tid: transactions.tid_of(told.seq), nr: told.nr },
+        match recorded.seq > durable {
+            true => CommitPoint { tid: transactions.tid_of(recorded.seq), nr: recorded.nr },
             false => CommitPoint { tid: transactions.tid_of(durable), nr: u64::MAX },
         }
     }
 
-    /// What survives of a fast commit in the byte log, and how its cache lines are written back;
-    /// `None` where fast commits do not go there.
+    /// The persistence domain of the byte log, and how its cache lines are written back; `None`
+    /// when fast commits do not go to a byte log.
     pub fn byte_log(&self) -> Option<(PersistenceDomain, Way)> {
         let state = self.transactions()?.byte_log.as_ref()?;
         Some((state.persistence_domain, state.way))
     }
 
-    /// What was committed since the journal was opened, and how. Without a log nothing.
+    /// Counts of commits since the journal was opened. Without a log all are 0.
     pub fn stats(&self) -> JournalStats {
         match self.transactions() {
             Some(transactions) => {
@@ -201,16 +194,17 @@ impl Journal {
         }
     }
 
-    /// Whether transaction `tid` is durable. Without a log every one counts as that.
+    /// Whether transaction `tid` is durable. Without a log the answer is always yes.
     pub fn is_durable(&self, tid: Tid) -> bool {
         self.is_off() || !tid.is_after(self.committed())
     }
 
-    /// Makes everything that was changed before the call durable, file data included: with a log
-    /// by a commit, or one flush when there is nothing to commit; without one by writing every
-    /// dirty block home in device order and flushing.
+    /// Makes every change from before the call durable, file data included. With a log it commits,
+    /// or sends one flush when there is nothing to commit. Without a log it writes all dirty blocks
+    /// home in device order and flushes.
     ///
-    /// Errors: `Device`, `Aborted`; the journal is aborted then.
+    /// # Errors
+    /// `Device`, `Aborted`; the journal is aborted then.
     #[track_caller]
     pub fn sync(&self) -> Result<()> {
         let Some(transactions) = self.transactions() else {
@@ -224,58 +218,63 @@ impl Journal {
         }
     }
 
-    /// Whether fast commits told all that handles did since the last full commit: a full one would make
-    /// nothing durable but what records leave out. Without a log never.
-    pub fn is_all_told(&self) -> bool {
+    /// Whether fast commits recorded all changes since the last full commit. A full commit would
+    /// then make nothing durable but fields that records leave out. Without a log always `false`.
+    pub fn is_all_recorded(&self) -> bool {
         self.transactions().is_some_and(|transactions| {
             let state = transactions.state.lock();
-            state.told.covers(state.running.seq, transactions.numbers.load(Ordering::Acquire))
+            state.recorded.covers(state.running.seq, transactions.numbers.load(Ordering::Acquire))
         })
     }
 
-    /// Makes the file data durable that was written before the call; metadata is not touched.
+    /// Makes the file data durable that was written before the call; metadata is not written.
     ///
-    /// Errors: `Device`, `Aborted`; the journal is aborted then.
+    /// # Errors
+    /// `Device`, `Aborted`; the journal is aborted then.
     pub fn flush(&self) -> Result<()> {
-        self.cache.flush().inspect_err(|_| self.give_up())
+        self.cache.flush().inspect_err(|_| self.record_abort())
     }
 
-    /// Writes dirty blocks home, in device order, until at most `down_to_bytes` are left dirty:
-    /// with a log only what is committed. Nothing is flushed.
+    /// Writes dirty blocks home, in device order, until at most `down_to_bytes` are dirty. With a
+    /// log it writes committed blocks only. It does not flush.
+    ///
+    /// # Errors
+    /// `Device`, `Aborted`; the journal is aborted then.
     pub fn write_back(&self, down_to_bytes: usize) -> Result<()> {
-        self.cache.write_back(down_to_bytes).inspect_err(|_| self.give_up())
+        self.cache.write_back(down_to_bytes).inspect_err(|_| self.record_abort())
     }
 
-    /// Whether the journal gave up: nothing is written through it any more.
+    /// Whether the journal is aborted: it writes nothing any more.
     pub fn is_aborted(&self) -> bool {
         self.cache.refuse_if_aborted().is_err()
     }
 
-    /// Gives up on purpose, as after a failed write: what is not committed yet never is, and nothing is
-    /// changed any more. For changes that can neither be finished nor taken back.
+    /// Aborts the journal, as a failed write does: for a change that can neither be finished nor
+    /// undone. What is not committed by now never will be, and no change is possible any more.
     ///
-    /// `error` leaves its errno in the log. Locks: as a commit, and a handle may run.
+    /// The log keeps the errno of `error`.
     #[cold]
     pub fn abort(&self, error: &Error) {
         match self.transactions() {
-            Some(transactions) => transactions.give_up(Some(error)),
+            Some(transactions) => transactions.abort(Some(error)),
             None => self.cache.abort(),
         }
     }
 
-    /// Leaves a note of an abort in the log.
+    /// Records an abort in the log's superblock.
     #[cold]
-    fn give_up(&self) {
+    pub(crate) fn record_abort(&self) {
         if let Some(transactions) = self.transactions() {
-            transactions.give_up(None);
+            transactions.abort(None);
         }
     }
 
-    /// Commits everything, brings everything home and leaves the log empty, all durable; no handle
-    /// starts after it. The caller may then clear the volume's RECOVER flag. Without a log this is
-    /// [`Journal::sync`].
+    /// Commits everything, writes everything home and leaves the log empty, all of it durable. No
+    /// handle starts after it. The caller may then clear the volume's RECOVER flag. Without a log
+    /// this is [`Journal::sync`].
     ///
-    /// Errors: `Device`, `Aborted`; the log then still holds what is not home.
+    /// # Errors
+    /// `Device`, `Aborted`; the log then still holds all blocks that are not home.
     #[track_caller]
     pub fn close(&self) -> Result<()> {
         assert_no_handle();

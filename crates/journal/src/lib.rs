@@ -11,67 +11,38 @@
 //!                     device ◄── write-out, device order, large writes; then the log's tail moves
 //! ```
 //!
-//! Metadata changes only through a [`Handle`]: that is what lets a transaction stand behind it.
-//! [`Journal::with_log`] makes every handle whole or absent whenever the power goes.
-//! [`Journal::off`] gives the same types without a log, for bulk loads of images that are thrown
-//! away on failure, for volumes without a journal and for recovery.
+//! Metadata changes only through a [`Handle`], so every change belongs to a transaction. With
+//! [`Journal::with_log`], a power cut at any moment leaves each handle's changes whole or absent.
+//! [`Journal::off`] gives the same types without a log: for bulk loads of images that are discarded
+//! when they fail, for volumes without a journal, and for recovery.
+//!
+//! The *home* of a block is its place on the volume; a block goes home when it is written there.
+//!
+//! The modules lie in strata, which are folders. A module uses its own stratum and those below, and
+//! the modules of a stratum form no cycle.
+//!
+//! ```text
+//!   journal, handle, meta_mut     the API
+//!   commit         running transaction, leader, full and fast commits, checkpoints, log space
+//!   recovery       scan, revokes, replay; a change appended to a recovered log
+//!   fast_commit    where fast commits lie: blocks after the log, or the byte log; written and read
+//!   records        what handles changed, folded into records of a fast commit
+//!   log            the log's map, superblock and space; the device that counts writes and flushes
+//!   cache          metadata blocks in memory, written home in device order
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-#[cfg(test)]
-mod abort_test;
-mod append;
-mod background;
-mod block;
-mod byte_log;
 mod cache;
-#[cfg(test)]
-mod cache_test;
-mod changes;
-mod checkpoint;
 mod commit;
-#[cfg(test)]
-mod commit_test;
-#[cfg(test)]
-mod crash_test;
 mod fast_commit;
-mod fast_commit_area;
-#[cfg(test)]
-mod fast_commit_area_test;
-mod fast_commit_log;
-#[cfg(test)]
-mod fast_commit_test;
-mod flushes;
-mod fold;
-#[cfg(test)]
-mod fold_test;
-mod gathering;
 mod handle;
-mod homeward;
 mod journal;
 mod log;
-mod log_space;
-mod log_stream;
-mod meta_block;
-mod notes;
-mod ranges;
-mod reach;
+mod meta_mut;
+mod records;
 mod recovery;
-#[cfg(test)]
-mod recovery_cut_test;
-#[cfg(test)]
-mod recovery_hostile_test;
-mod replay;
-mod reread;
-mod revoke;
-mod running;
-mod scan;
-mod shard;
-mod sink;
-mod stats;
-mod superblock_last;
-mod tell;
 #[cfg(test)]
 mod test_device;
 #[cfg(test)]
@@ -80,19 +51,24 @@ mod test_hook;
 mod test_journal;
 #[cfg(test)]
 mod test_log;
-mod transactions;
-mod write_out;
 
-pub use cache::{CacheOptions, CacheStats, MetaCache};
-pub use changes::{Change, CommitPoint, InodeTold, Piece, Snapshot};
-pub use fast_commit_log::FastCommitLog;
-pub use flushes::Watched;
-pub use handle::{Credits, Handle};
+pub use cache::meta_block::{MetaBlock, MetaRef};
+pub use cache::meta_cache::{CacheOptions, CacheStats, MetaCache};
+pub use cache::reread::Worth;
+pub use commit::contribution::Credits;
+pub use commit::point::CommitPoint;
+pub use commit::stats::{ByteLogStats, JournalStats};
+pub use commit::transactions::{CommitClock, JournalOptions};
+pub use fast_commit::fast_commit_log::FastCommitLog;
+pub use handle::Handle;
 pub use journal::Journal;
-pub use log::{HomeLimits, Log, LogMap, LogRun};
-pub use meta_block::{MetaBlock, MetaBytesMut, MetaMut, MetaRef};
-pub use recovery::{Amend, Recovery};
-pub use reread::Worth;
-pub use scan::LogUsage;
-pub use stats::{ByteLogStats, Ineligible, JournalStats};
-pub use transactions::{CommitClock, JournalOptions};
+pub use log::map::{LogMap, LogRun};
+pub use log::open_log::Log;
+pub use log::watched::Watched;
+pub use meta_mut::{MetaBytesMut, MetaMut};
+pub use records::changes::{Change, Piece, RecordedInode, Snapshot};
+pub use records::ineligible::Ineligible;
+pub use recovery::recover::Recovery;
+pub use recovery::replay::HomeLimits;
+pub use recovery::scan::LogUsage;
+pub use recovery::superblock_last::Amend;

@@ -1,23 +1,23 @@
-//! A device for tests: memory, counts of what was asked, and failures on demand.
+//! A device for tests: memory, a list of requests, and failures on demand.
 
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One request, in the order it was made.
+/// A request. The device lists them in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Request {
     Read { at: u64, len: usize },
     Write { at: u64, len: usize },
     Fua { at: u64, len: usize },
     Flush,
 }
 
-/// Memory that counts and fails.
+/// Memory that lists its requests and can fail.
 pub(crate) struct TestDevice {
     bytes: Mutex<Vec<u8>>,
-    asked: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<Request>>,
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
     pub(crate) fail_flushes: AtomicBool,
@@ -27,7 +27,7 @@ impl TestDevice {
     pub(crate) fn new(bytes: Vec<u8>) -> TestDevice {
         TestDevice {
             bytes: Mutex::new(Rank::Leaf, bytes),
-            asked: Mutex::new(Rank::Leaf, Vec::new()),
+            requests: Mutex::new(Rank::Leaf, Vec::new()),
             fail_reads: AtomicBool::new(false),
             fail_writes: AtomicBool::new(false),
             fail_flushes: AtomicBool::new(false),
@@ -38,13 +38,13 @@ impl TestDevice {
         self.bytes.lock().clone()
     }
 
-    /// What was asked since the last call.
-    pub(crate) fn take_asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.asked.lock())
+    /// The requests since the last call.
+    pub(crate) fn take_requests(&self) -> Vec<Request> {
+        std::mem::take(&mut self.requests.lock())
     }
 
-    fn note(&self, asked: Asked) {
-        self.asked.lock().push(asked);
+    fn note(&self, requests: Request) {
+        self.requests.lock().push(requests);
     }
 
     fn range(&self, op: IoOp, at: ByteOffset, len: usize) -> Result<std::ops::Range<usize>> {
@@ -66,7 +66,7 @@ impl BlockDevice for TestDevice {
     }
 
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.note(Asked::Read { at: at.0, len: buf.len() });
+        self.note(Request::Read { at: at.0, len: buf.len() });
         let range = self.range(IoOp::Read, at, buf.len())?;
         if self.fail_reads.load(Ordering::Relaxed) {
             return Err(broken(IoOp::Read, at, buf.len()));
@@ -76,7 +76,7 @@ impl BlockDevice for TestDevice {
     }
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-        self.note(Asked::Write { at: at.0, len: buf.len() });
+        self.note(Request::Write { at: at.0, len: buf.len() });
         let range = self.range(IoOp::Write, at, buf.len())?;
         if self.fail_writes.load(Ordering::Relaxed) {
             return Err(broken(IoOp::Write, at, buf.len()));
@@ -86,7 +86,7 @@ impl BlockDevice for TestDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.note(Asked::Flush);
+        self.note(Request::Flush);
         if self.fail_flushes.load(Ordering::Relaxed) {
             return Err(broken(IoOp::Flush, ByteOffset(0), 0));
         }
@@ -94,7 +94,7 @@ impl BlockDevice for TestDevice {
     }
 
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-        self.note(Asked::Fua { at: at.0, len: buf.len() });
+        self.note(Request::Fua { at: at.0, len: buf.len() });
         let range = self.range(IoOp::Write, at, buf.len())?;
         if self.fail_writes.load(Ordering::Relaxed) {
             return Err(broken(IoOp::Write, at, buf.len()));

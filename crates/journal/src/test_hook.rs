@@ -1,4 +1,4 @@
-//! A device for tests that lets something else happen in the middle of a write.
+//! A device for tests that runs an action in the middle of a write.
 
 use crate::test_device::TestDevice;
 use extant_base::lock::{Mutex, Rank};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// Calls an action, in a thread of its own, before a forced-unit-access write.
+/// Runs an action, in a thread of its own, before a forced-unit-access write.
 pub(crate) struct Hook {
     inner: Arc<TestDevice>,
     action: Mutex<Option<Action>>,

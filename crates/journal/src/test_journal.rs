@@ -1,4 +1,5 @@
-//! Journals for tests: a volume of [`HOME`] blocks with a log of 64 behind it, and their recovery.
+//! Journals for tests: a volume of [`HOME`] blocks and a log of 64 blocks after it, and their
+//! recovery.
 
 use crate::test_log::{HOME, SIZE, TestLog};
 use crate::{CacheOptions, CommitPoint, Credits, Handle, Journal, JournalOptions, Recovery};
@@ -7,10 +8,10 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::BlockSum;
 use std::sync::Arc;
 
-/// The last transaction of the log's earlier life.
+/// The last transaction of the log's earlier session.
 pub(crate) const LAST: Tid = Tid(u32::MAX - 3);
 
-/// A volume whose log is empty, and begins at block `head`.
+/// A volume with an empty log whose next transaction begins at block `head`.
 pub(crate) fn empty_log(kind: (BlockSum, bool), head: u32) -> TestLog {
     let mut log = TestLog::new(kind, LAST.0, 1, 0);
     log.superblock.start = None;
@@ -19,7 +20,7 @@ pub(crate) fn empty_log(kind: (BlockSum, bool), head: u32) -> TestLog {
     log
 }
 
-/// No thread in the background, checksums v3.
+/// Options: no background thread, checksums v3.
 pub(crate) fn options() -> JournalOptions {
     JournalOptions {
         commit_interval: None,
@@ -41,7 +42,7 @@ pub(crate) fn journal_on<D: BlockDevice + 'static>(
     journal_with_cache(log, device, options, CacheOptions::default())
 }
 
-/// [`journal_on`] with a cache of its own.
+/// [`journal_on`] with options for the cache.
 pub(crate) fn journal_with_cache<D: BlockDevice + 'static>(
     log: &TestLog,
     device: &Arc<D>,
@@ -71,7 +72,7 @@ pub(crate) fn put(handle: &Handle<'_>, nr: u64, value: u64) {
     block.write(handle).unwrap().bytes_mut().copy_from_slice(&stamp(value));
 }
 
-/// Stamps blocks in one handle; its transaction.
+/// Stamps blocks in one handle. Returns its transaction.
 pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Tid {
     let handle = journal.start(Credits::blocks(numbers.len() as u32)).unwrap();
     for nr in numbers {
@@ -82,7 +83,7 @@ pub(crate) fn change(journal: &Journal, numbers: &[u64], value: u64) -> Tid {
     tid
 }
 
-/// The last step of transaction `tid`.
+/// The last commit point of transaction `tid`.
 pub(crate) fn end_of(tid: Tid) -> CommitPoint {
     CommitPoint { tid, nr: u64::MAX }
 }

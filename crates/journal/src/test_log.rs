@@ -18,7 +18,7 @@ use extant_ondisk::jbd2::{
 use std::sync::Arc;
 
 pub(crate) const SIZE: usize = 1024;
-/// Blocks in front of the log.
+/// Blocks before the log.
 pub(crate) const HOME: u64 = 128;
 /// What home blocks hold before a replay.
 pub(crate) const OLD: u8 = 0xEE;
@@ -41,14 +41,15 @@ pub(crate) struct TestLog {
     pub(crate) image: Vec<u8>,
     pub(crate) superblock: JournalSuperblock,
     pub(crate) tid: Tid,
-    /// The log block that is written next.
+    /// The next log block to write.
     pub(crate) at: u32,
     crc: TransactionCrc,
     fast_at: u32,
 }
 
 impl TestLog {
-    /// A log of 64 blocks, or 1024 and `fast` ones, that starts with transaction `tid` at `start`.
+    /// A log of 64 blocks, or of 1024 and `fast` more, whose transaction `tid` starts at block
+    /// `start`.
     pub(crate) fn new((sum, wide): (BlockSum, bool), tid: u32, start: u32, fast: u32) -> TestLog {
         let maxlen = if fast > 0 { 1024 + fast } else { 64 };
         let mut incompat = JournalIncompat::REVOKE;
@@ -173,7 +174,7 @@ impl TestLog {
         self.superblock.log_end().unwrap() + 1 + k
     }
 
-    /// A fast commit of `records`, from where the last one ended; HEAD first in block 0.
+    /// A fast commit of `records`, after the last one. HEAD comes first in block 0.
     pub(crate) fn fast(&mut self, tid: Tid, records: &[Record<'_>]) {
         let mut records = records.to_vec();
         if self.fast_at == 0 {
@@ -216,7 +217,7 @@ impl TestLog {
         Log::open(Arc::clone(device) as Arc<dyn BlockDevice>, self.map())
     }
 
-    /// Recovers a copy of the image; what came of it, and the image after.
+    /// Recovers a copy of the image. Returns the result and the image.
     pub(crate) fn recover(&self) -> (Result<Recovery>, Home) {
         let device = self.device();
         let recovery = self.open(&device).and_then(|log| log.recover(&*device, self.limits()));

@@ -24,38 +24,38 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Journal: who waits is told.
     form(
         "nobody is told that handles may start again",
-        "journal/transactions.rs",
+        "journal/commit/transactions.rs",
         ["state.locked = false;\n        ", "self.opened.notify_all();", ""],
     ),
     form(
         "the leader is not told that the last handle stopped",
-        "journal/transactions.rs",
+        "journal/commit/transactions.rs",
         ["", "self.idle.notify_all();", ""],
     ),
     form(
         "nobody is told that a commit ended",
-        "journal/commit.rs",
+        "journal/commit/leader.rs",
         ["", "self.transactions.ended.notify_all();", ""],
     ),
     form(
         "a reader of a block is not seen by who loaded it",
-        "journal/cache.rs",
+        "journal/cache/load.rs",
         ["", "drop(self.loading.lock());", ""],
     ),
     // Journal: a handle is whole or absent.
     form(
         "a commit does not wait for running handles",
-        "journal/transactions.rs",
+        "journal/commit/transactions.rs",
         ["while ", "state.running.handles > 0", "false"],
     ),
     form(
         "what a commit has not copied is not kept aside",
-        "journal/block.rs",
+        "journal/cache/block.rs",
         ["", "self.freeze(content);", ""],
     ),
     form(
         "a block goes home though a later handle changed it",
-        "journal/block.rs",
+        "journal/cache/block.rs",
         [
             "",
             "self.joined.load(Ordering::Relaxed) == seq && self.mark_dirty()",
@@ -65,33 +65,33 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Journal: what is durable stays so.
     form(
         "the commit block does not wait for what it closes",
-        "journal/commit.rs",
+        "journal/commit/full_commit.rs",
         ["", "self.area.device().flush()?;", ""],
     ),
     form(
         "who flushes does not wait for others that may fail",
-        "journal/flushes.rs",
-        ["while ", "syncs.under_way.iter().any(|nr| *nr <= begun)", "false"],
+        "journal/log/watched.rs",
+        ["while ", "syncs.in_flight.iter().any(|nr| *nr <= begun)", "false"],
     ),
     form(
         "a flush that failed is forgotten",
-        "journal/flushes.rs",
+        "journal/log/watched.rs",
         ["if ", "kind == Kind::Flush && syncs.failed > 0", "false"],
     ),
     form(
         "the tail moves before blocks are durable at home",
-        "journal/checkpoint.rs",
+        "journal/commit/checkpoint.rs",
         ["return Ok(());\n        }\n        ", "self.cache.flush()?;", ""],
     ),
     form(
         "an older tail follows a newer one",
-        "journal/checkpoint.rs",
+        "journal/commit/checkpoint.rs",
         ["if ", "new.seq > current.seq", "true"],
     ),
     form("a freed block is not revoked", "journal/handle.rs", ["", "done.revoked.push(nr);", ""]),
     form(
         "a transaction counts as durable before its commit block is",
-        "journal/commit.rs",
+        "journal/commit/full_commit.rs",
         [
             "",
             "self.seal(closing.tid, at)?;",
@@ -100,30 +100,30 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     ),
     form(
         "waiters go on before a commit's blocks are to go home",
-        "journal/commit.rs",
+        "journal/commit/full_commit.rs",
         [
             "",
-            "self.cache.homeward.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
+            "self.cache.checkpoint_queue.lock().push(list);\n        self.durable.store(closing.seq, Ordering::Release);",
             "self.durable.store(closing.seq, Ordering::Release); \
-             self.ended.wait_soon(&mut state, &mut Patience::default()); \
-             self.cache.homeward.lock().push(list);",
+             self.ended.wait_soon(&mut state, &mut extant_base::lock::Patience::default()); \
+             self.cache.checkpoint_queue.lock().push(list);",
         ],
     ),
     // Journal: fast commits.
     form(
         "a fast commit tells of handles that still run",
-        "journal/fast_commit.rs",
+        "journal/commit/fast_commit.rs",
         ["", "self.lock_running(&mut state);", "state.running.handles += 0;"],
     ),
     form(
         "a fast commit counts for handles that came after it",
-        "journal/fast_commit.rs",
+        "journal/commit/fast_commit.rs",
         [
             "",
-            "self.state.lock().told = mark;",
+            "self.state.lock().recorded = mark;",
             "let mut state = self.state.lock(); \
              let nr = self.numbers.load(Ordering::Acquire); \
-             state.told = ToldMark { nr, ..mark };",
+             state.recorded = RecordedMark { nr, ..mark };",
         ],
     ),
     // Page cache: states of folios.

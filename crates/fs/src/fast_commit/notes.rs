@@ -4,7 +4,7 @@
 //!   created      Create                      renamed     [Unlink the victim's]  Link  Unlink
 //!   linked       Link                        unlinked    Unlink
 //!   truncated, punched, written elsewhere    Range       stored   Inode, or nothing, or Full
-//!   number taken, number free                Made, Gone
+//!   number taken, number free                InodeAllocated, InodeFreed
 //! ```
 //!
 //! Rule C5: an inode goes by the UNLINK of its last name, and is never told without links.

@@ -13,11 +13,11 @@ use crate::inode::Body;
 use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
-use extant_journal::{InodeTold, Piece, Snapshot};
+use extant_journal::{Piece, RecordedInode, Snapshot};
 use extant_ondisk::inode::Inode as DiskInode;
 
 impl Snapshot for Volume {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         let (block, place) = self.inode_slot(ino)?;
         let bytes = block.read();
         let slot = &bytes[place];
@@ -25,7 +25,7 @@ impl Snapshot for Volume {
             return Ok(None);
         }
         raw.extend_from_slice(&slot[..stored::behind_fields(slot)]);
-        Ok(Some(InodeTold { links: stored::links(slot), regular: true, mapped: true }))
+        Ok(Some(RecordedInode { links: stored::links(slot), regular: true, mapped: true }))
     }
 
     fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {

@@ -82,7 +82,7 @@ impl Volume {
             }
             _ => {
                 self.context().noting_abort(self.journal().sync())?;
-                let now = self.journal().durable_step();
+                let now = self.journal().durable_point();
                 let mut body = inode.write();
                 which(&mut body.synced).get_or_insert(now);
                 Ok(())
@@ -125,7 +125,7 @@ impl Volume {
     }
 
     fn is_durable(&self, step: CommitPoint) -> bool {
-        self.journal().is_off() || !is_later(step, self.journal().durable_step())
+        self.journal().is_off() || !is_later(step, self.journal().durable_point())
     }
 
     /// Makes what a call changed of `inode` durable, where the inode's flags ask for that. Not while the volume is one
@@ -156,7 +156,7 @@ impl Volume {
             return Ok(());
         }
         self.context().announce()?;
-        match self.context().fast_commits() && self.journal().is_all_told() {
+        match self.context().fast_commits() && self.journal().is_all_recorded() {
             true => Ok(()),
             false => self.context().noting_abort(self.journal().sync()),
         }

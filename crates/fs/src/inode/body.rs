@@ -187,7 +187,7 @@ impl Body {
                 Some(_) => Holding::of_slot(slot, ino, volume.inode_format()),
                 None => None,
             };
-            self.synced.note(handle.step(), slot, &self.raw);
+            self.synced.note(handle.commit_point(), slot, &self.raw);
             volume.note_stored(handle, ino, self, slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held

@@ -127,7 +127,7 @@ impl Space {
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
-        self.context.record(handle, Change::Made(ino));
+        self.context.record(handle, Change::InodeAllocated(ino));
         edit.state.inode_hint = slot + 1;
         self.count_inode(&mut edit, slot, directory);
         let uninit = edit.desc.block_uninit(self.context.checksums());
@@ -186,7 +186,7 @@ impl Space {
             return Err(at.group(nr).corrupt(What::InodeAlreadyFree));
         }
         edit.flip(span, false, handle)?;
-        self.context.record(handle, Change::Gone(ino));
+        self.context.record(handle, Change::InodeFreed(ino));
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
         let inodes = self.context.geometry().inodes_per_group();
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);

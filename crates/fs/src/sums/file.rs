@@ -136,7 +136,7 @@ impl Volume {
     ) -> Result<()> {
         let size = self.block_size();
         let words = data_sums::words_per_block(size) as usize;
-        self.context().require_full_commit(handle, Ineligible::DataSums);
+        self.context().require_full_commit(handle, Ineligible::DataChecksums);
         let mut done = 0;
         while done < sums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));

@@ -201,7 +201,7 @@ impl Volume {
             let step = self.sums_step_credits(body).plus(self.hold_credits());
             self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
             // A fast commit would tell of other blocks in the place of those that the file has.
-            self.context().require_full_commit(handle, Ineligible::DataSums);
+            self.context().require_full_commit(handle, Ineligible::DataChecksums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
             let got = self.hold_run_of(body, handle, old, most, true)?;
             promise.give_back(got.len.into());

@@ -1,5 +1,5 @@
-//! debugfs writes logs, e2fsck replays one copy of the volume and this crate another: the same
-//! bytes come out, for every kind of checksum.
+//! debugfs writes logs. e2fsck replays one copy of the volume and this crate another. Both must
+//! give the same bytes, for every kind of checksum.
 
 use extant_base::{BlockNr, BlockSize};
 use extant_blockdev::{BlockDevice, FileDevice};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const BYTES: u64 = 16 << 20;
-/// Transactions that log blocks; every third is followed by one that only revokes.
+/// Transactions that log blocks. After every third comes one with revokes only.
 const DATA: usize = 12;
 
 /// The option of debugfs' `journal_open` for v1 checksums.
@@ -31,7 +31,7 @@ const KINDS: [(&str, &str, &str, u32); 7] = [
     ("v3, 64-bit", "-b 1024 -O metadata_csum,64bit", "-c -v 3", 1024),
 ];
 
-/// Runs `script` on `img`; what it printed.
+/// Runs `script` on `img`. Returns its output.
 fn debugfs_script(img: &Path, scratch: &Scratch, script: &str) -> String {
     let commands = scratch.file("commands");
     std::fs::write(&commands, script).unwrap();
@@ -63,9 +63,11 @@ fn log_map(block_size: BlockSize, blocks: &[u64]) -> LogMap {
     LogMap::new(block_size, runs).unwrap()
 }
 
-/// Fills the log with transactions over free blocks of the volume; some start with the magic.
+/// Fills the log with transactions over free blocks of the volume. Some blocks start with the
+/// magic.
 fn write_log(img: &Path, scratch: &Scratch, open: &str, block_size: usize, seed: u64) {
-    // debugfs sums revoke blocks into a v1 commit block, and e2fsck then refuses its log.
+    // debugfs includes revoke blocks in the checksum of a v1 commit block, and e2fsck then rejects
+    // its log.
     let revokes = open != V1;
     let mut rng = Rng::new(seed);
     let mut script = format!("journal_open {open}\n");
@@ -81,7 +83,7 @@ fn write_log(img: &Path, scratch: &Scratch, open: &str, block_size: usize, seed:
         let file = scratch.file(&format!("content{transaction}"));
         std::fs::write(&file, content).unwrap();
         let list: Vec<_> = blocks.iter().map(|block| block.to_string()).collect();
-        // The last one is left without its commit block.
+        // The last transaction has no commit block.
         let end = if transaction == DATA - 1 { "-c " } else { "" };
         writeln!(script, "journal_write -b {} {end}{}", list.join(","), file.display()).unwrap();
         if revokes && transaction % 3 == 0 {
@@ -134,7 +136,7 @@ fn e2fsck_and_this_crate_replay_to_the_same_bytes() {
         }
         assert!(changed > 20, "{name}: only {changed} blocks were replayed");
 
-        // The superblock still says that recovery is needed: its owner takes that back.
+        // The superblock still says that recovery is needed, because its owner clears that flag.
         let path = ours.to_str().unwrap();
         run_args("debugfs", &["-w", "-R", "feature ^needs_recovery", path]).unwrap();
         e2fsck(&ours, None).expect_clean().unwrap();

@@ -3,10 +3,10 @@
 use super::Ground;
 use crate::explore::{Scene, Timers, explore, finds};
 use crate::journal::JournalOptions;
-use crate::journal::block::Seq;
+use crate::journal::cache::block::Seq;
+use crate::journal::cache::write_out::Share;
 use crate::journal::test_journal::{empty_log, options};
 use crate::journal::test_log::KINDS;
-use crate::journal::write_out::Share;
 use crate::model::thread;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::explore::{Scene, Timers, explore, finds};
 use crate::journal::test_journal::{options, put, stamp};
 use crate::journal::test_log::{SIZE, TestLog};
 use crate::journal::{
-    Change, CommitPoint, Credits, InodeTold, Journal, JournalOptions, Piece, Snapshot,
+    Change, CommitPoint, Credits, Journal, JournalOptions, Piece, RecordedInode, Snapshot,
 };
 use crate::model::{below, point, thread};
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Tid};
@@ -22,11 +22,11 @@ const FIRST: u64 = 12;
 struct Cached<'a>(&'a Journal);
 
 impl Snapshot for Cached<'_> {
-    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<InodeTold>> {
+    fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
         point();
         let block = self.0.cache().get(BlockNr(u64::from(ino.get()) - FIRST))?;
         raw.extend_from_slice(&block.read()[..128]);
-        Ok(Some(InodeTold { links: 1, regular: true, mapped: true }))
+        Ok(Some(RecordedInode { links: 1, regular: true, mapped: true }))
     }
 
     fn pieces(&self, _: Ino, _: u32, _: u32, _: &mut dyn FnMut(Piece)) -> Result<()> {
@@ -65,7 +65,7 @@ fn change(ground: &Ground, pair: usize) -> (u64, CommitPoint) {
         put(&handle, nr, *turn);
         handle.note(Change::Inode(Ino::new((nr + FIRST) as u32).unwrap()));
     }
-    let step = handle.step();
+    let step = handle.commit_point();
     handle.stop().unwrap();
     (*turn, step)
 }
