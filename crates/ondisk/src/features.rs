@@ -182,7 +182,7 @@ feature_set! {
         METADATA_CSUM = 0x400, "metadata_csum";
         /// Never merged into Linux.
         REPLICA = 0x800, "replica";
-        /// The volume may be mounted read-only only.
+        /// The volume may only be mounted read-only.
         READONLY = 0x1000, "read-only";
         /// Inodes carry a project ID.
         PROJECT = 0x2000, "project";

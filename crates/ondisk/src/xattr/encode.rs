@@ -65,7 +65,7 @@ pub fn in_inode_len(attributes: &[NewXattr<'_>]) -> usize {
 /// [`BlockHeader::set_checksum`](super::BlockHeader::set_checksum), which needs the block's place).
 ///
 /// # Errors
-/// `NoSpace` when they do not fit `block_size` bytes; `Invalid` for an illegal name.
+/// `NoSpace` if they do not fit `block_size` bytes; `Invalid` for an illegal name.
 pub fn encode_block(attributes: &[NewXattr<'_>], block_size: usize) -> Result<Vec<u8>> {
     if block_len(attributes) > block_size {
         return Err(Error::NoSpace);

@@ -15,7 +15,8 @@
 //! Rules:
 //! - The entries of a block are sorted by index, name length, name. Up to 1024 inodes share a
 //!   block.
-//! - The entries in an inode are in order of insertion, and their hash is 0.
+//! - The entries in an inode are in order of insertion. Their hash is 0, unless the value is in an
+//!   inode of its own.
 //! - A value is padded with zeros to a multiple of 4, or it is the content of an inode of its own
 //!   (feature `ea_inode`).
 //!

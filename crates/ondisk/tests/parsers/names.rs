@@ -46,7 +46,7 @@ pub fn dir_block(data: &[u8]) {
     let _ = DirBlock::new(data, format, AT).verify_checksum(1);
     let block = block_of(data);
     let mut offsets = vec![0, 12, block.len() - 12];
-    // No caller removes the entry after ".": that may leave the block malformed.
+    // No caller removes the entry after ".", because that may leave the block malformed.
     let (mut whole, mut dots, mut after_dot) = (true, Vec::new(), false);
     for entry in DirBlock::new(&block, format, AT).entries() {
         match entry {
