@@ -83,7 +83,7 @@ pub(crate) struct Group {
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
     /// The free clusters as runs, from the first allocation on: what is clear in the bitmap, less
-    /// what waits and what is held. CachePadded, as most groups were never allocated from.
+    /// what waits and what is held. In a box, as most groups were never allocated from.
     pub(crate) free: Option<Box<FreeExtents>>,
     /// Clear in the bitmap, but not to be handed out before a commit.
     pub(crate) pending: Pending,

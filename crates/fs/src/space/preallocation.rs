@@ -69,7 +69,7 @@ pub(crate) struct Growth {
 /// The held clusters of one group. Guarded by the group's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Held(
-    // CachePadded, as most groups hold nothing.
+    // In a box, as most groups hold nothing.
     Option<Box<Holds>>,
 );
 
