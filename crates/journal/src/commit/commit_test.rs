@@ -417,7 +417,7 @@ fn a_panic_inside_a_handle_aborts() {
     let halfway = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let handle = journal.start(Credits::blocks(2)).unwrap();
         put(&handle, 3, 1);
-        panic!("half a step");
+        panic!("incomplete change");
     }));
     assert!(halfway.is_err());
     assert!(matches!(journal.sync(), Err(Error::Aborted { .. })));
