@@ -16,7 +16,7 @@ use crate::readahead::ReadAhead;
 use crate::reclaim::{From, Reclaim};
 use crate::slots::{Slot, Slots};
 use crate::stats::{CacheStats, Tally};
-use crate::writeback::{Account, Flusher, Room};
+use crate::writeback::{Account, Flusher, WritePermit};
 use extant_base::lock::{Mutex, Rank, WriteGuard};
 use extant_base::{Ino, Result};
 use std::collections::HashMap;
@@ -160,8 +160,8 @@ impl PageCache {
     /// permit after the write and before [`PageCache::wrote`]. Does nothing for [`Use::Keep`].
     ///
     /// # Errors The write-back error, when every dirty file fails and waiting cannot succeed.
-    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
-        self.shared().flusher.make_room(len, how)
+    pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
+        self.shared().flusher.acquire_permit(len, how)
     }
 
     /// Applies the don't-cache policy and throttling after a write of `len` bytes at `offset`. The

@@ -40,4 +40,4 @@ pub use file::dirty::{Landing, Taken};
 pub use owner::{Demand, Fill, Owner, Source, Use};
 pub use readahead::ReadStream;
 pub use stats::CacheStats;
-pub use writeback::Room;
+pub use writeback::WritePermit;

@@ -104,7 +104,7 @@ fn a_stream_stays_within_the_cap(policy: DontCachePolicy) {
                 let (mut at, step) = (0, 150_000);
                 while at < len {
                     let end = (at + step).min(len);
-                    let permit = cache.make_room(end - at, Use::DropBehind).unwrap();
+                    let permit = cache.acquire_permit(end - at, Use::DropBehind).unwrap();
                     driver.write(at, &pattern(n, at..end), Use::DropBehind);
                     drop(permit);
                     cache.wrote(&driver.file, at, end - at, Use::DropBehind).unwrap();

@@ -3,7 +3,7 @@
 use super::account::Account;
 use super::dirty_list::{DirtyList, Reason, Visit};
 use super::flag::{Kick, WakeUp};
-use super::gate::Room;
+use super::gate::WritePermit;
 use super::throttle::{Rate, Throttle};
 use super::{DirtyFile, WriteBack};
 use crate::config::{CacheConfig, DontCachePolicy};
@@ -351,14 +351,14 @@ impl<F: DirtyFile> Writeback<F> {
     /// Waits, before a write of `len` bytes, until don't-cache bytes fit under the cap. The caller
     /// holds no lock. Errors: the write-back error, when every dirty file fails and waiting cannot
     /// succeed.
-    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
+    pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
         let account = &*self.account;
         if how == Use::Keep || !self.is_running.load(Ordering::Relaxed) {
-            return Ok(Room::new(account, 0));
+            return Ok(WritePermit::new(account, 0));
         }
         let held = || account.marked_held();
         if let Some(bytes) = account.gate.try_admit(len, held) {
-            return Ok(Room::new(account, bytes));
+            return Ok(WritePermit::new(account, bytes));
         }
         let end = || {
             self.handed_over.fetch_max(account.marked_dirty(), Ordering::Relaxed);
@@ -371,7 +371,7 @@ impl<F: DirtyFile> Writeback<F> {
             self.stuck().filter(|_| is_full).map(Err)
         };
         let bytes = account.gate.admit(len, held, end)?;
-        Ok(Room::new(account, bytes))
+        Ok(WritePermit::new(account, bytes))
     }
 
     /// Applies the policy and then throttling after a write of `len` bytes at `offset`. May sleep;

@@ -1,7 +1,7 @@
 //! The gate before a don't-cache write. It enforces the cap exactly.
 //!
 //! ```text
-//!   make_room(n): held + reserved + n ≤ cap ──► reserved += n ──► the write: held += …
+//!   acquire_permit(n): held + reserved + n ≤ cap ──► reserved += n ──► the write: held += …
 //!                       else wait in the queue ───────┘               permit dropped: reserved -= n
 //! ```
 //!
@@ -23,18 +23,18 @@ const RECHECK: Duration = Duration::from_millis(50);
 
 /// Permission to make the bytes of one don't-cache write dirty. The caller drops it after the write
 /// and before [`PageCache::wrote`](crate::PageCache::wrote).
-pub struct Room<'a> {
+pub struct WritePermit<'a> {
     account: &'a Account,
     bytes: u64,
 }
 
-impl<'a> Room<'a> {
-    pub(super) fn new(account: &'a Account, bytes: u64) -> Room<'a> {
-        Room { account, bytes }
+impl<'a> WritePermit<'a> {
+    pub(super) fn new(account: &'a Account, bytes: u64) -> WritePermit<'a> {
+        WritePermit { account, bytes }
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for WritePermit<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.account.gate.reserved.fetch_sub(self.bytes, Ordering::SeqCst);

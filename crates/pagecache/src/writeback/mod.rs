@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a write call                          the flusher's threads
-//!     │ Flusher::make_room: Gate
+//!     │ Flusher::acquire_permit: Gate
 //!     │ folios: Account, file_dirtied       choose: 1 "write everything"   4 older than `expire`
 //!     │ returned: Flusher::wrote                    2 drop-behind bytes    3 too much is dirty
 //!     │    policy: one flag (Kick) ─────►    │
@@ -66,7 +66,7 @@ mod throttle;
 
 pub(crate) use account::Account;
 pub(crate) use dirty_list::FileState;
-pub use gate::Room;
+pub use gate::WritePermit;
 
 use crate::file::FileCache;
 use crate::owner::{Demand, Owner};

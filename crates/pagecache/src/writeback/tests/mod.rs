@@ -269,7 +269,7 @@ impl Scene {
 
     fn write(&self, file: &Arc<FakeFile>, range: Range<u64>, how: Use) -> Result<()> {
         let len = range.end - range.start;
-        let permit = if self.gate { Some(self.writeback.make_room(len, how)?) } else { None };
+        let permit = if self.gate { Some(self.writeback.acquire_permit(len, how)?) } else { None };
         self.dirty(file, range.clone(), how);
         drop(permit);
         self.writeback.wrote(file, range.start, len, how)
