@@ -94,7 +94,8 @@ impl PageCache {
 
     /// Starts the cache's threads: the flusher and the read-ahead thread.
     ///
-    /// # Errors `Device` when the system cannot create a thread.
+    /// # Errors
+    /// `Device` when the system cannot create a thread.
     pub fn start(&self, owner: Arc<dyn Owner>) -> Result<()> {
         self.shared().flusher.start(owner.clone())?;
         self.shared().read_ahead.start(owner).inspect_err(|_| self.shared().flusher.stop())
@@ -159,7 +160,8 @@ impl PageCache {
     /// [`CacheConfig::dont_cache_cap`]. The caller holds no lock except `Rank::Write`. It drops the
     /// permit after the write and before [`PageCache::wrote`]. Does nothing for [`Use::Keep`].
     ///
-    /// # Errors The write-back error, when every dirty file fails and waiting cannot succeed.
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed.
     pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
         self.shared().flusher.acquire_permit(len, how)
     }
@@ -167,8 +169,9 @@ impl PageCache {
     /// Applies the don't-cache policy and throttling after a write of `len` bytes at `offset`. The
     /// caller holds no lock except `Rank::Write`. May sleep.
     ///
-    /// # Errors The write-back error, when every dirty file fails and waiting cannot succeed. The
-    /// bytes are in the cache nevertheless.
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed. The bytes are
+    /// in the cache nevertheless.
     pub fn wrote(&self, file: &Arc<FileCache>, offset: u64, len: u64, how: Use) -> Result<()> {
         self.shared().flusher.wrote(file, offset, len, how)
     }

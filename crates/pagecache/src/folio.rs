@@ -283,7 +283,8 @@ impl Folio {
 
     /// Fills those of `blocks` that are not up to date.
     ///
-    /// # Errors Those of [`Fill::fill`]; blocks filled before the error stay up to date.
+    /// # Errors
+    /// Those of [`Fill::fill`]; blocks filled before the error stay up to date.
     pub fn fill(&mut self, blocks: Range<u32>, fill: &dyn Fill) -> Result<()> {
         while let Some(run) = self.missing(blocks.clone()) {
             let (start, bits) = (self.start(), self.block_log2);

@@ -42,7 +42,8 @@ pub trait Owner: Send + Sync {
     /// Writes dirty bytes of `range` of `file` back in file order, about as many as `demand`
     /// requests, and waits for them. Returns the number of bytes written.
     ///
-    /// # Errors The first error of a write; the bytes that were not written are dirty again.
+    /// # Errors
+    /// The first error of a write; the bytes that were not written are dirty again.
     fn write_back(
         &self,
         file: &Arc<FileCache>,
@@ -62,7 +63,8 @@ pub trait Fill {
     /// unwritten blocks and bytes past the end of file are zeros. Calls `backed` with the byte
     /// ranges in which blocks are allocated, whether written or unwritten.
     ///
-    /// # Errors `Device` and `Corrupt` of the reads; the content of `buf` is then undefined.
+    /// # Errors
+    /// `Device` and `Corrupt` of the reads; the content of `buf` is then undefined.
     fn fill(&self, offset: u64, buf: &mut [u8], backed: &mut dyn FnMut(Range<u64>)) -> Result<()>;
 }
 

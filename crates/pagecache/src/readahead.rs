@@ -217,6 +217,7 @@ impl ReadAhead {
         }
     }
 
+    /// Starts the thread, unless it runs. Errors: `Device` when the system gives no thread.
     pub fn start(self: &Arc<Self>, owner: Arc<dyn Owner>) -> Result<()> {
         let mut state = self.state.lock();
         if state.running {

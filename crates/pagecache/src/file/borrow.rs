@@ -72,7 +72,8 @@ impl Drop for FolioMut<'_> {
 impl FileCache {
     /// Borrows the folio that contains `offset`, up to the end of file.
     ///
-    /// # Errors `Invalid` when `offset` is at or past the end of file; the errors of `fill`.
+    /// # Errors
+    /// `Invalid` when `offset` is at or past the end of file; the errors of `fill`.
     pub fn borrow(&self, offset: u64, how: Use, fill: &dyn Fill) -> Result<FolioRef<'_>> {
         loop {
             let len = self.len();
@@ -101,8 +102,9 @@ impl FileCache {
     /// and all of its blocks are allocated or reserved. The caller holds the inode lock
     /// exclusively, or otherwise ensures that the blocks stay allocated.
     ///
-    /// # Errors `Invalid` when the range is empty, passes the end of file or spans several folios;
-    /// the errors of `fill`.
+    /// # Errors
+    /// `Invalid` when the range is empty, passes the end of file or spans several folios; the
+    /// errors of `fill`.
     pub fn borrow_mut(&self, range: Range<u64>, fill: &dyn Fill) -> Result<FolioMut<'_>> {
         if range.is_empty() || range.end > self.len() {
             return Err(Error::Invalid("the borrowed range is empty or past the end of the file"));

@@ -173,8 +173,9 @@ impl FileCache {
     /// dirty again meanwhile. The run ends at the first block that is clean or already under
     /// write-back.
     ///
-    /// # Errors `Invalid` when no byte is dirty at the start of `range`; `NoMemory` when there is
-    /// no memory for a copy.
+    /// # Errors
+    /// `Invalid` when no byte is dirty at the start of `range`; `NoMemory` when there is no memory
+    /// for a copy.
     pub fn take_dirty(&self, range: Range<u64>) -> Result<Taken<'_>> {
         let start = range.start & !(self.block() - 1);
         let end = range.end.checked_next_multiple_of(self.block()).unwrap_or(range.end);

@@ -25,7 +25,8 @@ impl FileCache {
 
     /// Returns the last error that this opener has not seen, once, and updates `seen`.
     ///
-    /// # Errors The last error recorded since `seen`.
+    /// # Errors
+    /// The last error recorded since `seen`.
     pub fn check_error(&self, seen: &AtomicU64) -> Result<()> {
         let now = self.changing.errors.load(Acquire);
         if seen.load(Acquire) == now || seen.swap(now, AcqRel) == now {

@@ -65,7 +65,8 @@ impl FileCache {
     /// `fill`. With a `stream` it reads ahead. Returns the number of bytes read; the number is
     /// short only when an error followed some bytes.
     ///
-    /// # Errors Those of `fill`, when no byte was read; `NoMemory`.
+    /// # Errors
+    /// Those of `fill`, when no byte was read; `NoMemory`.
     pub fn read(
         &self,
         offset: u64,
@@ -161,7 +162,8 @@ impl FileCache {
     /// Reads `range` into the cache: the work of the read-ahead thread. The folio at its start
     /// triggers the next read-ahead.
     ///
-    /// # Errors Those of `fill`; `NoMemory`.
+    /// # Errors
+    /// Those of `fill`; `NoMemory`.
     pub fn populate(&self, range: Range<u64>, how: Use, fill: &dyn Fill) -> Result<()> {
         let end = range.end.min(self.len());
         let mut at = range.start;

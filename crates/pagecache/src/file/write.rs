@@ -158,7 +158,8 @@ impl FileCache {
     /// not change. Returns the number of bytes written; the number is short only after a short
     /// copy, or after an error past the first folio.
     ///
-    /// # Errors `FileTooLarge`; `NoMemory`; those of `fill` for an edge block of the first folio.
+    /// # Errors
+    /// `FileTooLarge`; `NoMemory`; those of `fill` for an edge block of the first folio.
     pub fn write(
         &self,
         offset: u64,
@@ -261,7 +262,8 @@ impl FileCache {
     /// unaligned old end of file that it leaves inside the file. The caller holds the inode lock
     /// exclusively, and the block is allocated or reserved.
     ///
-    /// # Errors `FileTooLarge`; `NoMemory`; those of `fill`.
+    /// # Errors
+    /// `FileTooLarge`; `NoMemory`; those of `fill`.
     pub fn dirty_block(&self, offset: u64, fill: &dyn Fill) -> Result<()> {
         if offset >= LONGEST {
             return Err(Error::FileTooLarge);

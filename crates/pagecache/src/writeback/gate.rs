@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acquire_permit(n): held + reserved + n ≤ cap ──► reserved += n ──► the write: held += …
-//!                       else wait in the queue ───────┘               permit dropped: reserved -= n
+//!                       else wait in the queue ───────┘              permit dropped: reserved -= n
 //! ```
 //!
 //! `held` counts the bytes that are dirty or under write-back. `reserved` counts the bytes that

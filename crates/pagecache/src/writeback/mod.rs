@@ -43,8 +43,8 @@
 //!
 //! ## Locks
 //!
-//! All locks here have rank `Leaf`. The locks of the list, the throttles, the gate and the event count
-//! may be taken under any lock: code that holds one of them takes at most the following locks, and
+//! All locks here have rank `Leaf`. The locks of the list, the throttles, the gate and the event
+//! count may be taken under any lock. Code that holds one of them takes at most these locks, and
 //! code that holds those takes none.
 //!
 //! - under the list: the flusher's `write_all_since` and `failure`;
