@@ -231,7 +231,7 @@ fn walk_extant(image: &Path) -> Result<(u64, f64)> {
     let mut files = Vec::new();
     for entry in fs.walk("/") {
         let entry = entry?;
-        if entry.metadata()?.kind() == FileKind::Regular {
+        if entry.metadata()?.file_type() == FileKind::Regular {
             files.push(entry.path().to_path_buf());
         }
     }

@@ -3,14 +3,16 @@
 //! ```text
 //!   layers ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
-//! `cargo xtask check --fast` leaves Miri and the tests out; `cargo xtask layers` looks at the crates' arrows
-//! only, `cargo xtask licences` at the licences of all that is built, `cargo xtask miri` at the memory of the lower
-//! crates (`--all`: at more of it).
+//! `cargo xtask check --fast` leaves Miri and the tests out. `cargo xtask layers` checks the arrows between
+//! the crates and between the modules of each (`--report` prints every arrow up and every cycle),
+//! `cargo xtask licences` the licences of all that is built, `cargo xtask miri` the memory accesses of the
+//! lower crates (`--all`: more of them).
 #![forbid(unsafe_code)]
 
 mod layers;
 mod licences;
 mod miri;
+mod strata;
 
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
@@ -39,10 +41,13 @@ fn main() -> ExitCode {
         ["check", "--fast"] => fast(),
         ["miri"] => miri::check(false),
         ["miri", "--all"] => miri::check(true),
-        ["layers"] => layers::check(),
+        ["layers"] => layers::check().and_then(|()| strata::check(false)),
+        ["layers", "--report"] => layers::check().and_then(|()| strata::check(true)),
         ["licences"] => licences::check(),
         _ => {
-            eprintln!("usage: cargo xtask check [--fast] | layers | licences | miri [--all]");
+            eprintln!(
+                "usage: cargo xtask check [--fast] | layers [--report] | licences | miri [--all]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -57,7 +62,10 @@ fn main() -> ExitCode {
 
 /// All but what runs the code.
 fn fast() -> Result<(), String> {
-    layers::check().and_then(|()| licences::check()).and_then(|()| steps(STEPS))
+    layers::check()
+        .and_then(|()| strata::check(false))
+        .and_then(|()| licences::check())
+        .and_then(|()| steps(STEPS))
 }
 
 /// The toolchain whose lints the project keeps clean; newer ones have more, which only warn.

@@ -10,6 +10,7 @@
 //! Debug builds keep the ranks each thread holds and panic, naming both places, when the order is
 //! broken. Release builds pay nothing. `docs/LOCKS.md` says what each rank guards.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
@@ -60,6 +61,7 @@ mod held {
         static HELD: RefCell<Vec<(Rank, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
     }
 
+    #[derive(Debug)]
     pub struct Mark(Rank);
 
     impl Mark {
@@ -99,6 +101,7 @@ mod held {
 mod held {
     use super::{Location, Rank};
 
+    #[derive(Debug)]
     pub struct Mark;
 
     impl Mark {
@@ -116,6 +119,7 @@ mod held {
 
 /// Holds the place of `rank` for as long as it lives, for things that exclude like a lock without
 /// being one (a running handle).
+#[derive(Debug)]
 pub struct RankMark(#[allow(dead_code)] held::Mark);
 
 impl RankMark {
@@ -132,10 +136,22 @@ pub struct Mutex<T: ?Sized> {
     inner: parking_lot::Mutex<T>,
 }
 
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
 /// Holds a [`Mutex`].
 pub struct MutexGuard<'a, T: ?Sized> {
     inner: parking_lot::MutexGuard<'a, T>,
     _mark: held::Mark,
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 impl<T> Mutex<T> {
@@ -212,7 +228,7 @@ impl Patience {
 }
 
 /// Lets threads wait for something that a [`Mutex`] guards.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
@@ -257,16 +273,34 @@ pub struct RwLock<T: ?Sized> {
     inner: parking_lot::RwLock<T>,
 }
 
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
 /// Reads under a [`RwLock`].
 pub struct ReadGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
     _mark: held::Mark,
 }
 
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
 /// Writes under a [`RwLock`].
 pub struct WriteGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
     _mark: held::Mark,
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 impl<T> RwLock<T> {

@@ -41,9 +41,18 @@ pub struct FileDevice {
     is_block_device: bool,
     keeps_space: AtomicBool,
     dax: DaxMode,
-    /// The file behind a loop device, locked.
-    _backing: Option<File>,
+    /// The files behind a loop device, locked.
+    _backing: Vec<File>,
     passed_locks: Vec<u32>,
+}
+
+impl std::fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("len", &self.len.load(Ordering::Relaxed))
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FileDevice {
@@ -79,13 +88,13 @@ impl FileDevice {
             is_block_device,
             keeps_space,
             dax,
-            _backing: None,
+            _backing: Vec::new(),
             passed_locks: Vec::new(),
         }
     }
 
     /// The same device, which keeps `backing` open and locked as long as it lives.
-    pub(crate) fn with_backing(self, backing: Option<File>) -> FileDevice {
+    pub(crate) fn with_backing(self, backing: Vec<File>) -> FileDevice {
         FileDevice { _backing: backing, ..self }
     }
 

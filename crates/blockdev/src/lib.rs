@@ -16,6 +16,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 #[allow(unsafe_code)]
 mod aligned;
@@ -30,6 +31,8 @@ mod fenced;
 mod file;
 #[allow(unsafe_code)]
 mod lock;
+#[allow(unsafe_code)]
+mod loop_device;
 mod memory;
 mod open;
 mod overlay;

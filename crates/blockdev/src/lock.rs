@@ -7,7 +7,8 @@
 //!               └─ held elsewhere: who has the file open, and how (/proc/PID/fdinfo)?
 //!                     for writing ─────► Busy
 //!                     cannot be seen ──► Locked, names the process
-//!                     only to read ────► goes on without flock; a writer needs the mark
+//!                     only to read ────► goes on without flock; a writer needs the mark, and where a
+//!                                        reader locks the mark's byte, too: Locked, names a process
 //! ```
 //! Anyone who can read a file can `flock` it, so such a lock keeps nobody out. Only a descriptor that is open for
 //! writing can set the write mark, so a writer that went on without `flock` is seen by all that come later.
@@ -34,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a process that
-/// cannot be examined holds one; the system's error.
+/// cannot be examined holds one, or a reader that holds one has also locked the mark's byte; the system's error.
 pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     for tried in 0..=TRIES {
         let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
@@ -56,7 +57,11 @@ pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     let readers = readers_that_hold(file)?;
     match (writing, if writing { set_mark(file) } else { look_for_mark(file) }) {
         (_, Mark::Ours) | (false, Mark::Readers) => Ok(readers),
-        (_, Mark::Writers) | (true, Mark::Readers) => Err(Error::Busy),
+        (_, Mark::Writers) => Err(Error::Busy),
+        // Without a mark a later writer would not see this one.
+        (true, Mark::Readers) => {
+            Err(readers.first().map_or(Error::Busy, |pid| Error::Locked { pid: *pid }))
+        }
     }
 }
 
@@ -141,7 +146,7 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
     // The kernel's table names a file by numbers that need not be those of `stat`, as on overlayfs.
     let place = match seen.iter().next() {
         Some(lock) => lock.place.clone(),
-        None => place_of(&own),
+        None => place_of(own.dev(), own.ino()),
     };
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let mut listed = table.lines().filter_map(Lock::parse).filter(|lock| lock.place == place);
@@ -150,6 +155,18 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
         None if holders.is_empty() => Err(Error::Busy),
         None => Ok(holders),
     }
+}
+
+/// Whether a writer has set its mark on the file with these numbers, which may have no path.
+pub(crate) fn has_mark(dev: u64, ino: u64) -> bool {
+    let place = place_of(dev, ino);
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // `2: OFDLCK ADVISORY  WRITE -1 08:01:1187 9223372036854775806 9223372036854775806`
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "OFDLCK", _, "WRITE", _, at, first, _] = fields[..] else { return false };
+        at == place && first.parse() == Ok(MARK_AT)
+    })
 }
 
 /// A descriptor of another process for the file.
@@ -176,9 +193,8 @@ impl Lock {
     }
 }
 
-fn place_of(file: &fs::Metadata) -> String {
-    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
-    format!("{major:02x}:{minor:02x}:{}", file.ino())
+fn place_of(dev: u64, ino: u64) -> String {
+    format!("{:02x}:{:02x}:{ino}", libc::major(dev), libc::minor(dev))
 }
 
 /// The descriptors of process `pid` for the file, but for `except`; none when it may not be examined.

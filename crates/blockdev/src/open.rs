@@ -10,19 +10,19 @@
 //!   writer      goes on, names it        Busy
 //! ```
 //! A reader of the same process keeps a writer out, too, as does one that cannot be examined: see `lock`.
-//! Opening a loop device locks the file behind it, too, so that the device and the file keep each other's users out.
+//! Opening a loop device locks the file behind it, too, so that the device and the file keep each other's users out:
+//! see `loop_device`.
 
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
 use crate::file::FileDevice;
 use crate::lock::lock;
+use crate::loop_device;
 use extant_base::{ByteOffset, Error, IoOp, Result};
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Options of a [`FileDevice`]: read-only, locked and through the page cache unless said otherwise.
 #[derive(Clone, Debug)]
@@ -93,23 +93,19 @@ impl FileOptions {
         let file = options.open(path).map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
         let mut passed = self.take_lock(&file, self.write)?;
-        let backing = match kind {
-            Kind::BlockDevice if self.lock => loop_backing(&file, self.write),
-            _ => None,
-        };
-        if let Some(backing) = &backing {
-            // Partitions share their loop device, so they do not keep each other out of its file.
-            passed.extend(self.take_lock(&backing.file, self.write && !backing.in_part)?);
+        let mut backing = Vec::new();
+        if self.lock {
+            let stored = loop_device::stored_in(&file, kind == Kind::BlockDevice, self.write);
+            if self.write && stored.is_in_use() {
+                return Err(Error::Busy);
+            }
+            for layer in stored.layers {
+                // Partitions share their loop device, so they do not keep each other out of its file.
+                passed.extend(self.take_lock(&layer.file, self.write && !layer.in_part)?);
+                backing.push(layer.file);
+            }
         }
-        let (stored, of) = match &backing {
-            Some(backing) => (&backing.file, Some(backing.device.as_path())),
-            None => (&file, None),
-        };
-        if self.write && self.lock && is_loop_mounted(stored, of) {
-            return Err(Error::Busy);
-        }
-        let device = self.finish(file, kind, backing.map(|backing| backing.file))?;
-        Ok(device.with_passed_locks(passed))
+        Ok(self.finish(file, kind, backing)?.with_passed_locks(passed))
     }
 
     /// Makes a file of `len` zero bytes that takes no space, or empties the one that is there.
@@ -151,10 +147,10 @@ impl FileOptions {
             len: 0,
             source,
         })?;
-        Ok(options.finish(file, kind, None)?.with_passed_locks(passed))
+        Ok(options.finish(file, kind, Vec::new())?.with_passed_locks(passed))
     }
 
-    fn finish(&self, mut file: File, kind: Kind, backing: Option<File>) -> Result<FileDevice> {
+    fn finish(&self, mut file: File, kind: Kind, backing: Vec<File>) -> Result<FileDevice> {
         // The end of a block device is its size; its metadata says 0.
         let len = file.seek(SeekFrom::End(0)).map_err(open_failed)?;
         let direct = if self.direct { DirectFile::beside(&file, self.write) } else { None };
@@ -174,54 +170,6 @@ const OWN_LEN: &str = "a block device has a length of its own: open it for writi
 enum Kind {
     File,
     BlockDevice,
-}
-
-/// The file behind a loop device.
-struct Backing {
-    file: File,
-    /// The loop device's directory in sysfs.
-    device: PathBuf,
-    /// Whether a partition of the loop device was opened, and not all of it.
-    in_part: bool,
-}
-
-/// The directory in sysfs of the loop device with these numbers (`MAJOR:MINOR`), or of which they number a partition,
-/// whether it is a partition, and the path of the file behind it. A name that is gone is no path.
-fn loop_device(numbers: &str) -> Option<(PathBuf, bool, PathBuf)> {
-    let device = Path::new("/sys/dev/block").join(numbers).canonicalize().ok()?;
-    [(device.as_path(), false), (device.parent()?, true)].into_iter().find_map(|(dir, in_part)| {
-        let backing = fs::read(dir.join("loop/backing_file")).ok()?;
-        let path = Path::new(OsStr::from_bytes(backing.trim_ascii_end()));
-        Some((dir.to_path_buf(), in_part, path.to_path_buf()))
-    })
-}
-
-/// The file behind the block device `file`, if that is a loop device whose file can still be opened.
-fn loop_backing(file: &File, write: bool) -> Option<Backing> {
-    let rdev = file.metadata().ok()?.rdev();
-    let numbers = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
-    let (device, in_part, path) = loop_device(&numbers)?;
-    // O_NONBLOCK: a name that came to mean something else must not make this wait.
-    let open = |write| {
-        OpenOptions::new().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path)
-    };
-    // A descriptor that is open for writing shows other programs that its lock is a writer's.
-    let file = open(write).or_else(|_| open(false)).ok()?;
-    Some(Backing { file, device, in_part })
-}
-
-/// Whether the kernel has the file mounted through a loop device, or a partition of one, other than `of`. Files are
-/// compared by device and inode, so links and bind mounts hide nothing. What the system does not say counts as no.
-fn is_loop_mounted(file: &File, of: Option<&Path>) -> bool {
-    let Ok(own) = file.metadata() else { return false };
-    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
-    mounts.lines().filter_map(|line| line.split(' ').nth(2)).filter_map(loop_device).any(
-        |(device, _, path)| {
-            Some(device.as_path()) != of
-                && fs::metadata(path)
-                    .is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
-        },
-    )
 }
 
 fn kind_of(metadata: &fs::Metadata) -> Result<Kind> {

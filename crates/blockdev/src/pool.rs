@@ -22,6 +22,12 @@ pub struct BufPool {
     shared: Arc<Shared>,
 }
 
+impl std::fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufPool").finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     /// The most bytes that wait in all classes together, and those that do.
     most_idle: usize,

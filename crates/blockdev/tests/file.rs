@@ -6,6 +6,8 @@
 
 use extant_base::{ByteOffset, Error};
 use extant_blockdev::{AlignedBuf, BlockDevice, FileDevice, FileOptions};
+use extant_testkit::loop_mount::LoopDevice;
+use extant_testkit::require;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use tempfile::TempDir;
@@ -191,4 +193,47 @@ fn small_writes_beside_direct_ones_are_never_lost() {
     for (n, bytes) in bytes.chunks(stretch as usize).enumerate() {
         assert!(bytes.iter().all(|byte| *byte == n as u8 + 1), "stretch {n}");
     }
+}
+
+/// Asserts that while one of two ways to the same bytes is open for writing the other is not opened for it.
+fn assert_not_both_written(one: &std::path::Path, other: &std::path::Path, why: &str) {
+    for (first, second) in [(one, other), (other, one)] {
+        let writer = FileDevice::open_rw(first).unwrap();
+        let refused = FileDevice::open_rw(second).err();
+        assert!(
+            matches!(refused, Some(Error::Busy)),
+            "{why}: {first:?}, then {second:?}: {refused:?}"
+        );
+        drop(writer);
+        drop(FileDevice::open_rw(second).unwrap());
+    }
+}
+
+#[test]
+fn a_loop_device_whose_file_lost_its_name_and_that_file_are_not_both_written() {
+    require!(Root, Loop);
+    let dir = temp_dir();
+    let (name, link) = (dir.path().join("name"), dir.path().join("link"));
+    fs::write(&name, vec![0; 1 << 20]).unwrap();
+    fs::hard_link(&name, &link).unwrap();
+    let device = LoopDevice::attach(&link).unwrap();
+    assert_not_both_written(device.path(), &name, "both names are there");
+    // The path in sysfs means nothing, and then another file.
+    fs::remove_file(&link).unwrap();
+    assert_not_both_written(device.path(), &name, "the device's name of it is gone");
+    fs::write(format!("{} (deleted)", link.display()), vec![0; 1 << 20]).unwrap();
+    assert_not_both_written(device.path(), &name, "the device's name of it is another file's");
+}
+
+#[test]
+fn loop_devices_over_each_other_and_the_file_below_are_not_both_written() {
+    require!(Root, Loop);
+    let dir = temp_dir();
+    let file = dir.path().join("file");
+    fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let lower = LoopDevice::attach(&file).unwrap();
+    let upper = LoopDevice::attach(lower.path()).unwrap();
+    assert_not_both_written(lower.path(), &file, "one device over it");
+    assert_not_both_written(upper.path(), &file, "two devices over it");
+    assert_not_both_written(upper.path(), lower.path(), "the devices");
 }

@@ -91,6 +91,11 @@ int64_t extant_readlink(extant_volume *volume, const char *path, char *buf, size
 
 int extant_mkdir(extant_volume *volume, const char *path, uint32_t mode);
 int extant_rmdir(extant_volume *volume, const char *path);
+/* The directory and those above it that are missing; one that is there is fine. */
+int extant_mkdir_all(extant_volume *volume, const char *path, uint32_t mode);
+/* The directory and everything below it, symbolic links not followed. What was removed before an error
+ * stays removed. */
+int extant_rmdir_all(extant_volume *volume, const char *path);
 int extant_unlink(extant_volume *volume, const char *path);
 int extant_rename(extant_volume *volume, const char *from, const char *to);
 int extant_symlink(extant_volume *volume, const char *target, const char *path);
@@ -145,6 +150,13 @@ int extant_mkfs(const char *image, uint64_t bytes, uint32_t block_bytes, const c
 /* Builds the smallest image that holds a directory, a tar or an OCI layout, and free_bytes beside;
  * *bytes, when not NULL: its size. The same source gives the same image to the byte. */
 int extant_build(const char *source, const char *image, uint64_t free_bytes, uint64_t *bytes);
+/* The same of several sources, later over earlier, with options: the long options of `extant build`, as strings
+ * NAME=VALUE, or NAME for those without a value. Sizes are bytes, times seconds; a UUID is 32 hexadecimal digits.
+ * Both lists end in NULL; options may be NULL. left_out, when not NULL, hears each entry that keep-going has left
+ * out. An image that is there is replaced. */
+int extant_build_with(const char *const *sources, const char *image, const char *const *options,
+                      void (*left_out)(void *context, const char *line, int damage), void *context,
+                      uint64_t *bytes);
 /* Checks a volume and writes nothing. 0: in order, 4: damaged, 8: could not be checked. finding,
  * when not NULL, hears each thing found as a line; damage is 0 for what is only worth knowing. */
 int extant_check(const char *image, void (*finding)(void *context, const char *line, int damage),
@@ -155,6 +167,9 @@ int extant_check_at(const char *image, uint64_t offset,
 /* Makes a volume larger or smaller, with what it holds, and its file with it. bytes: its new size; 0: all of
  * the file or device; UINT64_MAX: as small as what it holds allows. *resized, when not NULL: its size then. */
 int extant_resize(const char *image, uint64_t bytes, uint64_t *resized);
+/* Changes the settings of the volume that starts at offset: the long options of `extant tune`, as a list of strings
+ * like that of extant_build_with. Users and groups are numbers. */
+int extant_tune(const char *image, uint64_t offset, const char *const *options);
 /* Recovers the volume that starts at offset from its journal, for good. 1: it was needed, 0: it was not. */
 int extant_replay(const char *image, uint64_t offset);
 

@@ -1,7 +1,7 @@
 //! libextant: the engine behind functions that C can call; `include/extant.h` says what they promise.
 //!
 //! ```text
-//!   C ──► volume, attributes, file, list, whole      pointers become references, bytes become paths
+//!   C ──► volume, attributes, file, list, whole      pointers become references, bytes become paths and options
 //!              │ answer: error ──► errno, message kept for the thread; a panic ──► EIO
 //!              ▼
 //!          extant, extant-image
@@ -13,6 +13,7 @@ mod answer;
 mod attributes;
 mod file;
 mod list;
+mod options;
 mod pointers;
 mod volume;
 mod whole;

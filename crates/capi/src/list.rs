@@ -32,10 +32,10 @@ impl Source {
     fn next(&mut self) -> Option<Result<(OsString, Ino, FileKind, usize), Error>> {
         Some(match self {
             Source::Names(names) => names.next()?.and_then(|entry| {
-                Ok((entry.file_name().to_owned(), entry.ino(), entry.kind()?, 0))
+                Ok((entry.file_name().to_owned(), entry.ino(), entry.file_type()?, 0))
             }),
             Source::Walk(walk) => walk.next()?.map(|entry| {
-                let (ino, kind, depth) = (entry.ino(), entry.kind(), entry.depth());
+                let (ino, kind, depth) = (entry.ino(), entry.file_type(), entry.depth());
                 (entry.into_path().into_os_string(), ino, kind, depth)
             }),
         })

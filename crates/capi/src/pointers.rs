@@ -25,6 +25,25 @@ pub(crate) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, Fault> {
     Ok(Path::new(OsStr::from_bytes(text.to_bytes())))
 }
 
+/// The strings of a list that ends in NULL; none for a list that is NULL.
+///
+/// # Safety
+/// `list` is NULL, or pointers to strings that stay unchanged for `'a`, the last pointer NULL.
+pub(crate) unsafe fn strings<'a>(mut list: *const *const c_char) -> Vec<&'a CStr> {
+    let mut strings = Vec::new();
+    if list.is_null() {
+        return strings;
+    }
+    // SAFETY: the pointers up to the NULL one can be read, and are strings, as the caller promises; the list is
+    // not left past its NULL.
+    while let Some(string) = unsafe { text_or_null(*list) } {
+        strings.push(string);
+        // SAFETY: as above: this was not the last pointer.
+        list = unsafe { list.add(1) };
+    }
+    strings
+}
+
 /// What a handle stands for. Errors: EINVAL for NULL.
 ///
 /// # Safety

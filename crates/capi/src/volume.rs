@@ -210,6 +210,29 @@ pub unsafe extern "C" fn extant_rmdir(volume: *const Volume, name: *const c_char
 /// # Safety
 /// As the header says of pointers.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_mkdir_all(
+    volume: *const Volume,
+    name: *const c_char,
+    mode: u32,
+) -> i32 {
+    answer(|| {
+        let new = NewFile { mode: permissions(mode)?, ..NewFile::directory() };
+        // SAFETY: an open handle and a string from C.
+        done(unsafe { handle(volume)?.0.create_dir_all(path(name)?, &new) })
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_rmdir_all(volume: *const Volume, name: *const c_char) -> i32 {
+    // SAFETY: an open handle and a string from C.
+    answer(|| done(unsafe { handle(volume)?.0.remove_dir_all(path(name)?) }))
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_unlink(volume: *const Volume, name: *const c_char) -> i32 {
     // SAFETY: an open handle and a string from C.
     answer(|| done(unsafe { handle(volume)?.0.remove_file(path(name)?) }))

@@ -1,14 +1,21 @@
 //! What is done to images as a whole: make, build, check.
 
 use crate::answer::{Fault, answer};
-use crate::pointers::{path, put, text_or_null};
+use crate::options::{Options, owner, percent};
+use crate::pointers::{path, put, strings, text_or_null};
 use extant::check::{self, Severity, check_device};
-use extant::mkfs::{self, MkfsOptions};
+use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::resize::{Size, resize};
+use extant::tune::{ErrorPolicy, Tune, clear_mmp, tune_with};
 use extant::{BlockSize, Environment, FileDevice, OpenOptions};
-use extant_image::{ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use extant_image::{
+    Compat, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, Quiet, SourceError,
+    SourceKind, SourceOptions, SourceSpec, Tree,
+};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -70,16 +77,237 @@ pub unsafe extern "C" fn extant_build(
     answer(|| {
         // SAFETY: strings from C.
         let (source, image) = unsafe { (path(source)?, path(image)?) };
-        let tree = Tree::read(&[SourceSpec::new(source)], &SourceOptions::new(), &Quiet)?;
-        let built = ImageBuilder::new().size(ImageSize::Auto { free: free_bytes }).build(
-            &tree,
-            image,
-            &Quiet,
-            &AtomicBool::new(false),
-        )?;
+        let wish = BuildWish {
+            builder: ImageBuilder::new().size(ImageSize::Auto { free: free_bytes }),
+            options: SourceOptions::new().zeros_are_holes(BLOCK_BYTES),
+            kind: None,
+        };
+        let (built, _) = wish.build(&[source], image)?;
         if !bytes.is_null() {
             // SAFETY: a place for the answer.
-            unsafe { put(bytes, built.bytes) }?;
+            unsafe { put(bytes, built) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_build_with(
+    sources: *const *const c_char,
+    image: *const c_char,
+    options: *const *const c_char,
+    left_out: Option<Hear>,
+    context: *mut c_void,
+    bytes: *mut u64,
+) -> i32 {
+    answer(|| {
+        // SAFETY: strings from C, and lists of them.
+        let (sources, image, options) =
+            unsafe { (strings(sources), path(image)?, Options::of(options)) };
+        if sources.is_empty() {
+            return Err(Fault::invalid("no source is given"));
+        }
+        let sources: Vec<&Path> =
+            sources.iter().map(|source| Path::new(OsStr::from_bytes(source.to_bytes()))).collect();
+        let (built, problems) = BuildWish::of(options)?.build(&sources, image)?;
+        for problem in problems {
+            // SAFETY: as the caller of this function promises.
+            unsafe { tell(left_out, context, &problem.to_string(), false) };
+        }
+        if !bytes.is_null() {
+            // SAFETY: a place for the answer.
+            unsafe { put(bytes, built) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// Bytes of a block unless an option says otherwise.
+const BLOCK_BYTES: usize = 4096;
+
+/// What to build of sources, and how they are read.
+struct BuildWish {
+    builder: ImageBuilder,
+    options: SourceOptions,
+    kind: Option<SourceKind>,
+}
+
+impl BuildWish {
+    /// Options by the names of the command's.
+    fn of(mut given: Options<'_>) -> Result<BuildWish, Fault> {
+        let mut builder = ImageBuilder::new();
+        let mut mkfs = match (given.text("type")?, given.text("compat")?) {
+            (Some(_), Some(_)) => return Err(Fault::invalid("type and compat exclude each other")),
+            (Some(name), None) => MkfsOptions::of_type(name)?,
+            (None, Some(name)) => {
+                let set = Compat::by_name(name)?;
+                builder = builder.compat(set);
+                set.mkfs()
+            }
+            (None, None) => MkfsOptions::new(),
+        };
+        for features in given.list("features")? {
+            let features =
+                features.to_str().ok_or_else(|| Fault::invalid("features: not UTF-8"))?;
+            mkfs = mkfs.features(features)?;
+        }
+        if let Some(bytes) = given.number("cluster-size")? {
+            mkfs = mkfs.cluster_bytes(bytes);
+        }
+        if let Some(bytes) = given.number("inode-size")? {
+            mkfs = mkfs.inode_size(bytes);
+        }
+        if let Some(label) = given.text("label")? {
+            mkfs = mkfs.label(label)?;
+        }
+        mkfs = mkfs.reserved_percent(given.parsed("reserved", percent)?.unwrap_or(0.0));
+        if let Some(bytes) = given.number("journal")? {
+            mkfs = mkfs.journal(JournalSize::Bytes(bytes));
+        }
+        if let Some(blocks) = given.number("blocks-per-group")? {
+            mkfs = mkfs.blocks_per_group(blocks);
+        }
+        if let Some(groups) = given.number("flex-groups")? {
+            mkfs = mkfs.flex_groups(groups);
+        }
+        builder = builder.mkfs(mkfs).random(given.flag("random"));
+        builder = builder.size(match (given.number("size")?, given.number("free")?) {
+            (Some(_), Some(_)) => return Err(Fault::invalid("size and free exclude each other")),
+            (Some(bytes), None) => ImageSize::Bytes(bytes),
+            (None, free) => ImageSize::Auto { free: free.unwrap_or(0) },
+        });
+        let mut block_bytes = BLOCK_BYTES;
+        if let Some(bytes) = given.number("block-size")? {
+            let size = block_size(bytes)?;
+            block_bytes = size.bytes();
+            builder = builder.block_size(size);
+        }
+        if let Some(uuid) = given.uuid("uuid")? {
+            builder = builder.uuid(uuid);
+        }
+        if let Some(count) = given.number("inodes")? {
+            builder = builder.inodes(count);
+        }
+        if let Some(seconds) = given.number("source-date-epoch")? {
+            builder = builder.source_date_epoch(seconds);
+        }
+
+        let mut excludes = Excludes::new();
+        for pattern in given.list("exclude")? {
+            excludes.add(pattern.as_bytes())?;
+        }
+        for file in given.list("exclude-from")? {
+            excludes.add_file(Path::new(file))?;
+        }
+        let mut options = SourceOptions::new()
+            .one_file_system(given.flag("one-file-system"))
+            .keep_going(given.flag("keep-going"))
+            .zeros_are_holes(block_bytes)
+            .excludes(excludes);
+        if let Some(threads) = given.number("threads")? {
+            builder = builder.threads(threads);
+            options = options.threads(threads);
+        }
+        if let Some((uid, gid)) = given.parsed("owner", owner)? {
+            options = options.owner(uid, gid);
+        }
+        if let Some(change) = given.text("mode")? {
+            options = options.mode(ModeChange::parse(change)?);
+        }
+        if let Some(file) = given.value("ownership")? {
+            options = options.ownership(Ownership::read(Path::new(file))?);
+        }
+        if let Some(platform) = given.text("platform")? {
+            options = options.platform(platform);
+        }
+        if let Some(name) = given.text("image-name")? {
+            options = options.image_name(name);
+        }
+        if let Some(dir) = given.value("spool-dir")? {
+            options = options.spool_dir(dir);
+        }
+        if let Some(bytes) = given.number("max-size")? {
+            options = options.max_unpacked(bytes);
+        }
+        let kind = given.parsed("format", |name| match name {
+            "dir" => Some(SourceKind::Directory),
+            "tar" => Some(SourceKind::Tar),
+            "oci" => Some(SourceKind::Image),
+            _ => None,
+        })?;
+        given.finish()?;
+        Ok(BuildWish { builder, options, kind })
+    }
+
+    /// Builds; the image's bytes, and what was left out.
+    fn build(self, sources: &[&Path], image: &Path) -> Result<(u64, Vec<SourceError>), Fault> {
+        let spec = |path: &&Path| SourceSpec { path: path.to_path_buf(), kind: self.kind };
+        let sources: Vec<SourceSpec> = sources.iter().map(spec).collect();
+        let tree = Tree::read(&sources, &self.options, &Quiet)?;
+        let built = self.builder.build(&tree, image, &Quiet, &AtomicBool::new(false))?;
+        Ok((built.bytes, tree.take_problems()))
+    }
+}
+
+/// # Safety
+/// As the header says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_tune(
+    image: *const c_char,
+    offset: u64,
+    options: *const *const c_char,
+) -> i32 {
+    answer(|| {
+        // SAFETY: a string from C, and a list of them.
+        let (image, mut given) = unsafe { (path(image)?, Options::of(options)) };
+        let mut open = OpenOptions::new();
+        open.offset(offset);
+        let old = open.open(image)?.superblock().clone();
+        let mut wish = Tune {
+            label: given.text("label")?.map(str::to_owned),
+            uuid: given.uuid("uuid")?,
+            reserved_blocks: given.number("reserved-blocks")?,
+            reserved_uid: given.number("reserved-user")?,
+            reserved_gid: given.number("reserved-group")?,
+            errors: given.parsed("errors", |what| match what {
+                "continue" => Some(ErrorPolicy::CONTINUE),
+                "remount-ro" => Some(ErrorPolicy::REMOUNT_RO),
+                "panic" => Some(ErrorPolicy::PANIC),
+                _ => None,
+            })?,
+            mount_text: given.text("mount-text")?.map(str::to_owned),
+            max_mounts: given.number("max-mounts")?,
+            check_interval: given.number("interval")?,
+            ..Tune::default()
+        };
+        if let Some(percent) = given.parsed("reserved", percent)? {
+            wish.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
+        }
+        if let Some(names) = given.text("mount-options")? {
+            wish = wish.mount_options(names)?;
+        }
+        for features in given.list("features")? {
+            let features =
+                features.to_str().ok_or_else(|| Fault::invalid("features: not UTF-8"))?;
+            wish = wish.features(features)?;
+        }
+        if let Some(bytes) = given.number::<u64>("journal")? {
+            let blocks = u32::try_from(bytes >> old.block_size.log2());
+            let blocks = blocks.map_err(|_| Fault::invalid("journal: it is too large"))?;
+            wish.journal_blocks = Some(blocks);
+            if !old.has_journal() {
+                wish = wish.features("has_journal")?;
+            }
+        }
+        let clear = given.flag("clear-mmp");
+        given.finish()?;
+        if clear {
+            clear_mmp(&open, image)?;
+        }
+        if wish != Tune::default() {
+            tune_with(&open, image, &wish)?;
         }
         Ok(0)
     })
@@ -87,6 +315,18 @@ pub unsafe extern "C" fn extant_build(
 
 /// Hears a finding.
 type Hear = unsafe extern "C" fn(context: *mut c_void, line: *const c_char, damage: c_int);
+
+/// Gives the caller's function a line.
+///
+/// # Safety
+/// `hear` may be called in this thread with `context`, which came with it.
+unsafe fn tell(hear: Option<Hear>, context: *mut c_void, line: &str, is_damage: bool) {
+    let line = CString::new(line.replace('\0', "\\0")).unwrap_or_default();
+    if let Some(hear) = hear {
+        // SAFETY: the caller keeps it; the line is good for the call.
+        unsafe { hear(context, line.as_ptr(), is_damage.into()) };
+    }
+}
 
 /// # Safety
 /// As the header says of pointers.
@@ -115,14 +355,9 @@ pub unsafe extern "C" fn extant_check_at(
         let device = OpenOptions::new().offset(offset).assemble(image)?.device();
         let report = check_device(device, &check::Options::default(), &())?;
         for finding in report.findings.iter() {
-            let line = CString::new(finding.to_string().replace('\0', "\\0")).unwrap_or_default();
-            if let Some(hear) = hear {
-                // SAFETY: the caller's own function, called in this thread, with the context that
-                // came with it; the line is good for the call.
-                unsafe {
-                    hear(context, line.as_ptr(), (finding.severity == Severity::Error).into())
-                };
-            }
+            let is_damage = finding.severity == Severity::Error;
+            // SAFETY: as the caller of this function promises.
+            unsafe { tell(hear, context, &finding.to_string(), is_damage) };
         }
         Ok(report.exit_code())
     })

@@ -49,6 +49,12 @@ static void fill(const char *image) {
     NEED(extant_mkdir(v, "/gone", 0700) == 0);
     NEED(extant_rmdir(v, "/srv") == -ENOTEMPTY);
     NEED(extant_rmdir(v, "/gone") == 0);
+    NEED(extant_mkdir_all(v, "/deep/er/still", 0700) == 0);
+    NEED(extant_mkdir_all(v, "/deep/er/still", 0700) == 0);
+    NEED(extant_mkdir_all(v, "/srv/config", 0700) == -EEXIST);
+    NEED(extant_rmdir_all(v, "/srv/config") == -ENOTDIR);
+    NEED(extant_rmdir_all(v, "/deep") == 0);
+    NEED(extant_rmdir_all(v, "/deep") == -ENOENT);
     NEED(extant_unlink(v, "/nothing") == -ENOENT);
     NEED(strstr(extant_message(), "no such file") != NULL);
     NEED(extant_sync(v) == 0);
@@ -95,6 +101,21 @@ static void whole(const char *image, const char *source, const char *built) {
     NEED(extant_build(source, built, 1u << 20, &bytes) == 0 && bytes > 1u << 20);
     NEED(extant_check(built, NULL, NULL) == 0);
     NEED(extant_build("/no/such/source", "/no/such/image", 0, NULL) == -ENOENT);
+    {
+        const char *const sources[] = {source, NULL};
+        const char *const options[] = {"size=8388608", "label=by name", "exclude=*.o", "random", NULL};
+        const char *const unknown[] = {"lable=x", NULL}, *const bare[] = {"size", NULL}, *const none[] = {NULL};
+        const char *const tuned[] = {"label=tuned", "reserved=0", NULL};
+        NEED(extant_build_with(sources, built, options, hear, &found, &bytes) == 0);
+        NEED(bytes == 8u << 20 && found == 0);
+        NEED(extant_build_with(sources, built, NULL, NULL, NULL, NULL) == 0);
+        NEED(extant_build_with(none, built, NULL, NULL, NULL, NULL) == -EINVAL);
+        NEED(extant_build_with(sources, built, unknown, NULL, NULL, NULL) == -EINVAL);
+        NEED(strstr(extant_message(), "lable") != NULL);
+        NEED(extant_build_with(sources, built, bare, NULL, NULL, NULL) == -EINVAL);
+        NEED(extant_tune(built, 0, tuned) == 0 && extant_tune(built, 0, unknown) == -EINVAL);
+    }
+    NEED(extant_check(built, NULL, NULL) == 0);
     /* The root directory's inode, overwritten. */
     NEED((raw = fopen(image, "r+b")) != NULL);
     NEED(fseek(raw, 1024 + 0x3A, SEEK_SET) == 0 && fputc(2, raw) == 2 && fclose(raw) == 0);

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import stat
+import subprocess
 import threading
 import time
 from importlib import resources
@@ -118,6 +119,50 @@ with extant.open("new.img", write=True) as volume:
     assert open("copied", "rb").read() == b"first\nsecond\n"
     volume.rmtree("/deep")
     assert not volume.exists("/deep")
+
+# A deep tree costs what it holds, and directories that hold each other end a copy and a removal.
+with extant.open("new.img", write=True) as volume:
+    # Its path is longer than the longest one that a walk gives.
+    deep = ("d" * 250 + "/") * 300
+    volume.makedirs(deep)
+    volume.makedirs(deep, exist_ok=True)
+    assert volume.stat(deep).links == 2
+    volume.rmtree("d" * 250)
+    assert not volume.exists("d" * 250)
+    for wrong in (lambda: volume.write("/number", 7), lambda: volume.write("/number", "text"),
+                  lambda: volume.setxattr("/", "user.number", 7)):
+        try:
+            wrong()
+            raise AssertionError("no bytes")
+        except TypeError:
+            pass
+    volume.makedirs("/twice/" + "a/" * 40)
+    volume.makedirs("/round/a")
+    assert not volume.exists("/number")
+names = "\n".join(f"ln /twice/{'a/' * n}a /twice/{'a/' * n}b" for n in range(40))
+debugfs = ["debugfs", "-w", "-f", "-", "new.img"]
+subprocess.run(debugfs, input=f"{names}\nln /round /round/a/b\n", text=True, check=True, capture_output=True)
+os.mkdir("out")
+with extant.open("new.img") as volume:
+    for top in ("/twice", "/round"):
+        try:
+            volume.copy_out(top, f"out{top}")
+            raise AssertionError("directories without end")
+        except OSError as error:
+            assert error.errno == errno.EUCLEAN, error
+        shutil.rmtree(f"out{top}")
+with extant.open("new.img", write=True) as volume:
+    for top in ("/twice", "/round"):
+        try:
+            volume.rmtree(top)
+            raise AssertionError("directories without end")
+        except OSError as error:
+            assert error.errno == errno.EUCLEAN, error
+# What follows needs a volume that is whole.
+subprocess.run(["e2fsck", "-fy", "new.img"], capture_output=True)
+with extant.open("new.img", write=True) as volume:
+    for name in set(volume.listdir()) & {"twice", "round"}:
+        volume.rmtree(name)
 
 # Close beside reads, and one iterator in several threads: each call has its whole answer, or ValueError.
 with extant.open("new.img", write=True) as volume:
@@ -250,6 +295,71 @@ for wrong in (0, "max"):
         raise AssertionError(wrong)
     except ValueError:
         pass
+
+# Images are built, and volumes tuned, with every option of the command.
+os.makedirs("more/etc")
+with open("more/etc/extra", "w") as file:
+    file.write("extra")
+with open("more/left.o", "wb") as file:
+    file.write(bytes(1 << 20) + b"end")
+options = dict(
+    free=1 << 20, owner=(1, 2), mode="u+rwX,go=", exclude=["*.o", "!left.o"], one_file_system=True, block_size=1024,
+    features=["^orphan_file", "quota"], inode_size=512, label="options", uuid="3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21",
+    reserved=1.5, journal=4 << 20, blocks_per_group=4096, flex_groups=4, inodes=500, source_date_epoch=77, threads=2,
+    spool_dir=".", max_size=1 << 30, format="dir", keep_going=True, left_out=[], type="ext4",
+)
+size = extant.build(["source", "more"], "options.img", **options)
+again = extant.build(("source", "more"), "again.img", **options)
+assert size == again and open("options.img", "rb").read() == open("again.img", "rb").read() and options["left_out"] == []
+report = extant.check("options.img")
+assert report.clean, report
+with extant.open("options.img") as volume:
+    assert volume.read("/etc/hostname") == b"built\n" and volume.read("/etc/extra") == b"extra"
+    found, holes = volume.stat("/etc/extra"), volume.stat("/left.o")
+    assert (found.uid, found.gid, stat.S_IMODE(found.mode), found.modified_ns) == (1, 2, 0o600, 77 * 10**9), found
+    assert holes.size == (1 << 20) + 3 and holes.sectors < 64, holes
+    space = volume.statvfs()
+    assert space.f_bsize == 1024 and space.f_files >= 500 and space.f_bfree - space.f_bavail >= space.f_blocks // 80, space
+with open("options.img", "rb") as raw:
+    raw.seek(1024)
+    superblock = raw.read(1024)
+assert superblock[0x78:0x80] == b"options\0" and superblock[0x68:0x6C].hex() == "3f2b91c4"
+assert int.from_bytes(superblock[0x20:0x24], "little") == 4096 and int.from_bytes(superblock[0x58:0x5A], "little") == 512
+assert extant.build("source", "sized.img", size=32 << 20, random=True, uuid="random", compat="kernel-4.19") == 32 << 20
+for wrong, error in (
+    (dict(owner=(2**32, 0)), OverflowError), (dict(inodes=-1), ValueError), (dict(threads=2**20), OverflowError),
+    (dict(size=1, free=1), OSError), (dict(compat="none"), OSError), (dict(features="no_such"), OSError),
+    (dict(uuid="none"), ValueError), (dict(max_size=1, format="tar"), OSError),
+):
+    try:
+        extant.build("source", "wrong.img", **wrong)
+        raise AssertionError(wrong)
+    except error:
+        pass
+assert not os.path.exists("wrong.img")
+extant.tune(
+    "options.img", label="tuned", uuid="clear", features="^quota", reserved=0, reserved_user=7, reserved_group=8,
+    errors="remount-ro", mount_options="acl,^user_xattr", mount_text="noatime", max_mounts=-1, interval=86400,
+)
+with open("options.img", "rb") as raw:
+    raw.seek(1024)
+    superblock = raw.read(1024)
+assert superblock[0x78:0x7E] == b"tuned\0" and superblock[0x68:0x78] == bytes(16)
+assert superblock[0x3C] == 2 and superblock[0x36:0x38] == b"\xff\xff" and superblock[0x50:0x54] == b"\7\0\x08\0"
+assert int.from_bytes(superblock[0x44:0x48], "little") == 86400 and superblock[0x200:0x207] == b"noatime"
+extant.tune("options.img", features=["^has_journal"])
+extant.tune("options.img", journal=2 << 20, reserved_blocks=5)
+report = extant.check("options.img")
+assert report.clean, report
+for wrong in (dict(label="longer than sixteen bytes"), dict(errors="none"), dict(mount_options="none")):
+    try:
+        extant.tune("options.img", **wrong)
+        raise AssertionError(wrong)
+    except OSError as error:
+        assert error.errno == errno.EINVAL and error.strerror, error
+for function, wanted in zip((extant.build, extant.tune), open("options").read().splitlines(), strict=True):
+    missing = set(wanted.replace("-", "_").split()) - set(inspect.signature(function).parameters)
+    assert not missing, (function, missing)
 
 # Every public name has its type.
 package = resources.files(extant)

@@ -12,21 +12,58 @@ use std::process::Command;
 fn a_python_program_uses_the_wheel() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path();
+    used_by("python3", here);
+    typed(here);
+}
+
+/// Pythons that run threads side by side, by the names that they are installed under.
+const FREE_THREADED: [&str; 3] = ["python3.14t", "python3.13t", "python3.13-nogil"];
+
+#[test]
+fn a_program_of_a_free_threaded_python_uses_the_wheel() {
+    let is_there = |python: &&&str| Command::new(python).arg("--version").output().is_ok();
+    let Some(python) = FREE_THREADED.iter().find(is_there) else {
+        println!("NOT RUN: no free-threaded Python ({})", FREE_THREADED.join(", "));
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    used_by(python, dir.path());
+    // A module that is not made for it would have brought the lock back.
+    let program = "import sys, extant; sys.exit(sys._is_gil_enabled())";
+    run(Command::new("env/bin/python").args(["-I", "-c", program]).current_dir(dir.path()));
+}
+
+/// Installs the wheel in an environment of `python`, and runs the program that uses all of it, with threads.
+fn used_by(python: &str, here: &Path) {
     let script = home().join("../../packaging/wheel");
     let mut make = Command::new(script);
     let wheel = run(make.arg(here).env("EXTANT_LIB", library("libextant.so")));
-    run(Command::new("python3").args(["-m", "venv", "env"]).current_dir(here));
+    run(Command::new(python).args(["-m", "venv", "env"]).current_dir(here));
     run(Command::new("env/bin/python")
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"])
         .arg(wheel.trim_end())
         .current_dir(here));
     fs::create_dir_all(here.join("source/etc")).unwrap();
     fs::write(here.join("source/etc/hostname"), "built\n").unwrap();
+    // What the command's help names, a line for each verb.
+    let left_to_the_command = ["output", "force", "json", "quiet", "reproducible", "help"];
+    let options = ["build", "tune"].map(|verb| {
+        let help = home().join(format!("../cli/tests/help/{verb}.txt"));
+        let help = fs::read_to_string(help).unwrap();
+        let lines = help.lines().filter_map(|line| {
+            let (before, name) = line.split_once("--")?;
+            let name = name.split(' ').next()?;
+            let is_option = before.trim_start().is_empty() || before.trim_start().starts_with('-');
+            (is_option && !left_to_the_command.contains(&name)).then(|| name.to_owned())
+        });
+        lines.collect::<Vec<_>>().join(" ")
+    });
+    assert!(options[0].contains("source-date-epoch") && options[1].contains("mount-text"));
+    fs::write(here.join("options"), options.join("\n")).unwrap();
     // -I: no module is found by way of the folder or the environment.
-    let mut python = Command::new("env/bin/python");
-    run(python.arg("-I").arg(home().join("tests/stranger.py")).current_dir(here));
-    typed(here);
-    for image in ["built.img", "new.img"] {
+    let mut program = Command::new("env/bin/python");
+    run(program.arg("-I").arg(home().join("tests/stranger.py")).current_dir(here));
+    for image in ["built.img", "new.img", "options.img", "sized.img"] {
         e2fsprogs::e2fsck(&here.join(image), None).expect_clean().unwrap();
     }
 }

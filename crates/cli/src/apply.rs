@@ -181,7 +181,7 @@ impl<'a> Apply<'a> {
         let os_name = OsStr::from_bytes(name);
         self.entries += 1;
         let there = self.look(dir, name, path)?;
-        let kind = there.as_ref().map(|there| there.metadata().kind());
+        let kind = there.as_ref().map(|there| there.metadata().file_type());
         if node.kind.is_directory() {
             let is_link = kind == Some(FileKind::Symlink);
             let stays = match there {

@@ -126,7 +126,7 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
         Error::Busy => "in use by another program or mounted: end that first".into(),
         Error::Locked { pid } => format!(
-            "{} has locked it and cannot be examined: end it, or run this as root",
+            "{} has locked it and cannot be examined, or has locked its bytes as well: end it, or run this as root",
             process(*pid)
         ),
         Error::Held { holder } => {

@@ -133,7 +133,7 @@ impl Record {
         };
         if let Some(meta) = &visit.metadata {
             let problems = &mut visit.problems;
-            let kind = meta.kind();
+            let kind = meta.file_type();
             if kind == FileKind::Symlink {
                 record.target = keep(fs.read_link_ino(visit.ino), problems)
                     .map(|target| encoded(target.as_os_str().as_bytes()));

@@ -72,11 +72,11 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
     (512, b"EFI PART", "a GPT partition table", Next::Partitions),
     (4096, b"EFI PART", "a GPT partition table", Next::Partitions),
     (257, b"ustar", "a tar archive", Next::Do("`extant build IMG -o NEW` makes a volume of it")),
-    (0, &[0x1F, 0x8B, 8], "a gzip archive", Next::Do("`gzip -dk` unpacks it")),
-    (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd archive", Next::Do("`zstd -d` unpacks it")),
-    (0, b"\xFD7zXZ\0", "an xz archive", Next::Do("`xz -dk` unpacks it")),
-    (0, b"BZh", "a bzip2 archive", Next::Do("`bzip2 -dk` unpacks it")),
-    (0, b"PK\x03\x04", "a zip archive", Next::Do("`unzip` unpacks it")),
+    (0, &[0x1F, 0x8B, 8], "a gzip archive", Next::Do("`gzip -dk IMG` unpacks it")),
+    (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd archive", Next::Do("`zstd -d IMG` unpacks it")),
+    (0, b"\xFD7zXZ\0", "an xz archive", Next::Do("`xz -dk IMG` unpacks it")),
+    (0, b"BZh", "a bzip2 archive", Next::Do("`bzip2 -dk IMG` unpacks it")),
+    (0, b"PK\x03\x04", "a zip archive", Next::Do("`unzip IMG` unpacks it")),
     (
         0,
         &[0x3A, 0xFF, 0x26, 0xED],
@@ -85,6 +85,8 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
     ),
     (0, b"KDMV", "a VMDK image", QEMU_IMG),
     (0, b"vhdxfile", "a VHDX image", QEMU_IMG),
+    (0, b"conectix", "a VHD image", QEMU_IMG),
+    (64, &[0x7F, 0x10, 0xDA, 0xBE], "a VDI image", QEMU_IMG),
 ];
 
 const LVM: Next = Next::Do("`vgchange -ay` makes devices of its logical volumes: name one of them");

@@ -148,7 +148,7 @@ impl<V: Visitor> Walk<'_, V> {
             path: &path,
             name: &path,
             ino: metadata.ino(),
-            kind: Some(metadata.kind()),
+            kind: Some(metadata.file_type()),
             metadata: Some(metadata),
             depth: 0,
             last: true,
@@ -190,11 +190,11 @@ impl<V: Visitor> Walk<'_, V> {
             };
             match entry.metadata() {
                 Ok(metadata) => {
-                    visit.kind = Some(metadata.kind());
+                    visit.kind = Some(metadata.file_type());
                     visit.metadata = Some(metadata);
                 }
                 Err(error) => {
-                    visit.kind = entry.kind().ok();
+                    visit.kind = entry.file_type().ok();
                     visit.problems.push(explained(&error));
                 }
             }

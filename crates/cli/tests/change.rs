@@ -124,6 +124,19 @@ fn a_lock_of_a_process_that_cannot_be_examined_is_named() {
 }
 
 #[test]
+fn a_reader_that_locks_bytes_as_well_is_named() {
+    let dir = built();
+    let (at, image) = (dir.path(), dir.path().join("a.img"));
+    let reader = fs::File::open(&image).unwrap();
+    reader.lock().unwrap();
+    rustix::fs::fcntl_lock(&reader, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let said = fail(at, 1, &["mkdir", "a.img", "/x"]);
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
+    drop(reader);
+    assert_clean(&image);
+}
+
+#[test]
 fn put_copies_files_directories_and_standard_input() {
     let dir = built();
     let at = dir.path();
@@ -585,19 +598,68 @@ fn a_change_larger_than_the_log_goes_in_steps() {
     assert!(parts > 0, "no kill fell between two steps");
 }
 
+/// Directories `d` and `d/e` in a volume, and in that one `f`, a second name of `d`; `false` where there is no debugfs
+/// and no need of one.
+fn make_cycle(image: &Path) -> bool {
+    for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
+        let mut debugfs = std::process::Command::new("debugfs");
+        match debugfs.args(["-w", "-R", request]).arg(image).output() {
+            Ok(output) => assert!(output.status.success(), "{request}"),
+            Err(_) if std::env::var_os("CI").is_none() => {
+                eprintln!("no debugfs here");
+                return false;
+            }
+            Err(error) => panic!("debugfs is needed in CI: {error}"),
+        }
+    }
+    true
+}
+
+#[test]
+fn modes_and_owners_of_directories_that_lead_in_circles_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "16M", "-q"]);
+    if !make_cycle(&path.join("a.img")) {
+        return;
+    }
+    let before = succeed(path, &["stat", "a.img", "/d", "/d/e"]);
+    for verb in [["chmod", "-R", "a.img", "0700", "/d"], ["chown", "-R", "a.img", "7:8", "/d"]] {
+        let (code, _, err) = common::run_limited(path, 400 << 10, 64, &verb);
+        assert_eq!(code, 1, "{verb:?}: {err}");
+        assert!(
+            err.contains("/d/e/f: corrupt: directory is reachable in more than one way"),
+            "{err}"
+        );
+    }
+    assert_eq!(succeed(path, &["stat", "a.img", "/d", "/d/e"]), before);
+}
+
+#[test]
+fn modes_and_owners_of_a_deep_tree_cost_what_it_holds() {
+    // By whole paths the second half alone is 450 million look-ups.
+    const LEVELS: usize = 30_000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    common::deep(path, LEVELS, "d");
+    succeed(path, &["chmod", "-R", "--in-steps", "deep.img", "0711", "/"]);
+    succeed(path, &["chown", "-R", "--in-steps", "deep.img", "7:8", "/"]);
+    let fs = extant::OpenOptions::new().open(path.join("deep.img")).unwrap();
+    let mut at = fs.root().unwrap();
+    for _ in 0..LEVELS {
+        at = at.lookup("d").unwrap();
+        let found = at.metadata();
+        assert_eq!((found.permissions(), found.uid(), found.gid()), (0o711, 7, 8));
+    }
+}
+
 #[test]
 fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     succeed(path, &["mkfs", "a.img", "--size", "16M", "-q"]);
-    for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
-        let image = path.join("a.img");
-        let mut debugfs = std::process::Command::new("debugfs");
-        match debugfs.args(["-w", "-R", request]).arg(image).output() {
-            Ok(output) => assert!(output.status.success(), "{request}"),
-            Err(_) if std::env::var_os("CI").is_none() => return eprintln!("no debugfs here"),
-            Err(error) => panic!("debugfs is needed in CI: {error}"),
-        }
+    if !make_cycle(&path.join("a.img")) {
+        return;
     }
     let before = fs::read(path.join("a.img")).unwrap();
     for (name, whiteout) in [("one.tar", ".wh.d"), ("all.tar", "d/.wh..wh..opq")] {
@@ -615,6 +677,28 @@ fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
         assert!(err.contains("`extant check` lists all damage"), "{err}");
         assert!(fs::read(path.join("a.img")).unwrap() == before, "{whiteout} changed something");
     }
+}
+
+#[test]
+fn directories_of_any_depth_are_made_and_a_journal_too_small_for_them_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    succeed(at, &["mkfs", "a.img", "64M", "-b", "1024", "-q", "--inodes", "40000"]);
+    let deep = |levels: usize| "/d".repeat(levels);
+    succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", "/d/../e/../d/d"]);
+    // Half of it by now, then all of it: what is there is not looked up for each level.
+    let began = std::time::Instant::now();
+    for levels in [1500, 3000] {
+        succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", &deep(levels)]);
+    }
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    for path in [deep(1), deep(1501), deep(3000)] {
+        let shown = succeed(at, &["stat", "--json", "a.img", &path]);
+        assert!(shown.contains("\"gid\":4") || shown.contains("\"gid\": 4"), "{shown}");
+    }
+    let said = fail(at, 1, &["mkdir", "-p", "a.img", &deep(20_000).replace('d', "x")]);
+    assert!(said.contains("larger than the volume's journal"), "{said}");
+    assert_clean(&at.join("a.img"));
 }
 
 #[test]

@@ -112,3 +112,42 @@ fn the_demo_asks_for_no_package_of_the_tests() {
         assert!(test.contains(package), "no {package} in {test}");
     }
 }
+
+/// The demo takes the program from the target directory that is named, and a new user can paste what it prints last.
+#[test]
+fn the_demo_ends_with_lines_that_work() {
+    if Command::new("e2fsck").arg("-V").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "CI needs e2fsck");
+        println!("NOT RUN: no e2fsck; tests/setup-judges installs it");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (target, tree, empty) =
+        (dir.path().join("made"), dir.path().join("tree"), dir.path().join("empty"));
+    fs::create_dir_all(target.join("release")).unwrap();
+    fs::create_dir_all(tree.join("below")).unwrap();
+    fs::create_dir(&empty).unwrap();
+    fs::write(tree.join("below/file"), "content\n").unwrap();
+    let program = target.join("release/extant");
+    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin("extant"), &program).unwrap();
+    let mut demo = Command::new(root().join("tests/demo"));
+    demo.env("CARGO_TARGET_DIR", &target).env("DEMO_TREE", &tree).env("TMPDIR", dir.path());
+    let said = run(&mut demo);
+    assert!(said.contains(&format!("The command is {}", program.display())), "{said}");
+    let (before, lines) = said.split_once("\nTry:\n").expect("lines to try");
+    let path = before.lines().rfind(|line| line.trim_start().starts_with("export PATH="));
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    let script = format!(
+        "{}\ncommand -v extant && command -v cargo\n{}\n",
+        path.expect("the PATH is named"),
+        lines.join("\n")
+    );
+    let pasted = Command::new("sh").arg("-c").arg(script).current_dir(&empty).output().unwrap();
+    // A user other than root hears of files that cannot be read, and of nothing else.
+    let notes = String::from_utf8_lossy(&pasted.stderr);
+    assert!(!notes.contains("no journal") && !notes.contains("no space"), "{notes}");
+    let said = String::from_utf8_lossy(&pasted.stdout).into_owned();
+    assert!(said.starts_with(&format!("{}\n/", program.display())), "{said}");
+    assert!(said.contains("lost+found") && said.contains("etc.img: clean"), "{said}");
+}

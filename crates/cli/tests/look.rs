@@ -118,7 +118,7 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
     (mbr[446], mbr[450], mbr[454], mbr[458]) = (0x80, 0x83, 128, 64);
     // A superblock in that partition, as far as anyone looks.
     mbr[(64 << 10) + 1080..][..2].copy_from_slice(&[0x53, 0xEF]);
-    let cases: [(&str, Vec<u8>, &str); 14] = [
+    let cases: [(&str, Vec<u8>, &str); 16] = [
         (
             "gpt",
             with(512, b"EFI PART"),
@@ -130,9 +130,19 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
             with(0, b"QFI\xFB"),
             "is a qcow2 image: `qemu-img convert -O raw qcow2 NEW` makes a plain image of it",
         ),
-        ("xz", with(0, b"\xFD7zXZ\0"), "is an xz archive: `xz -dk` unpacks it"),
-        ("gzip", with(0, &[0x1F, 0x8B, 8]), "is a gzip archive: `gzip -dk` unpacks it"),
-        ("zstd", with(0, &[0x28, 0xB5, 0x2F, 0xFD]), "is a zstd archive: `zstd -d` unpacks it"),
+        ("xz", with(0, b"\xFD7zXZ\0"), "is an xz archive: `xz -dk xz` unpacks it"),
+        ("gzip", with(0, &[0x1F, 0x8B, 8]), "is a gzip archive: `gzip -dk gzip` unpacks it"),
+        (
+            "zstd",
+            with(0, &[0x28, 0xB5, 0x2F, 0xFD]),
+            "is a zstd archive: `zstd -d zstd` unpacks it",
+        ),
+        (
+            "vdi",
+            with(64, &[0x7F, 0x10, 0xDA, 0xBE]),
+            "is a VDI image: `qemu-img convert -O raw vdi",
+        ),
+        ("vhd", with(0, b"conectix"), "is a VHD image: `qemu-img convert -O raw vhd"),
         (
             "btrfs",
             with(65_600, b"_BHRfS_M"),

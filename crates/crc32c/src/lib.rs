@@ -33,6 +33,7 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod field;
 mod lanes;

@@ -158,7 +158,7 @@ impl Volume {
         }
         if flags.is_some_and(|flags| !flags.contains(InodeFlags::JOURNAL_DATA))
             && body.flags.contains(InodeFlags::JOURNAL_DATA)
-            && self.data_mode != DataMode::Journal
+            && self.data_mode() != DataMode::Journal
         {
             self.leave_journal(inode.ino, body)?;
         }

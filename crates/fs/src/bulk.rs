@@ -71,6 +71,12 @@ pub struct Loader {
     usage: RefCell<Usage>,
 }
 
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader").finish_non_exhaustive()
+    }
+}
+
 /// Gives the data of a volume that was loaded its sums, where it has the feature `data_csum`: once the blocks of all files
 /// are written, by whoever loads.
 ///

@@ -71,7 +71,7 @@ pub(crate) fn zeros(len: usize) -> IoSlice<'static> {
 impl Volume {
     /// Whether the bytes of this file go through the journal.
     pub(crate) fn journals_data(&self, body: &Body) -> bool {
-        let wanted = self.data_mode == DataMode::Journal
+        let wanted = self.data_mode() == DataMode::Journal
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
         wanted && !self.journal().is_off() && body.file_kind() == FileKind::Regular
     }

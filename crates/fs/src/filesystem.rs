@@ -56,6 +56,15 @@ pub struct Filesystem {
     opened: Arc<Opened>,
 }
 
+impl std::fmt::Debug for Filesystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filesystem")
+            .field("uuid", &self.superblock().uuid)
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
+}
+
 /// What an open volume did so far.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -110,12 +119,11 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Makes the bytes durable that files held when an opening of them ended, and what is needed to read them. Files
-    /// that are open since their last change are left alone.
+    /// Writes the bytes to the device that files held when an opening of them ended, and commits what is needed to read
+    /// them. The next sync of any file makes them durable. Files that are open since their last change are left alone.
     ///
-    /// For callers that stand for a program whose own wish to write a file out (`sync_file_range`) does not reach them:
-    /// with a later sync of any file it expects these bytes to be durable. What a file meets is told to the next to sync
-    /// it.
+    /// For servers of a mount: a program's `sync_file_range` does not reach them, and with a later sync of one file the
+    /// program expects the bytes of all to be durable. An error of a file is returned by that file's next sync.
     ///
     /// # Errors
     /// `Device`, `Aborted`: the commit did not work.
@@ -215,7 +223,7 @@ impl Filesystem {
 
     /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
     pub fn cache_stats(&self) -> Option<CacheStats> {
-        self.volume().page_cache.as_ref().map(PageCache::stats)
+        self.volume().page_cache().map(PageCache::stats)
     }
 
     /// What was committed since the volume was opened, and what is in memory of files' bytes.

@@ -66,7 +66,7 @@ impl Metadata {
     }
 
     /// The kind of file.
-    pub fn kind(&self) -> FileKind {
+    pub fn file_type(&self) -> FileKind {
         self.kind
     }
 

@@ -80,7 +80,7 @@ impl Volume {
 
     /// Ends the threads that write back and read ahead. What is dirty stays in memory.
     pub(crate) fn stop_cache(&self) {
-        if let Some(cache) = &self.page_cache {
+        if let Some(cache) = self.page_cache() {
             cache.stop();
         }
     }
@@ -95,7 +95,7 @@ impl Volume {
         self.write_back_all()?;
         self.quota_sweep()?;
         let now = u64::try_from(self.environment().now().sec).unwrap_or(0);
-        let no_orphans = self.orphans.file_is_empty();
+        let no_orphans = self.orphans().file_is_empty();
         self.settle_superblock_with(|sb| {
             sb.wtime = now;
             if no_orphans {

@@ -45,6 +45,12 @@ pub struct Node {
     held: InodeHold,
 }
 
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("ino", &self.ino()).finish_non_exhaustive()
+    }
+}
+
 /// What decides whether a read changes the time of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAccess {

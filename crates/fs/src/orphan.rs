@@ -176,7 +176,7 @@ impl Volume {
     /// On record already: nothing happens. Spends [`ORPHAN_CREDITS`]. Errors: `Device`, `Aborted`
     /// (no change then). Locks: the inode's is held; takes `Orphan`, `Superblock`.
     pub(crate) fn orphan_add(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
-        if !self.orphans.kept || body.orphan != OrphanPlace::None {
+        if !self.orphans().kept || body.orphan != OrphanPlace::None {
             return Ok(());
         }
         self.context().require_full_commit(handle, Ineligible::Orphan);
@@ -184,7 +184,7 @@ impl Volume {
             body.orphan = place;
             return Ok(());
         }
-        let mut list = self.orphans.list();
+        let mut list = self.orphans().list();
         self.set_last_orphan(handle, ino.get())?;
         list.push(ino);
         body.orphan = OrphanPlace::List;
@@ -205,7 +205,7 @@ impl Volume {
             OrphanPlace::None => return Ok(()),
             OrphanPlace::File { block, slot } => self.orphan_file_clear(handle, block, slot)?,
             OrphanPlace::List => {
-                let mut list = self.orphans.list();
+                let mut list = self.orphans().list();
                 let older = list.after(ino);
                 match list.members.get(&ino.get()).and_then(|member| member.newer) {
                     Some(newer) => self.patch_dtime(handle, newer, older)?,
@@ -244,7 +244,7 @@ impl Volume {
             }
         };
         match self.has_compat(Compat::ORPHAN_FILE) {
-            true => self.orphans.file.get_or_init(load).as_ref(),
+            true => self.orphans().file.get_or_init(load).as_ref(),
             false => None,
         }
     }

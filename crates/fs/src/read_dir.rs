@@ -44,6 +44,12 @@ pub struct ReadDir {
     done: bool,
 }
 
+impl std::fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadDir").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 impl ReadDir {
     pub(crate) fn new(inode: InodeHold, path: PathBuf) -> Result<ReadDir> {
         inode.fs().volume().dir(inode.ino, &inode.read())?;
@@ -107,6 +113,15 @@ pub struct DirPlaces {
     /// Names that were given at `place`, where others of the same place follow.
     same: Vec<Vec<u8>>,
     part: Option<Part>,
+}
+
+impl std::fmt::Debug for DirPlaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirPlaces")
+            .field("path", &self.path)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The part of a directory that is in memory.
@@ -263,6 +278,16 @@ pub struct DirEntry {
     kind: EntryKind,
 }
 
+impl std::fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirEntry")
+            .field("path", &self.path())
+            .field("ino", &self.ino)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
 impl DirEntry {
     /// The name.
     pub fn file_name(&self) -> &OsStr {
@@ -285,10 +310,10 @@ impl DirEntry {
     }
 
     /// The kind of file: from the entry where it says, else from the inode.
-    pub fn kind(&self) -> Result<FileKind> {
+    pub fn file_type(&self) -> Result<FileKind> {
         match kind_of(self.kind) {
             Some(kind) => Ok(kind),
-            None => self.metadata().map(|metadata| metadata.kind()),
+            None => self.metadata().map(|metadata| metadata.file_type()),
         }
     }
 
@@ -302,7 +327,7 @@ impl DirEntry {
 
     /// Opens the file, if it is a regular one.
     pub fn open(&self) -> Result<crate::file::File> {
-        match self.kind()? {
+        match self.file_type()? {
             FileKind::Symlink => Err(Error::Invalid("not a regular file")),
             _ => self.fs.open_ino(self.ino),
         }

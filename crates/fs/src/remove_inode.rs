@@ -100,7 +100,7 @@ impl Volume {
             Counted::Kept | Counted::Gone => Counted::Gone,
         };
         body.store(self, ino, handle)?;
-        self.inodes.forget(ino);
+        self.inodes().forget(ino);
         self.context().pass_over(self.space().free_inode(handle, ino, kind == FileKind::Directory))
     }
 

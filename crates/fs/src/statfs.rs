@@ -54,12 +54,12 @@ impl Volume {
     /// Blocks that never hold data. They stay what they are while the volume is open, so its groups are gone through
     /// once, not by each call.
     fn overhead_blocks(&self) -> u64 {
-        if let Some(known) = self.overhead.get() {
+        if let Some(known) = self.overhead().get() {
             return *known;
         }
         let (blocks, is_sure) = self.count_overhead();
         match is_sure {
-            true => *self.overhead.get_or_init(|| blocks),
+            true => *self.overhead().get_or_init(|| blocks),
             false => blocks,
         }
     }

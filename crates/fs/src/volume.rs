@@ -22,8 +22,7 @@ use crate::orphan::Orphans;
 use crate::quota::{Quota, QuotaPolicy};
 use crate::space::{Space, SpaceOptions};
 use crate::sums::SumsFile;
-use crate::xattr::block::KnownBlocks;
-use crate::xattr::value_inode::KnownValues;
+use crate::xattr::shared::SharedXattrs;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockSize, Error, GroupNr, Result};
 use extant_blockdev::BlockDevice;
@@ -107,31 +106,29 @@ pub(crate) struct Volume {
     /// Which blocks and inodes are free.
     space: Space,
     /// The last commit point that holds the map or size of a file that was written back after it was closed.
-    pub(crate) closed_commit_point: Mutex<Option<CommitPoint>>,
+    closed_commit_point: Mutex<Option<CommitPoint>>,
     /// Inodes in use; see [`Volume::inode`].
-    pub(crate) inodes: InodeTable,
+    inodes: InodeTable,
     /// Blocks that never hold data, once they were counted.
-    pub(crate) overhead: OnceLock<u64>,
-    /// Attribute blocks that new inodes may share.
-    pub(crate) known_xattrs: Mutex<KnownBlocks>,
-    /// Attribute values in inodes of their own that others may share; guards all their counts.
-    pub(crate) known_values: Mutex<KnownValues>,
+    overhead: OnceLock<u64>,
+    /// Attributes that inodes may share.
+    shared_xattrs: SharedXattrs,
     /// The quota files, where usage is kept up to date.
-    pub(crate) quota: Option<Quota>,
+    quota: Option<Quota>,
     /// Inodes that must be finished off after a crash.
-    pub(crate) orphans: Orphans,
+    orphans: Orphans,
     /// Held while a directory changes its parent: the tree's shape stays until it is released.
-    pub(crate) renames: Mutex<()>,
+    renames: Mutex<()>,
     /// Which files' bytes go through the journal.
-    pub(crate) data_mode: DataMode,
+    data_mode: DataMode,
     /// Folios of files; `None`: their bytes go straight to the device and come from there.
-    pub(crate) page_cache: Option<PageCache>,
+    page_cache: Option<PageCache>,
     /// Memory that direct transfers are copied through.
-    pub(crate) chunks: Chunks,
+    chunks: Chunks,
     /// Files are opened with their bytes leaving the cache once they are on the device.
-    pub(crate) drop_behind: bool,
+    drop_behind: bool,
     /// Where the checksums of data are, once they were needed.
-    pub(crate) sums_file: OnceLock<SumsFile>,
+    sums_file: OnceLock<SumsFile>,
 }
 
 impl Volume {
@@ -221,8 +218,7 @@ impl Volume {
             closed_commit_point: Mutex::new(Rank::Leaf, None),
             inodes: InodeTable::new(options.inodes),
             overhead: OnceLock::new(),
-            known_xattrs: Mutex::new(Rank::Leaf, KnownBlocks::default()),
-            known_values: Mutex::new(Rank::Shared, KnownValues::default()),
+            shared_xattrs: SharedXattrs::new(),
             quota: options.quota.and_then(|policy| Quota::of(context.at_open(), policy)),
             orphans: Orphans::new(context.at_open()),
             renames: Mutex::new(Rank::Rename, ()),
@@ -255,6 +251,79 @@ impl Volume {
     #[cfg(test)]
     pub(crate) fn space_mut(&mut self) -> &mut Space {
         &mut self.space
+    }
+
+    /// Inodes in use.
+    pub(crate) fn inodes(&self) -> &InodeTable {
+        &self.inodes
+    }
+
+    /// Inodes that must be finished off after a crash.
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.orphans
+    }
+
+    /// The quota files, where usage is kept up to date.
+    pub(crate) fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
+    }
+
+    /// The same, for a test that opens them another way.
+    #[cfg(test)]
+    pub(crate) fn set_quota(&mut self, quota: Option<Quota>) {
+        self.quota = quota;
+    }
+
+    /// Attributes that inodes may share.
+    pub(crate) fn shared_xattrs(&self) -> &SharedXattrs {
+        &self.shared_xattrs
+    }
+
+    /// Held while a directory changes its parent: the tree's shape stays until it is released.
+    pub(crate) fn rename_lock(&self) -> &Mutex<()> {
+        &self.renames
+    }
+
+    /// Which files' bytes go through the journal.
+    pub(crate) fn data_mode(&self) -> DataMode {
+        self.data_mode
+    }
+
+    /// Folios of files; `None`: their bytes are read from the device and written there directly.
+    pub(crate) fn page_cache(&self) -> Option<&PageCache> {
+        self.page_cache.as_ref()
+    }
+
+    /// Files' bytes go through `cache`, and leave it once they are on the device if `drop_behind`.
+    pub(crate) fn set_page_cache(&mut self, cache: Option<PageCache>, drop_behind: bool) {
+        self.page_cache = cache;
+        self.drop_behind = drop_behind;
+    }
+
+    /// Whether files are opened with their bytes leaving the cache once they are on the device.
+    pub(crate) fn drops_behind(&self) -> bool {
+        self.drop_behind
+    }
+
+    /// Memory that direct transfers are copied through.
+    pub(crate) fn bounce_chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+
+    /// The last commit point that holds the map or size of a file that was written back after it
+    /// was closed.
+    pub(crate) fn closed_commit_point(&self) -> &Mutex<Option<CommitPoint>> {
+        &self.closed_commit_point
+    }
+
+    /// Blocks that never hold data, once they were counted.
+    pub(crate) fn overhead(&self) -> &OnceLock<u64> {
+        &self.overhead
+    }
+
+    /// Where the checksums of data are, once they were needed.
+    pub(crate) fn sums_file_cell(&self) -> &OnceLock<SumsFile> {
+        &self.sums_file
     }
 
     /// Where the bytes are.

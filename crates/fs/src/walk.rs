@@ -34,6 +34,14 @@ pub struct Walk {
     entered: HashSet<u32>,
 }
 
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk")
+            .field("path", &String::from_utf8_lossy(&self.path))
+            .finish_non_exhaustive()
+    }
+}
+
 struct Level {
     /// Bytes of its path.
     path_len: usize,
@@ -65,6 +73,17 @@ pub struct WalkEntry {
     depth: usize,
 }
 
+impl std::fmt::Debug for WalkEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WalkEntry")
+            .field("path", &self.path)
+            .field("ino", &self.ino)
+            .field("file_type", &self.kind)
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
+    }
+}
+
 impl WalkEntry {
     /// The path, starting with the one the walk was given.
     pub fn path(&self) -> &Path {
@@ -82,7 +101,7 @@ impl WalkEntry {
     }
 
     /// The kind of file; a symlink is one.
-    pub fn kind(&self) -> FileKind {
+    pub fn file_type(&self) -> FileKind {
         self.kind
     }
 
@@ -137,7 +156,7 @@ impl Walk {
 
     fn begin(&mut self, path: PathBuf) -> Result<WalkEntry> {
         let node = self.fs.node(&path)?;
-        let kind = node.metadata().kind();
+        let kind = node.metadata().file_type();
         let entry = WalkEntry { fs: self.fs.clone(), path, ino: node.ino(), kind, depth: 0 };
         drop(node);
         if kind == FileKind::Directory {
@@ -177,7 +196,7 @@ impl Walk {
     }
 
     fn visit(&mut self, name: DirEntry) -> Result<WalkEntry> {
-        let kind = name.kind()?;
+        let kind = name.file_type()?;
         let level = self.stack.last().expect("a name comes from the innermost directory");
         self.path.truncate(level.path_len);
         let dir = Path::new(OsStr::from_bytes(&self.path));

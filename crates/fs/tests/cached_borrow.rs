@@ -36,7 +36,7 @@ fn lent_bytes_are_the_files() {
         };
         file.set_attributes(&fixed).unwrap();
         assert!(matches!(file.borrow_mut(0..10), Err(Error::NotPermitted)));
-        assert_eq!(file.metadata().kind(), FileKind::Regular);
+        assert_eq!(file.metadata().file_type(), FileKind::Regular);
         drop(file);
         fs.close().unwrap();
         e2fsck(&path, None).expect_clean().unwrap();

@@ -119,7 +119,7 @@ impl Run {
             .walk("/")
             .sorted(true)
             .filter_map(Result::ok)
-            .filter(|entry| entry.kind() == extant::FileKind::Regular)
+            .filter(|entry| entry.file_type() == extant::FileKind::Regular)
             .map(|entry| entry.path().to_path_buf())
             .collect();
         (!files.is_empty()).then(|| files[self.rng.below(files.len())].clone())

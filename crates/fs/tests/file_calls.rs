@@ -35,6 +35,46 @@ fn a_file_is_written_as_the_standard_library_writes() {
 }
 
 #[test]
+fn a_file_is_copied_as_the_standard_library_copies() {
+    let image = Image::mke2fs(16, "");
+    let fs = image.open();
+    let file = new_file(&fs, "from");
+    let bytes = pattern((1 << 20) + 12_345, 1);
+    file.write_all_at(0, &bytes).unwrap();
+    file.write_all_at(3 << 20, b"end").unwrap();
+    file.set_len(5 << 20).unwrap();
+    let mode = Some(0o4750);
+    file.set_attributes(&SetAttributes { mode, ..Default::default() }).unwrap();
+    fs.write("/there", vec![7; 6 << 20]).unwrap();
+    for to in ["/new", "/there"] {
+        assert_eq!(fs.copy("/from", to).unwrap(), 5 << 20, "{to}");
+        assert_eq!(fs.read(to).unwrap(), fs.read("/from").unwrap(), "{to}");
+        let copy = fs.metadata(to).unwrap();
+        assert_eq!(copy.permissions(), 0o4750, "{to}");
+        assert!(copy.file_type().is_file() && copy.ino() != file.ino(), "{to}");
+        // Holes stay holes.
+        let allocated = fs.open_file(to).unwrap().extents().unwrap();
+        let allocated: u64 = allocated.iter().map(|extent| extent.len).sum();
+        assert!(allocated < 2 << 20, "{to} has {allocated} bytes");
+    }
+    assert!(matches!(fs.copy("/from", "/from"), Err(Error::Invalid(_))));
+    assert_eq!(file.metadata().len(), 5 << 20);
+    assert!(matches!(fs.copy("/no", "/new"), Err(Error::NotFound)));
+    assert!(matches!(fs.copy("/lost+found", "/new"), Err(Error::IsADirectory)));
+    assert!(matches!(fs.copy("/from", "/lost+found"), Err(Error::IsADirectory)));
+
+    // What a program that prints its values sees of them.
+    let shown = format!("{:?}", fs.walk("/").last().unwrap().unwrap());
+    assert!(shown.starts_with("WalkEntry { path: \"/") && shown.contains("file_type: "), "{shown}");
+    let shown = format!("{file:?}");
+    assert_eq!(shown, format!("File {{ ino: {:?}, cursor: 0, .. }}", file.ino()));
+    assert!(format!("{fs:?}").starts_with("Filesystem { uuid: ["), "{fs:?}");
+    drop(file);
+    fs.close().unwrap();
+    image.judge();
+}
+
+#[test]
 fn sizes_end_where_the_format_ends() {
     for (options, most) in [
         ("-b 4096", u64::from(u32::MAX) << 12),

@@ -388,3 +388,68 @@ fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_r
         fs.close().unwrap();
     }
 }
+
+/// A way to write bytes to an open file.
+type Write = (&'static str, fn(&File));
+
+/// Ways after which the bytes are dirty, or on the device, when the opening ends.
+const WRITES: &[Write] = &[
+    ("write", |file| file.write_all_at(0, &[7; 9_000]).unwrap()),
+    ("write, write back", |file| {
+        file.write_all_at(0, &[7; 9_000]).unwrap();
+        file.write_back(0, u64::MAX).unwrap();
+    }),
+    ("write directly", |file| {
+        let bytes = AlignedBuf::copy_of(&[7; 12_288]);
+        let written = file.write_direct_at(0, &bytes, &DirectOptions::default()).unwrap();
+        assert_eq!(written, bytes.len());
+        file.set_len(9_000).unwrap();
+    }),
+];
+
+#[test]
+fn what_files_held_when_they_were_closed_is_durable_after_a_sync_of_another_file() {
+    let kinds = [("", 0), ("", 1 << 20), ("-O fast_commit", 1 << 20)];
+    let ways = WRITES.iter().flat_map(|way| [(way, "/new"), (way, "/f")]);
+    for ((options, cache), ((name, write), path)) in
+        kinds.into_iter().flat_map(|kind| ways.clone().map(move |way| (kind, way)))
+    {
+        let base = mke2fs(16, options);
+        let fs = open(Arc::new(MemoryDevice::copy_of(&base).unwrap()), DataMode::Ordered);
+        fs.close().unwrap();
+        let device = Arc::new(Recorder::new(MemoryDevice::copy_of(&base).unwrap()));
+        let mut open_options = OpenOptions::new();
+        open_options.write(true).commit_interval(None).cache_bytes(cache);
+        let fs = open_options.open_device(device.clone()).unwrap();
+        fs.write("/f", [1; 9_000]).unwrap();
+        // Its own sync has nothing to commit later.
+        fs.write("/synced", b"content").unwrap();
+        let synced = fs.open_file("/synced").unwrap();
+        fs.sync().unwrap();
+        if path == "/new" {
+            fs.create_file(path, &NewFile::default()).unwrap();
+        }
+        let file = fs.open_file(path).unwrap();
+        write(&file);
+        drop(file);
+        fs.sync_closed_files().unwrap();
+        synced.sync_data().unwrap();
+        let end = device.position();
+        let plan = device.crash_plan(&base).samples(4).torn(0);
+        let mut states = plan.states();
+        let mut seen = 0;
+        while let Some(state) = states.next_where(|cut, _| cut == end) {
+            let left = Arc::new(state.image);
+            let recovered = open(left.clone(), DataMode::Ordered);
+            let there = recovered.read(path).is_ok_and(|bytes| bytes == [7; 9_000]);
+            assert!(there, "{name} {path} is lost: {options} cache {cache}");
+            recovered.close().unwrap();
+            if seen == 0 {
+                common::judge(&*left);
+            }
+            seen += 1;
+        }
+        assert!(seen > 0, "a state behind the last operation");
+        fs.close().unwrap();
+    }
+}

@@ -92,7 +92,7 @@ fn look_at_all(device: &Arc<Counting>) {
         let _ = entry.metadata();
         let _ = fs.xattrs_of_ino(entry.ino());
         device.end_of("xattrs");
-        match entry.kind() {
+        match entry.file_type() {
             FileKind::Regular => read_file(&fs, &entry, &mut buf, device),
             FileKind::Symlink => drop(entry.read_link()),
             _ => {}

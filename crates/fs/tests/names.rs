@@ -197,7 +197,7 @@ fn renames_move_replace_and_exchange() {
             assert!(matches!(taken, Err(Error::Exists)));
             sub.rename("file", &b, "moved", RenameFlags::WHITEOUT).unwrap();
             let whiteout = sub.lookup("file").unwrap().metadata();
-            assert_eq!(whiteout.kind(), FileKind::CharDevice);
+            assert_eq!(whiteout.file_type(), FileKind::CharDevice);
             assert_eq!(fs.node("/b/moved").unwrap().ino(), file.ino());
         });
         scratch.with(|fs| {
@@ -376,6 +376,16 @@ fn directories_are_created_through_symlinks_and_not_behind_missing_targets() {
     });
 }
 
+/// Gives a file a translator as the Hurd does: a free block of its own, counted by the inode, which has `sectors` then.
+fn set_translator(image: &std::path::Path, file: &str, block: &str, sectors: u32) {
+    debugfs_write(image, &format!("setb {block}")).unwrap();
+    debugfs_write(image, &format!("sif {file} translator {block}")).unwrap();
+    debugfs_write(image, &format!("sif {file} blocks {sectors}")).unwrap();
+    // Free counts and checksums follow; exit status 1 says that something was repaired.
+    let fsck = std::process::Command::new("e2fsck").arg("-fy").arg(image).output().unwrap();
+    assert!(fsck.status.code() <= Some(1), "{}", String::from_utf8_lossy(&fsck.stdout));
+}
+
 #[test]
 fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     let scratch = by_mke2fs(16, "-t ext2 -o hurd -b 1024");
@@ -389,15 +399,9 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     });
     let stat = |name: &str| debugfs(&scratch.path, &format!("stat {name}")).unwrap();
     assert!(stat("/a").contains("Translator: 0"), "{}", stat("/a"));
-    // A translator as the Hurd sets one: a block of its own, counted by the inode.
     let block = debugfs(&scratch.path, "ffb 1").unwrap();
     let block: String = block.chars().filter(char::is_ascii_digit).collect();
-    debugfs_write(&scratch.path, &format!("setb {block}")).unwrap();
-    debugfs_write(&scratch.path, &format!("sif /a translator {block}")).unwrap();
-    debugfs_write(&scratch.path, "sif /a blocks 4").unwrap();
-    // Free counts and checksums follow; exit status 1 says that something was repaired.
-    let fsck = std::process::Command::new("e2fsck").arg("-fy").arg(&scratch.path).output().unwrap();
-    assert!(fsck.status.code() <= Some(1), "{}", String::from_utf8_lossy(&fsck.stdout));
+    set_translator(&scratch.path, "/a", &block, 4);
     scratch.with(|fs| {
         fs.set_attributes("a", &SetAttributes { mode: Some(0o640), ..Default::default() }).unwrap();
         let file = fs.node("a").unwrap().open().unwrap();
@@ -410,6 +414,31 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     scratch.with(|fs| fs.remove_file("a").unwrap());
     let free = debugfs(&scratch.path, &format!("testb {block}")).unwrap();
     assert!(free.contains("not in use"), "{free}");
+}
+
+#[test]
+fn a_translator_leaves_the_part_of_a_volume_that_a_shrink_cuts_off() {
+    let scratch = by_mke2fs(16, "-t ext2 -o hurd -b 1024");
+    scratch.with(|fs| drop(fs.create_file("a", &NewFile::default()).unwrap()));
+    set_translator(&scratch.path, "/a", "15000", 2);
+    let content = |block: u64| {
+        let mut bytes = [0; 1024];
+        let image = std::fs::File::open(&scratch.path).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&image, &mut bytes, block * 1024).unwrap();
+        bytes
+    };
+    let image = std::fs::OpenOptions::new().write(true).open(&scratch.path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, b"/hurd/magic", 15000 * 1024).unwrap();
+    let before = content(15000);
+    drop(image);
+    extant::resize::resize(&scratch.path, extant::resize::Size::Bytes(10 << 20), &mut |_, _| {})
+        .unwrap();
+    let stat = debugfs(&scratch.path, "stat /a").unwrap();
+    let (_, after) = stat.split_once("Translator: ").unwrap();
+    let block: u64 = after.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((1..10240).contains(&block), "{stat}");
+    assert_eq!(content(block), before);
+    e2fsck(&scratch.path, None).expect_clean().unwrap();
 }
 
 /// The names from `place` on in an opening of its own, `step` at a time, each with the place after it.

@@ -110,7 +110,7 @@ fn compare(fs: &Filesystem, entry: &WalkEntry, source: &Path) {
         assert_eq!(found.len(), expected.len(), "{shown}: size");
         assert_eq!(u64::from(found.links()), expected.nlink(), "{shown}: links");
     }
-    match found.kind() {
+    match found.file_type() {
         FileKind::Regular => {
             let content = fs::read(source).unwrap();
             assert!(fs.read(path).unwrap() == content, "{shown}: content");

@@ -88,7 +88,7 @@ fn tree(device: &Arc<MemoryDevice>) -> BTreeMap<String, String> {
 
 fn describe(fs: &Filesystem, path: &str) -> String {
     let data = fs.symlink_metadata(path).unwrap();
-    let content = match data.kind() {
+    let content = match data.file_type() {
         FileKind::Regular => format!("{:08x}", extant_crc32c::crc32c(0, &fs.read(path).unwrap())),
         FileKind::Symlink => fs.read_link(path).unwrap().display().to_string(),
         FileKind::Directory => String::new(),
@@ -102,7 +102,7 @@ fn describe(fs: &Filesystem, path: &str) -> String {
         .collect();
     format!(
         "{:?} {:o} {}:{} links {} size {} sectors {} mtime {:?} {xattrs:?} {content}",
-        data.kind(),
+        data.file_type(),
         data.mode(),
         data.uid(),
         data.gid(),
@@ -127,7 +127,7 @@ fn lost(device: &Arc<MemoryDevice>, must: &[Must]) -> Vec<String> {
                 let Ok(data) = fs.symlink_metadata(path) else {
                     return Some(format!("{path} is gone"));
                 };
-                let is_file = data.kind() == FileKind::Regular;
+                let is_file = data.file_type() == FileKind::Regular;
                 let content = is_file.then(|| sha256(&fs.read(path).unwrap()));
                 let xattrs = entry.xattrs.iter().all(|(name, value)| {
                     fs.xattr(path, name).is_ok_and(|found| base64(&found) == *value)

@@ -1,7 +1,7 @@
 //! Settings of volumes that stand: e2fsck finds nothing, dumpe2fs shows what was asked for, Linux
 //! mounts them.
 
-use extant::tune::{Tune, tune};
+use extant::tune::{DefaultMountOpts, Tune, tune};
 use extant::{Error, Filesystem};
 use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
@@ -79,6 +79,20 @@ fn holds_all(img: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn default_mount_options_have_names_and_data_modes_replace_each_other() {
+    let wish = Tune::default().mount_options("acl,journal_data_ordered,^user_xattr").unwrap();
+    assert_eq!(
+        wish.mount_options_on,
+        DefaultMountOpts::ACL | DefaultMountOpts::JOURNAL_DATA_ORDERED
+    );
+    assert_eq!(
+        wish.mount_options_off,
+        DefaultMountOpts::XATTR_USER | DefaultMountOpts::JOURNAL_DATA
+    );
+    assert!(matches!(Tune::default().mount_options("none"), Err(Error::Invalid(_))));
 }
 
 #[test]

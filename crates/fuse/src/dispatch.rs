@@ -51,6 +51,12 @@ pub struct Dispatch {
     connection: Option<Arc<OwnedFd>>,
 }
 
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatch").finish_non_exhaustive()
+    }
+}
+
 impl Dispatch {
     /// For a connection on which `agreed` was settled.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
@@ -246,6 +252,10 @@ impl Dispatch {
                 let (entry, opened) = fs.make_unnamed(by, node, &new, flags)?;
                 put_opened(room, &entry, opened)
             }
+            Ask::Flush { handle } => {
+                let handle = self.of_file(handle).ok_or(Errno::NOSYS)?;
+                fs.flush(node, handle).map(|()| 0)
+            }
             Ask::Release { handle } => {
                 if let Some(handle) = self.of_file(handle) {
                     fs.release(node, handle);
@@ -325,10 +335,11 @@ fn put_entry(room: &mut [u8], entry: &Entry) -> Result<usize, Errno> {
 }
 
 fn opened(opened: Opened) -> abi::OpenOut {
-    let flags = match opened.past_cache {
+    let mut flags = match opened.past_cache {
         true => OpenReply::DIRECT_IO,
         false => OpenReply::KEEP_CACHE | OpenReply::PARALLEL_DIRECT_WRITES,
     };
+    flags.set(OpenReply::NO_FLUSH, !opened.flush);
     open_out(opened.handle, flags)
 }
 

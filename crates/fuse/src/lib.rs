@@ -8,6 +8,8 @@
 //!                                         Volume ─────┘          the engine's answers
 //! ```
 
+#![warn(missing_debug_implementations)]
+
 pub mod abi;
 pub mod dispatch;
 mod mount;

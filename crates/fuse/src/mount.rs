@@ -457,4 +457,16 @@ mod tests {
         text.value("fsname", OsStr::from_bytes(b"a,b\\\xFF"));
         assert_eq!(text.0, b"ro,fsname=a\\,b\\\\\xFF");
     }
+
+    #[test]
+    fn why_the_helper_failed_is_part_of_the_message() {
+        use std::os::unix::process::ExitStatusExt;
+        let failed = |said: &str| helper_failed(said, ExitStatus::from_raw(1 << 8)).to_string();
+        assert_eq!(
+            failed("fusermount3: failed to open /dev/fuse: Permission denied\n"),
+            "fusermount3 failed: failed to open /dev/fuse: Permission denied"
+        );
+        assert_eq!(failed("fusermount3: one\n\nand two\n"), "fusermount3 failed: one; and two");
+        assert_eq!(failed(""), "fusermount3 failed: exit status: 1");
+    }
 }

@@ -36,6 +36,8 @@ pub struct Opened {
     pub handle: HandleId,
     /// Reads and writes go past the kernel's cache, as the program makes them.
     pub past_cache: bool,
+    /// A program that closes a descriptor of it waits for [`Operations::flush`].
+    pub flush: bool,
 }
 
 /// Who asks.
@@ -302,7 +304,12 @@ pub trait Operations: Send + Sync {
     fn open(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<Opened> {
         Err(Errno::NOSYS)
     }
-    /// Ends an opening.
+    /// A program closes one of its descriptors of an opening with [`Opened::flush`], and waits for the answer. While the
+    /// kernel collects writes, this comes for other openings, too.
+    fn flush(&self, node: NodeId, handle: HandleId) -> Answer<()> {
+        Err(Errno::NOSYS)
+    }
+    /// Ends an opening. No program waits for it.
     fn release(&self, node: NodeId, handle: HandleId) {}
     /// Fills `out` from `offset` on; fewer bytes only at the file's end.
     fn read(

@@ -35,6 +35,12 @@ pub struct Session {
     over: bool,
 }
 
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("mounted", &self.mounted).finish_non_exhaustive()
+    }
+}
+
 /// Ends a mount from anywhere; as many as wanted.
 #[derive(Clone, Debug)]
 pub struct Unmounter(Mounted);

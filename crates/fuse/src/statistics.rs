@@ -9,6 +9,12 @@ const SLOTS: usize = 64;
 /// Counters, one an operation. Reading them while requests run gives each a value it had lately.
 pub struct Requests([AtomicU64; SLOTS]);
 
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
+}
+
 impl Default for Requests {
     fn default() -> Requests {
         Requests([const { AtomicU64::new(0) }; SLOTS])

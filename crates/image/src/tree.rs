@@ -321,6 +321,12 @@ pub struct Children<'t> {
     entries: std::slice::Iter<'t, Entry>,
 }
 
+impl std::fmt::Debug for Children<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Children").field("left", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
 impl<'t> Iterator for Children<'t> {
     type Item = (&'t [u8], NodeId);
 

@@ -86,6 +86,12 @@ pub struct MetaCache {
     evictions: AtomicU64,
 }
 
+impl std::fmt::Debug for MetaCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaCache").field("block_size", &self.block_size).finish_non_exhaustive()
+    }
+}
+
 impl MetaCache {
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,

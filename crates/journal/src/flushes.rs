@@ -36,6 +36,12 @@ pub struct Watched {
     ended: Condvar,
 }
 
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
+
 /// Flushes and forced writes.
 #[derive(Default)]
 struct Syncs {

@@ -99,6 +99,12 @@ pub struct Handle<'j> {
     _mark: RankMark,
 }
 
+impl std::fmt::Debug for Handle<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
 /// Keeps a thread from starting a handle inside another.
 struct HeldByThread(PhantomData<*const ()>);
 

@@ -37,6 +37,12 @@ pub struct Journal {
     transactions: Option<Arc<Transactions>>,
 }
 
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
 impl Journal {
     /// A journal without a log: changes go home from the cache, in device order, with no promise
     /// about which arrive before a crash until [`Journal::sync`] returns.

@@ -17,6 +17,7 @@
 //! away on failure, for volumes without a journal and for recovery.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 #[cfg(test)]
 mod abort_test;

@@ -112,6 +112,12 @@ pub struct Log {
     block: Box<[u8]>,
 }
 
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("superblock", &self.superblock).finish_non_exhaustive()
+    }
+}
+
 impl Log {
     /// Reads and checks the journal superblock.
     ///

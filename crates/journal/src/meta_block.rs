@@ -97,6 +97,12 @@ pub struct MetaRef<'a> {
     content: ReadGuard<'a, Content>,
 }
 
+impl std::fmt::Debug for MetaRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaRef").finish_non_exhaustive()
+    }
+}
+
 impl Deref for MetaRef<'_> {
     type Target = [u8];
     #[inline]
@@ -109,6 +115,12 @@ impl Deref for MetaRef<'_> {
 pub struct MetaMut<'m> {
     block: &'m Arc<Block>,
     handle: &'m Handle<'m>,
+}
+
+impl std::fmt::Debug for MetaMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaMut").field("nr", &self.nr()).finish_non_exhaustive()
+    }
 }
 
 impl<'m> MetaMut<'m> {
@@ -146,6 +158,12 @@ pub struct MetaBytesMut<'a> {
     // Order matters: the byte lock goes before the note takes the shard's.
     content: WriteGuard<'a, Content>,
     _note: Option<DirtyNote<'a>>,
+}
+
+impl std::fmt::Debug for MetaBytesMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaBytesMut").finish_non_exhaustive()
+    }
 }
 
 impl Deref for MetaBytesMut<'_> {

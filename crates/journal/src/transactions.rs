@@ -63,6 +63,19 @@ pub struct JournalOptions {
     pub clock: CommitClock,
 }
 
+impl std::fmt::Debug for JournalOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalOptions")
+            .field("commit_interval", &self.commit_interval)
+            .field("one_transaction", &self.one_transaction)
+            .field("checksums", &self.checksums)
+            .field("wide", &self.wide)
+            .field("fast_commits", &self.fast_commits)
+            .field("byte_log", &self.byte_log)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What all threads share, behind one short lock.
 pub(crate) struct State {
     pub(crate) running: Running,

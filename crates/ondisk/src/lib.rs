@@ -13,6 +13,7 @@
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 #[allow(unused_extern_crates)]
 extern crate alloc;

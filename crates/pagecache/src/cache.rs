@@ -31,6 +31,12 @@ pub struct PageCache {
     handle: Arc<Handle>,
 }
 
+impl std::fmt::Debug for PageCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageCache").finish_non_exhaustive()
+    }
+}
+
 struct Handle {
     shared: Arc<Shared>,
 }

@@ -41,6 +41,12 @@ pub struct FileCache {
     changing: Changing,
 }
 
+impl std::fmt::Debug for FileCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileCache").field("ino", &self.ino).finish_non_exhaustive()
+    }
+}
+
 /// Fields that change while other threads hit; on a cache line of their own.
 #[repr(align(128))]
 struct Changing {

@@ -14,6 +14,7 @@
 //! [`Fill`] and writes dirty bytes back through an [`Owner`].
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod bits;
 mod cache;

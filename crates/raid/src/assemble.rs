@@ -57,6 +57,16 @@ pub enum Assembled {
     Mirrored(Arc<Mirror>),
 }
 
+impl std::fmt::Debug for Assembled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Assembled::Single(_) => f.write_str("Single"),
+            Assembled::Striped(stripes) => f.debug_tuple("Striped").field(stripes).finish(),
+            Assembled::Mirrored(mirror) => f.debug_tuple("Mirrored").field(mirror).finish(),
+        }
+    }
+}
+
 impl Assembled {
     /// The device that holds the volume.
     pub fn device(&self) -> Arc<dyn BlockDevice> {

@@ -19,6 +19,7 @@
 //! `docs/decisions/0007-layouts-by-member-records.md`.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod assemble;
 mod create;

@@ -14,6 +14,12 @@ pub struct Part {
     pub name: String,
 }
 
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Part").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl Part {
     /// Pairs `device` with `name`.
     pub fn new(device: Arc<dyn BlockDevice>, name: impl Into<String>) -> Part {

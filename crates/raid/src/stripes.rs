@@ -35,6 +35,15 @@ pub struct Stripes {
     together: bool,
 }
 
+impl std::fmt::Debug for Stripes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stripes")
+            .field("len", &self.len)
+            .field("stripe", &self.stripe)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A part of a transfer: the member, the byte offset on it, and the bytes of the caller's buffer.
 #[derive(Clone, Copy)]
 struct Piece {

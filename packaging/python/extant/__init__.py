@@ -1,4 +1,4 @@
-"""ext4 volumes in user space: open, make, read, change, build and check them.
+"""ext4 volumes in user space: open, make, read, change, build, resize, tune and check them.
 
     import extant
 
@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID, uuid1, uuid4
 
 _WRITE, _CREATE, _EXCLUSIVE, _TRUNCATE, _NOFOLLOW, _REPLACE = 1, 2, 4, 8, 16, 32
 # The largest offset, size and length that the library takes, the largest mode, and the largest owner.
@@ -59,7 +60,7 @@ class _Entry(ctypes.Structure):
 
 
 _HEAR = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int)
-_HANDLE, _OUT = c_void_p, POINTER(c_void_p)
+_HANDLE, _OUT, _TEXTS = c_void_p, POINTER(c_void_p), POINTER(c_char_p)
 
 
 def _load():
@@ -71,6 +72,7 @@ def _load():
         ("stat", c_int, _HANDLE, c_char_p, POINTER(_Stat)), ("lstat", c_int, _HANDLE, c_char_p, POINTER(_Stat)),
         ("readlink", c_int64, _HANDLE, c_char_p, c_void_p, c_size_t),
         ("mkdir", c_int, _HANDLE, c_char_p, c_uint32), ("rmdir", c_int, _HANDLE, c_char_p),
+        ("mkdir_all", c_int, _HANDLE, c_char_p, c_uint32), ("rmdir_all", c_int, _HANDLE, c_char_p),
         ("unlink", c_int, _HANDLE, c_char_p), ("rename", c_int, _HANDLE, c_char_p, c_char_p),
         ("symlink", c_int, _HANDLE, c_char_p, c_char_p), ("link", c_int, _HANDLE, c_char_p, c_char_p),
         ("mknod", c_int, _HANDLE, c_char_p, c_uint32, c_uint32, c_uint32),
@@ -89,7 +91,8 @@ def _load():
         ("readdir", c_int, _HANDLE, c_char_p, _OUT), ("walk", c_int, _HANDLE, c_char_p, _OUT),
         ("list_next", c_int, _HANDLE, POINTER(_Entry)), ("list_close", c_int, _HANDLE),
         ("mkfs", c_int, c_char_p, c_uint64, c_uint32, c_char_p, c_char_p),
-        ("build", c_int, c_char_p, c_char_p, c_uint64, POINTER(c_uint64)),
+        ("build_with", c_int, _TEXTS, c_char_p, _TEXTS, _HEAR, c_void_p, POINTER(c_uint64)),
+        ("tune", c_int, c_char_p, c_uint64, _TEXTS),
         ("check_at", c_int, c_char_p, c_uint64, _HEAR, c_void_p),
         ("resize", c_int, c_char_p, c_uint64, POINTER(c_uint64)), ("replay", c_int, c_char_p, c_uint64),
     ]:
@@ -117,6 +120,11 @@ def _number(value, what, most=_BYTES_MAX):
     if number > most:
         raise OverflowError(f"{what} is larger than {most}")
     return number
+
+
+def _content(data):
+    """The bytes of a buffer; bytes() would take a number for a length."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
 def _ask(name, *arguments, path=None):
@@ -274,7 +282,7 @@ class File(_Handle, io.RawIOBase):
         return memory[:done]
 
     def write_at(self, offset, data):
-        offset, data = _number(offset, "the offset"), bytes(data)
+        offset, data = _number(offset, "the offset"), _content(data)
         with self._held() as handle:
             return _ask("file_write", handle, offset, data, len(data))
 
@@ -381,6 +389,7 @@ class Volume(_Handle):
             return file.read_at(0, size)
 
     def write(self, path, data, *, mode=0o644):
+        data = _content(data)
         with self.open_file(path, write=True, create=True, truncate=True, mode=mode) as file:
             return file.write_at(0, data)
 
@@ -451,7 +460,7 @@ class Volume(_Handle):
         known = {0: 0, os.XATTR_CREATE: _EXCLUSIVE, os.XATTR_REPLACE: _REPLACE}
         if flags not in known:
             raise ValueError(f"flags are {flags}")
-        flags, value = known[flags] | (0 if follow_symlinks else _NOFOLLOW), bytes(value)
+        flags, value = known[flags] | (0 if follow_symlinks else _NOFOLLOW), _content(value)
         self._do("setxattr", path, _bytes(attribute), value, len(value), flags)
 
     def removexattr(self, path, attribute, *, follow_symlinks=True):
@@ -490,25 +499,18 @@ class Volume(_Handle):
     def makedirs(self, path, mode=0o755, exist_ok=False):
         """Creates a directory and those above it that are missing, as os.makedirs."""
         path = os.fsencode(path)
-        made = b"/" if path.startswith(b"/") else b""
-        names = [name for name in path.split(b"/") if name]
-        for at, name in enumerate(names):
-            made = os.path.join(made, name)
-            try:
-                self.mkdir(made, mode)
-            except FileExistsError:
-                last = at == len(names) - 1
-                if last and not (exist_ok and _stat.S_ISDIR(self.stat(made).mode)):
-                    raise
+        above = path.rstrip(b"/").rpartition(b"/")[0]
+        if above:
+            self._do("mkdir_all", above, _number(mode, "the mode", _MODE_MAX))
+        try:
+            self.mkdir(path, mode)
+        except FileExistsError:
+            if not (exist_ok and _stat.S_ISDIR(self.stat(path).mode)):
+                raise
 
     def rmtree(self, path):
         """Removes a directory and everything below it; symlinks are not followed."""
-        with self.walk(path) as entries:
-            found = [(entry.path, entry.kind) for entry in entries]
-        if found and found[0][1] != "directory":
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path))
-        for below, kind in reversed(found):
-            self.rmdir(below) if kind == "directory" else self.unlink(below)
+        self._do("rmdir_all", path)
 
 
 class _Host:
@@ -569,7 +571,7 @@ class _Host:
 
 def _copy(of, source, to, target):
     """Copies source of one side to target of the other. Nothing that is there is written to or followed."""
-    seen, later, todo = {}, [], [(source, target)]
+    seen, entered, later, todo = {}, set(), [], [(source, target)]
     while todo:
         source, target = todo.pop()
         found = of.stat(source, follow_symlinks=False)
@@ -580,6 +582,10 @@ def _copy(of, source, to, target):
                 continue
             seen[found.ino] = target
         if kind == _stat.S_IFDIR:
+            # Directories of a damaged volume can hold each other, and each of them many times.
+            if isinstance(of, Volume) and found.ino in entered:
+                raise OSError(errno.EUCLEAN, "directory is reachable in more than one way", os.fsdecode(source))
+            entered.add(found.ino)
             to.mkdir(target, 0o700)
             for name in of.listdir(source):
                 name = os.fsencode(name)
@@ -636,11 +642,99 @@ def mkfs(image, size, *, block_size=0, label=None, features=None):
     _ask("mkfs", _bytes(image), *numbers, *text, path=image)
 
 
-def build(source, image, *, free=0):
-    """Builds the smallest image that holds a directory, a tar or an OCI layout; its size in bytes."""
-    size = c_uint64()
-    _ask("build", _bytes(source), _bytes(image), _number(free, "the free space"), byref(size), path=source)
-    return size.value
+def _texts(texts):
+    """A list as C has it: strings, then NULL."""
+    return (c_char_p * (len(texts) + 1))(*texts, None)
+
+
+# Of the options that are numbers, the largest; those that may be negative as well.
+_MOST = dict.fromkeys(("cluster_size", "block_size", "blocks_per_group", "flex_groups", "inodes", "interval"), 2**32 - 1)
+_MOST |= {"inode_size": 2**16 - 1, "max_mounts": 2**15 - 1, "threads": 256, "reserved_user": _ID_MAX, "reserved_group": _ID_MAX}
+_SIGNED = ("source_date_epoch", "max_mounts")
+
+
+def _options(given):
+    """Options by name, as the library takes them; those that are None or False are left out."""
+    texts = []
+    for name, value in given.items():
+        key = name.replace("_", "-").encode()
+        if value is None or value is False:
+            continue
+        if value is True:
+            texts.append(key)
+            continue
+        if isinstance(value, int):
+            least = -1 - _MOST.get(name, _BYTES_MAX) if name in _SIGNED else 0
+            if name not in _SIGNED or value >= 0:
+                _number(value, name, _MOST.get(name, _BYTES_MAX))
+            elif value < least:
+                raise OverflowError(f"{name} is smaller than {least}")
+        values = value if isinstance(value, (list, tuple)) else [value]
+        for one in values:
+            one = str(one) if isinstance(one, (int, float)) else one
+            texts.append(key + b"=" + _bytes(one))
+    return _texts(texts)
+
+
+def _uuid_text(value):
+    """A uuid.UUID or its text, or random, time or clear, as the command has it."""
+    if value is None:
+        return None
+    named = {"random": uuid4, "time": uuid1, "clear": lambda: UUID(int=0)}
+    return str(named[value]() if value in named else UUID(str(value)))
+
+
+def build(
+    source, image, *, size=None, free=None, owner=None, mode=None, ownership=None, exclude=None, exclude_from=None,
+    one_file_system=False, format=None, platform=None, image_name=None, compat=None, type=None, block_size=None,
+    cluster_size=None, features=None, inode_size=None, label=None, uuid=None, reserved=None, journal=None,
+    blocks_per_group=None, flex_groups=None, inodes=None, source_date_epoch=None, random=False, keep_going=False,
+    threads=None, spool_dir=None, max_size=None, left_out=None,
+):  # fmt: skip
+    """Builds an image of a directory, a tar or an OCI layout, or of a list of them, later over earlier; its size in bytes.
+
+    The options are those of `extant build`, which explains them. Sizes are bytes, owner is a pair of numbers, mode is
+    a number or text like u+rwX, exclude, exclude_from and features may be lists. What keep_going leaves out is added to
+    the list left_out. An image that is there is replaced.
+    """
+    if owner is not None:
+        owner = "{}:{}".format(*(_number(n, "an owner or group", _ID_MAX) for n in owner))
+    if isinstance(mode, int):
+        mode = f"{_number(mode, 'the mode', _MODE_MAX):o}"
+    options = _options({
+        "size": size, "free": free, "owner": owner, "mode": mode, "ownership": ownership, "exclude": exclude,
+        "exclude_from": exclude_from, "one_file_system": one_file_system, "format": format, "platform": platform,
+        "image_name": image_name, "compat": compat, "type": type, "block_size": block_size, "cluster_size": cluster_size,
+        "features": features, "inode_size": inode_size, "label": label, "uuid": _uuid_text(uuid), "reserved": reserved,
+        "journal": journal, "blocks_per_group": blocks_per_group, "flex_groups": flex_groups, "inodes": inodes,
+        "source_date_epoch": source_date_epoch, "random": random, "keep_going": keep_going, "threads": threads,
+        "spool_dir": spool_dir, "max_size": max_size,
+    })  # fmt: skip
+    sources = source if isinstance(source, (list, tuple)) else [source]
+    problems = []
+    hear = _HEAR(lambda _, line, damage: problems.append(line.decode(errors="replace")))
+    made = c_uint64()
+    texts = _texts([_bytes(one) for one in sources])
+    _ask("build_with", texts, _bytes(image), options, hear, None, byref(made), path=sources[0] if sources else image)
+    if left_out is not None:
+        left_out.extend(problems)
+    return made.value
+
+
+def tune(
+    image, *, offset=0, label=None, uuid=None, features=None, journal=None, reserved=None, reserved_blocks=None,
+    reserved_user=None, reserved_group=None, errors=None, mount_options=None, mount_text=None, max_mounts=None,
+    interval=None, clear_mmp=False,
+):  # fmt: skip
+    """Changes settings of a volume. The options are those of `extant tune`, which explains them: users and groups are
+    numbers, interval is in seconds, journal in bytes, features may be a list."""
+    options = _options({
+        "label": label, "uuid": _uuid_text(uuid), "features": features, "journal": journal, "reserved": reserved,
+        "reserved_blocks": reserved_blocks, "reserved_user": reserved_user, "reserved_group": reserved_group,
+        "errors": errors, "mount_options": mount_options, "mount_text": mount_text, "max_mounts": max_mounts,
+        "interval": interval, "clear_mmp": clear_mmp,
+    })  # fmt: skip
+    _ask("tune", _bytes(image), _number(offset, "the offset"), options, path=image)
 
 
 def resize(image, size=None):

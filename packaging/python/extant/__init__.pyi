@@ -1,6 +1,8 @@
 import io
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -135,7 +137,61 @@ def mkfs(
     label: str | None = None,
     features: str | None = None,
 ) -> None: ...
-def build(source: _Path, image: _Path, *, free: int = 0) -> int: ...
+def build(
+    source: _Path | Sequence[_Path],
+    image: _Path,
+    *,
+    size: int | None = None,
+    free: int | None = None,
+    owner: tuple[int, int] | None = None,
+    mode: int | str | None = None,
+    ownership: _Path | None = None,
+    exclude: str | bytes | Sequence[str | bytes] | None = None,
+    exclude_from: _Path | Sequence[_Path] | None = None,
+    one_file_system: bool = False,
+    format: str | None = None,
+    platform: str | None = None,
+    image_name: str | None = None,
+    compat: str | None = None,
+    type: str | None = None,
+    block_size: int | None = None,
+    cluster_size: int | None = None,
+    features: str | Sequence[str] | None = None,
+    inode_size: int | None = None,
+    label: str | None = None,
+    uuid: str | UUID | None = None,
+    reserved: float | None = None,
+    journal: int | None = None,
+    blocks_per_group: int | None = None,
+    flex_groups: int | None = None,
+    inodes: int | None = None,
+    source_date_epoch: int | None = None,
+    random: bool = False,
+    keep_going: bool = False,
+    threads: int | None = None,
+    spool_dir: _Path | None = None,
+    max_size: int | None = None,
+    left_out: list[str] | None = None,
+) -> int: ...
+def tune(
+    image: _Path,
+    *,
+    offset: int = 0,
+    label: str | None = None,
+    uuid: str | UUID | None = None,
+    features: str | Sequence[str] | None = None,
+    journal: int | None = None,
+    reserved: float | None = None,
+    reserved_blocks: int | None = None,
+    reserved_user: int | None = None,
+    reserved_group: int | None = None,
+    errors: str | None = None,
+    mount_options: str | None = None,
+    mount_text: str | None = None,
+    max_mounts: int | None = None,
+    interval: int | None = None,
+    clear_mmp: bool = False,
+) -> None: ...
 def resize(image: _Path, size: int | str | None = None) -> int: ...
 def replay(image: _Path, *, offset: int = 0) -> bool: ...
 def check(image: _Path, *, offset: int = 0) -> Report: ...

@@ -197,7 +197,7 @@ impl Busy {
         for entry in self.fs.walk("/").sorted(true) {
             let entry = entry?;
             let path = entry.path().to_path_buf();
-            if entry.metadata()?.kind() == FileKind::Regular && !path.starts_with("/busy") {
+            if entry.metadata()?.file_type() == FileKind::Regular && !path.starts_with("/busy") {
                 files.push(path);
             }
         }

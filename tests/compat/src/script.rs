@@ -170,7 +170,7 @@ impl Script<'_> {
                 }
             };
             self.step("xattrs_of_ino", |fs| fs.xattrs_of_ino(entry.ino()).map(drop));
-            match entry.kind() {
+            match entry.file_type() {
                 FileKind::Regular => {
                     self.step("read", |_| entry.open()?.read_at(0, &mut buf).map(drop));
                     self.step("extents", |_| entry.open()?.extents().map(drop));

@@ -145,7 +145,7 @@ fn directories_moved_into_each_other_make_no_loop() {
         let mut found = HashSet::new();
         for entry in field.fs.walk("/") {
             let entry = entry.unwrap();
-            if entry.kind() == FileKind::Directory {
+            if entry.file_type() == FileKind::Directory {
                 assert!(found.insert(entry.ino()), "{name}: {}", entry.path().display());
             }
         }

@@ -44,7 +44,7 @@ pub struct Attributes {
 impl Attributes {
     fn of(metadata: &Metadata) -> Attributes {
         Attributes {
-            kind: metadata.kind(),
+            kind: metadata.file_type(),
             mode: metadata.mode(),
             uid: metadata.uid(),
             gid: metadata.gid(),

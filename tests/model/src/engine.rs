@@ -307,7 +307,7 @@ fn stat(node: &Node) -> Result<Answer, Error> {
         false => None,
     };
     Ok(Answer::Stat(Stat {
-        kind: letter(known.kind()),
+        kind: letter(known.file_type()),
         mode: known.permissions(),
         uid: known.uid(),
         gid: known.gid(),
@@ -321,7 +321,7 @@ pub fn list(dir: &Node) -> Result<Answer, Error> {
     let mut list = Vec::new();
     for entry in dir.read_dir()? {
         let entry = entry?;
-        list.push((entry.file_name().to_string_lossy().into_owned(), letter(entry.kind()?)));
+        list.push((entry.file_name().to_string_lossy().into_owned(), letter(entry.file_type()?)));
     }
     list.sort();
     Ok(Answer::List(list))

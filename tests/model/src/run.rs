@@ -133,7 +133,7 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
             let found: Node = node.lookup(stored).expect("a name that is listed is found");
             let wanted = &tree.nodes[*below];
             let known = found.metadata();
-            assert_eq!(letter(known.kind()), wanted.kind, "{name}: {stored}");
+            assert_eq!(letter(known.file_type()), wanted.kind, "{name}: {stored}");
             assert_eq!(known.links(), wanted.links, "{name}: {stored}");
             assert_eq!(known.permissions(), wanted.mode, "{name}: {stored}");
             assert_eq!((known.uid(), known.gid()), (wanted.uid, wanted.gid), "{name}: {stored}");

@@ -17,6 +17,7 @@ use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
 use rustix::fs::{FallocateFlags, Mode, OFlags, copy_file_range, fallocate};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -153,6 +154,28 @@ fn space_and_copies_of_a_synchronous_opening_outlive_the_server() {
     }
 }
 
+/// Writes that go past the kernel's cache: the kernel requests no sync after them, whatever the opening is.
+#[test]
+fn synchronous_writes_past_the_kernels_cache_outlive_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    for sync in [OFlags::DSYNC, OFlags::SYNC] {
+        let mut served = Served::with_options(64, "", "strictatime");
+        let flags = OFlags::CREATE | OFlags::WRONLY | sync;
+        let path = served.dir().join("file");
+        let file = File::from(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap());
+        file.write_all_at(&[7; 300_000], 0).unwrap();
+        served.kill();
+        drop(file);
+        served.mount();
+        let content = fs::read(served.dir().join("file")).unwrap_or_default();
+        assert!(content == [7; 300_000], "{sync:?}: {} bytes of the file", content.len());
+        served.finish();
+    }
+}
+
 /// Changes that `chattr +S` and `+D` ask to be durable at their return: no request for a sync follows them.
 #[test]
 fn what_flags_of_files_make_synchronous_outlives_the_server() {
@@ -198,8 +221,6 @@ fn files_that_were_closed_before_a_sync_outlive_the_server() {
         for n in 0..20 {
             fs::write(served.dir().join(format!("object{n}")), content(n)).unwrap();
         }
-        // The kernel does not wait for the server when it releases an opening.
-        std::thread::sleep(Duration::from_millis(100));
         let last = File::create(served.dir().join("last")).unwrap();
         last.sync_all().unwrap();
         served.kill();

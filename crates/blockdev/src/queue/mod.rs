@@ -172,6 +172,12 @@ pub struct Queue<'m> {
     _memory: PhantomData<fn(&'m ()) -> &'m ()>,
 }
 
+impl std::fmt::Debug for Queue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
 impl Queue<'static> {
     /// A queue of up to `depth` transfers at a time, at least 1. `way` is a wish where it cannot be had: io_uring
     /// may be forbidden, and a device without a descriptor has no ring.
@@ -196,6 +202,12 @@ pub fn scope<'m, R>(
 /// The queue of a [`scope`].
 pub struct QueueScope<'q, 'm> {
     queue: &'q mut Queue<'m>,
+}
+
+impl std::fmt::Debug for QueueScope<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueScope").field("queue", &self.queue).finish_non_exhaustive()
+    }
 }
 
 /// What a queue does, its own or that of a scope.

@@ -2,9 +2,10 @@
 
 use crate::change::{Change, Steps};
 use crate::failure::Failure;
-use crate::image::{as_path, inner_path, join};
-use extant::SetAttributes;
+use crate::image::{as_path, inner_path};
+use extant::{Error, Node, SetAttributes, Site, What};
 use extant_image::{ModeChange, SourceError};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -50,11 +51,11 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, self.steps)?;
         for path in &self.paths {
-            each(&change, &inner_path(path)?, self.recursive, &mut |path, is_dir| {
-                let mode = change.at(path, |fs| fs.metadata(as_path(path)))?.permissions();
-                let mode = Some(self.mode.apply(mode, is_dir));
+            each(&change, &inner_path(path)?, self.recursive, &mut |path, node| {
+                let metadata = node.metadata();
+                let mode = Some(self.mode.apply(metadata.permissions(), metadata.is_dir()));
                 let wish = SetAttributes { mode, ..SetAttributes::default() };
-                change.at(path, |fs| fs.set_attributes(as_path(path), &wish))
+                change.at(path, |_| node.set_attributes(&wish))
             })?;
         }
         change.finish()?;
@@ -62,42 +63,70 @@ impl Args {
     }
 }
 
-/// Done to one file, by its path and whether it is a directory.
-pub(super) type Work<'a> = &'a mut dyn FnMut(&[u8], bool) -> Result<(), Failure>;
+/// Done to one file, by its path, which is for messages.
+pub(super) type Work<'a> = &'a mut dyn FnMut(&[u8], &Node) -> Result<(), Failure>;
+
+/// A directory that `each` is in.
+struct Level {
+    node: Node,
+    /// Bytes of its path.
+    path_len: usize,
+    /// Its names, which are all read before anything below it changes.
+    names: std::vec::IntoIter<OsString>,
+}
 
 /// Does `work` to the file at `path`, which symlinks may lead to, and, where asked for, to all below
-/// it, symlinks passed over.
+/// it, symlinks passed over. A directory that is reached twice, as in a damaged volume, is an error.
 pub(super) fn each(
     change: &Change,
     path: &[u8],
     recursive: bool,
     work: Work<'_>,
 ) -> Result<(), Failure> {
-    let is_dir = change.at(path, |fs| fs.metadata(as_path(path)))?.is_dir();
-    work(path, is_dir)?;
-    if !recursive || !is_dir {
+    let top = change.at(path, |fs| fs.node(as_path(path)))?;
+    work(path, &top)?;
+    if !recursive || !top.metadata().is_dir() {
         return Ok(());
     }
-    // A directory's names are read before anything below it changes.
-    let mut dirs = vec![path.to_vec()];
-    while let Some(dir) = dirs.pop() {
-        let names = change.at(&dir, |fs| {
-            let entries = fs.read_dir(as_path(&dir))?;
-            entries
-                .map(|entry| Ok(entry?.file_name().to_owned()))
-                .collect::<extant::Result<Vec<_>>>()
-        })?;
-        for name in names {
-            let path = join(&dir, name.as_bytes());
-            let Some(there) = change.look(&path)? else { continue };
-            if there.is_symlink() {
-                continue;
-            }
-            work(&path, there.is_dir())?;
-            if there.is_dir() {
-                dirs.push(path);
-            }
+    let mut entered = HashSet::from([top.ino()]);
+    let mut path = path.to_vec();
+    let mut stack = vec![enter(change, top, &path)?];
+    // Each name in the directory that holds it: a tree is as deep as its volume says.
+    while let Some(level) = stack.last_mut() {
+        path.truncate(level.path_len);
+        let Some(name) = level.names.next() else {
+            stack.pop();
+            continue;
+        };
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        let there = match level.node.lookup(&name) {
+            Err(Error::NotFound) => continue,
+            found => found.map_err(|error| change.failure(&path, &error))?,
+        };
+        let metadata = there.metadata();
+        if metadata.is_symlink() {
+            continue;
+        }
+        if metadata.is_dir() && !entered.insert(there.ino()) {
+            let twice = Site::of_ino(there.ino()).corrupt(What::DirectoryLoop);
+            return Err(change.failure(&path, &twice));
+        }
+        work(&path, &there)?;
+        if metadata.is_dir() {
+            stack.push(enter(change, there, &path)?);
         }
     }
     Ok(())
+}
+
+fn enter(change: &Change, node: Node, path: &[u8]) -> Result<Level, Failure> {
+    let names = change.at(path, |_| {
+        node.read_dir()?
+            .map(|entry| Ok(entry?.file_name().to_owned()))
+            .collect::<extant::Result<Vec<_>>>()
+    })?;
+    Ok(Level { node, path_len: path.len(), names: names.into_iter() })
 }

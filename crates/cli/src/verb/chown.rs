@@ -57,10 +57,9 @@ impl Args {
                 change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &wish))?;
                 continue;
             }
-            super::chmod::each(&change, &path, self.recursive, &mut |path, is_dir| {
-                let node = change.at(path, |fs| fs.node(as_path(path)))?;
+            super::chmod::each(&change, &path, self.recursive, &mut |path, node| {
                 // As chown(2) does; first, so that with --in-steps no new owner has them.
-                if !is_dir {
+                if !node.metadata().is_dir() {
                     let name = OsStr::new(CAPABILITY);
                     match node.remove_xattr(name) {
                         Ok(()) | Err(Error::NoAttribute) => {}

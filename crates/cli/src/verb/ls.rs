@@ -219,7 +219,7 @@ fn print(rows: Vec<Row>, out: &mut Out) -> Result<(), Failure> {
 pub(crate) fn mode_letters(meta: &Metadata) -> String {
     let mode = meta.mode();
     let mut text = String::with_capacity(10);
-    text.push(match meta.kind() {
+    text.push(match meta.file_type() {
         FileKind::Regular => '-',
         FileKind::Directory => 'd',
         FileKind::Symlink => 'l',

@@ -6,7 +6,8 @@ use crate::image::{as_path, inner_path};
 use crate::verb::mkfs::format_options::owner;
 use extant::{NewFile, SetAttributes};
 use extant_image::ModeChange;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 /// Make directories in a volume.
 ///
@@ -44,9 +45,9 @@ impl Args {
         let new = NewFile { mode, uid, gid, ..NewFile::default() };
         for path in &self.paths {
             let path = inner_path(path)?;
-            let made = match self.parents {
-                true => missing(&change, &path)?,
-                false => vec![&path[..]],
+            let there = match self.parents && self.owner.is_some() {
+                true => end_of_what_is_there(&change, &path)?,
+                false => path.len() - split_last(&path).1.len(),
             };
             change
                 .at(&path, |fs| match self.parents {
@@ -54,7 +55,7 @@ impl Args {
                     false => fs.create_dir(as_path(&path), &new).map(drop),
                 })
                 .map_err(|failure| match change.look_behind(split_last(&path).0) {
-                    Ok(None) => change
+                    Ok(None) if !self.parents => change
                         .refuse(&path, "the directory that it is to be in is missing: -p makes it"),
                     _ => failure,
                 })?;
@@ -63,8 +64,22 @@ impl Args {
             }
             // A group that is asked for wins over that of a set-group-ID directory.
             let wish = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
-            for path in made {
-                change.at(path, |fs| fs.set_attributes(as_path(path), &wish))?;
+            // Each one in the directory above it: a path is as long as the caller says.
+            let mut at = change.at(&path[..there], |fs| fs.node(as_path(&path[..there])))?;
+            let mut end = there;
+            while end < path.len() {
+                let start = end + usize::from(path[end] == b'/');
+                let slash = path[start..].iter().position(|&byte| byte == b'/');
+                end = slash.map_or(path.len(), |n| start + n);
+                let name = &path[start..end];
+                at = change.at(&path[..end], |fs| match name {
+                    b".." => fs.node(as_path(&path[..end])),
+                    _ => {
+                        let below = at.lookup(OsStr::from_bytes(name))?;
+                        below.set_attributes(&wish)?;
+                        Ok(below)
+                    }
+                })?;
             }
         }
         change.finish()?;
@@ -72,13 +87,18 @@ impl Args {
     }
 }
 
-/// The directories of `path` that are not there, the last first.
-fn missing<'p>(change: &Change, path: &'p [u8]) -> Result<Vec<&'p [u8]>, Failure> {
-    let mut missing = Vec::new();
-    let mut at = path;
-    while at != b"/" && change.look_behind(at)?.is_none() {
-        missing.push(at);
-        at = split_last(at).0;
+/// How many bytes of `path` name what is there, up to the end of a name: what follows is missing.
+fn end_of_what_is_there(change: &Change, path: &[u8]) -> Result<usize, Failure> {
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+    let ends: Vec<usize> = ends.map(|(at, _)| at).chain([path.len()]).collect();
+    // Whatever is above a directory that is there is there, too, so few of the paths are looked up.
+    let (mut there, mut missing) = (0, ends.len());
+    while there < missing {
+        let middle = there + (missing - there) / 2;
+        match change.look_behind(&path[..ends[middle]])? {
+            Some(_) => there = middle + 1,
+            None => missing = middle,
+        }
     }
-    Ok(missing)
+    Ok(there.checked_sub(1).map_or(1, |last| ends[last]))
 }

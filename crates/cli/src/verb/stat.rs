@@ -56,7 +56,7 @@ impl Args {
                 path: &path,
                 name: &path,
                 ino: meta.ino(),
-                kind: Some(meta.kind()),
+                kind: Some(meta.file_type()),
                 metadata: Some(meta.clone()),
                 depth: 0,
                 last: true,
@@ -95,13 +95,13 @@ fn show(
     out: &mut Out,
 ) -> Result<Result<(), extant::Error>, Failure> {
     let mut text = format!("   Path: {}", Whole(path));
-    if meta.kind() == FileKind::Symlink {
+    if meta.file_type() == FileKind::Symlink {
         match fs.read_link_ino(meta.ino()) {
             Ok(target) => text += &format!(" -> {}", Whole(target.as_os_str().as_bytes())),
             Err(error) => return Ok(Err(error)),
         }
     }
-    let kind = match meta.kind() {
+    let kind = match meta.file_type() {
         FileKind::Regular => "regular file",
         FileKind::Directory => "directory",
         FileKind::Symlink => "symbolic link",

@@ -6,9 +6,8 @@ use crate::failure::{Failure, plain};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{self, Shown, encoded};
-use extant::tune::{Tune, clear_mmp, tune_with};
+use extant::tune::{ErrorPolicy, Tune, clear_mmp, tune_with};
 use extant::{BlockSize, Environment, Superblock};
-use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -144,7 +143,11 @@ impl Args {
             wish.journal_blocks = Some(blocks(bytes, old.block_size)?);
         }
         if let Some(options) = &self.mount_options {
-            (wish.mount_options_on, wish.mount_options_off) = mount_options(options)?;
+            // One by one, so that an error names the option.
+            for word in options.split(',') {
+                let option = || format!("-o {}", Shown(word.as_bytes()));
+                wish = wish.mount_options(word).map_err(|error| of_option(&option(), &error))?;
+            }
         }
         for features in &self.features {
             for word in features.split([',', ' ']).filter(|word| !word.is_empty()) {
@@ -228,43 +231,6 @@ fn blocks(bytes: u64, size: BlockSize) -> Result<u32, Failure> {
     u32::try_from(bytes >> size.log2()).map_err(|_| Failure::new("-J: the journal is too large"))
 }
 
-/// The options that are turned on, and those that are turned off.
-fn mount_options(text: &str) -> Result<(DefaultMountOpts, DefaultMountOpts), Failure> {
-    let data = DefaultMountOpts::JOURNAL_DATA | DefaultMountOpts::JOURNAL_DATA_ORDERED;
-    let (mut on, mut off) = (DefaultMountOpts::empty(), DefaultMountOpts::empty());
-    for word in text.split(',').filter(|word| !word.is_empty()) {
-        let name = word.strip_prefix('^').unwrap_or(word);
-        let option = match name {
-            "debug" => DefaultMountOpts::DEBUG,
-            "bsdgroups" => DefaultMountOpts::BSDGROUPS,
-            "user_xattr" => DefaultMountOpts::XATTR_USER,
-            "acl" => DefaultMountOpts::ACL,
-            "uid16" => DefaultMountOpts::UID16,
-            "journal_data" => DefaultMountOpts::JOURNAL_DATA,
-            "journal_data_ordered" => DefaultMountOpts::JOURNAL_DATA_ORDERED,
-            "journal_data_writeback" => data,
-            "nobarrier" => DefaultMountOpts::NOBARRIER,
-            "block_validity" => DefaultMountOpts::BLOCK_VALIDITY,
-            "discard" => DefaultMountOpts::DISCARD,
-            "nodelalloc" => DefaultMountOpts::NODELALLOC,
-            _ => {
-                let name = Shown(name.as_bytes());
-                return Err(Failure::usage(format_args!("-o: there is no mount option '{name}'")));
-            }
-        };
-        match word.starts_with('^') {
-            true => off |= option,
-            false if data.contains(option) => {
-                // One of three values, not bits.
-                off |= data - option;
-                on |= option;
-            }
-            false => on |= option,
-        }
-    }
-    Ok((on, off))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,13 +248,5 @@ mod tests {
         assert_eq!((in_table("adm", table), in_table("root", table)), (Some(4), Some(0)));
         assert_eq!((in_table("broken", table), in_table("syslog", table)), (None, None));
         assert_eq!(number_of("77", "/no/such/table"), Ok(77));
-    }
-
-    #[test]
-    fn data_modes_replace_each_other() {
-        let (on, off) = mount_options("acl,journal_data_ordered,^user_xattr").unwrap();
-        assert_eq!(on, DefaultMountOpts::ACL | DefaultMountOpts::JOURNAL_DATA_ORDERED);
-        assert_eq!(off, DefaultMountOpts::XATTR_USER | DefaultMountOpts::JOURNAL_DATA);
-        assert!(mount_options("none").is_err());
     }
 }

@@ -72,7 +72,7 @@ impl fmt::Debug for Cached {
 impl Volume {
     /// Whether the bytes of this file go through the page cache, now.
     pub(crate) fn goes_through_cache(&self, body: &Body) -> bool {
-        self.page_cache.is_some()
+        self.page_cache().is_some()
             && body.file_kind() == FileKind::Regular
             && !body.disk.has_inline_data()
             && !body.flags.contains(InodeFlags::ENCRYPT)
@@ -81,14 +81,14 @@ impl Volume {
 
     /// What the cache does with bytes when nobody says.
     pub(crate) fn cache_use(&self) -> Use {
-        if self.drop_behind { Use::DropBehind } else { Use::Keep }
+        if self.drops_behind() { Use::DropBehind } else { Use::Keep }
     }
 
     /// The folios of a file; `None` where its bytes are not cached.
     ///
     /// Locks: the inode's is held, shared at least.
     pub(crate) fn cached<'a>(&self, inode: &'a Inode, body: &Body) -> Option<&'a Arc<Cached>> {
-        let cache = self.page_cache.as_ref().filter(|_| self.goes_through_cache(body))?;
+        let cache = self.page_cache().filter(|_| self.goes_through_cache(body))?;
         Some(inode.cached.get_or_init(|| {
             let pages = cache.file(inode.ino);
             pages.set_len(body.size);
@@ -99,7 +99,7 @@ impl Volume {
     /// The folios of a file that outlived its inode in memory, for the inode that was read from its table again: who
     /// cuts or releases it finds them there.
     pub(crate) fn cached_before(&self, ino: Ino) -> Option<Arc<Cached>> {
-        let pages = self.page_cache.as_ref()?.find(ino)?;
+        let pages = self.page_cache()?.find(ino)?;
         Some(Cached::new(pages))
     }
 }

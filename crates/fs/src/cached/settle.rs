@@ -71,7 +71,7 @@ impl Volume {
 
     /// Takes all folios of an inode away whose content nobody needs any more, and what was promised for them.
     pub(crate) fn drop_folios(&self, inode: &Inode, body: &mut Body) {
-        if let (Some(cache), Some(_)) = (&self.page_cache, inode.cached.get()) {
+        if let (Some(cache), Some(_)) = (self.page_cache(), inode.cached.get()) {
             cache.forget(inode.ino);
             self.forget_delayed(body, 0..LOGICAL_END);
             body.size_on_disk = None;

@@ -61,7 +61,7 @@ impl Volume {
         let mut bytes = Bytes { content, done: 0 };
         // Whoever holds the inode to change what may be written here is seen, or waits for the folio.
         let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
-        let cache = self.page_cache.as_ref();
+        let cache = self.page_cache();
         let permit =
             cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
         let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
@@ -75,14 +75,14 @@ impl Volume {
 
     /// The next step of a write of `len` bytes is about to go into folios: don't-cache bytes wait here for
     /// room under their cap, with at most [`Rank::Write`](extant_base::lock::Rank::Write) held.
-    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<Room<'_>>> {
-        let cache = self.page_cache.as_ref();
+    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
+        let cache = self.page_cache();
         cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }
 
     /// A write of `n` bytes at `offset` is in folios: it may have to wait for the device.
     pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
-        match (&self.page_cache, inode.cached.get()) {
+        match (self.page_cache(), inode.cached.get()) {
             (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
             _ => Ok(()),
         }

@@ -47,7 +47,7 @@ impl Owner for Volume {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        let Some(inode) = self.inodes.find(file.ino()) else { return Ok(0) };
+        let Some(inode) = self.inodes().find(file.ino()) else { return Ok(0) };
         match inode.cached.get() {
             Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
                 self.context().noting(|| self.write_back(&inode, range, demand))
@@ -57,7 +57,7 @@ impl Owner for Volume {
     }
 
     fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
-        if let Some(inode) = self.inodes.find(file.ino())
+        if let Some(inode) = self.inodes().find(file.ino())
             && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
         {
             // The reader meets the error where it is one for him.
@@ -454,10 +454,10 @@ impl Volume {
     /// Errors: the first that a file met; the others are tried, and each is told to who syncs the file. Locks: as
     /// [`Volume::write_back`].
     pub(crate) fn write_back_all(&self) -> Result<()> {
-        let Some(cache) = &self.page_cache else { return Ok(()) };
+        let Some(cache) = self.page_cache() else { return Ok(()) };
         let mut done = Ok(());
         for file in cache.dirty_files() {
-            let Some(inode) = self.inodes.find(file.ino()) else { continue };
+            let Some(inode) = self.inodes().find(file.ino()) else { continue };
             if let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX) {
                 file.note_error(&error);
                 done = done.and(Err(error));

@@ -22,7 +22,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
         let len = len.min(memory.left()).min(CHUNK_MAX);
-        let mut chunk = self.chunks.take(len, 1)?;
+        let mut chunk = self.bounce_chunks().take(len, 1)?;
         let n = memory.copy_out(&mut chunk.buf, Faults::Allowed);
         if n < chunk.buf.len() {
             memory.revert(n);
@@ -34,7 +34,7 @@ impl Volume {
         let done = *written.as_ref().unwrap_or(&0);
         memory.revert(n - done);
         written?;
-        self.chunks.stats.buffered.fetch_add(done as u64, Relaxed);
+        self.bounce_chunks().stats.buffered.fetch_add(done as u64, Relaxed);
         self.write_back(inode, self.in_whole_blocks(pos..pos + done as u64), &u64::MAX)?;
         Ok(done)
     }
@@ -48,10 +48,10 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
         let len = len.min(memory.left()).min(CHUNK_MAX);
-        let mut chunk = self.chunks.take(len, 1)?;
+        let mut chunk = self.bounce_chunks().take(len, 1)?;
         let n = self.read_through(inode, pos, &mut chunk.buf, self.cache_use(), None)?;
         let done = memory.copy_in(&chunk.buf[..n], Faults::Allowed);
-        self.chunks.stats.buffered.fetch_add(done as u64, Relaxed);
+        self.bounce_chunks().stats.buffered.fetch_add(done as u64, Relaxed);
         if done == 0 && n > 0 { Err(Error::Fault) } else { Ok(done) }
     }
 }

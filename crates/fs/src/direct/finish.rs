@@ -115,7 +115,7 @@ impl Volume {
         if let Some(cached) = inode.cached.get()
             && !cached.pages.invalidate(range)
         {
-            self.chunks.stats.conflicts.fetch_add(1, Relaxed);
+            self.bounce_chunks().stats.conflicts.fetch_add(1, Relaxed);
         }
     }
 
@@ -180,7 +180,7 @@ impl Volume {
             let (offset, chunk) = &step.chunks[n];
             let bytes = &chunk[at - offset..chunk.len().min(reached - offset)];
             let copied = memory.copy_in(bytes, faults);
-            self.chunks.stats.copied.fetch_add(copied as u64, Relaxed);
+            self.bounce_chunks().stats.copied.fetch_add(copied as u64, Relaxed);
             step.handed += copied;
             if copied < bytes.len() {
                 return;

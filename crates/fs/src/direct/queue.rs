@@ -59,6 +59,12 @@ pub struct DirectQueue<M: CallerMemory<'static> + Send + 'static> {
     depth: usize,
 }
 
+impl<M: CallerMemory<'static> + Send + 'static> std::fmt::Debug for DirectQueue<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirectQueue").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
 struct Shared<M> {
     fs: Filesystem,
     /// What the device has. Held while waiting for it; nothing ranked is taken under it.
@@ -119,12 +125,12 @@ impl Filesystem {
 
     /// What direct transfers did since the volume was opened.
     pub fn direct_stats(&self) -> super::DirectStats {
-        self.volume().chunks.stats()
+        self.volume().bounce_chunks().stats()
     }
 
     /// How many bytes of memory copies of direct transfers may take at a time; 64 MiB unless said otherwise.
     pub fn limit_direct_chunks(&self, bytes: usize) {
-        self.volume().chunks.limit(bytes);
+        self.volume().bounce_chunks().limit(bytes);
     }
 }
 

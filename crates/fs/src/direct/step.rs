@@ -219,7 +219,7 @@ impl Volume {
             }
             lent += run.len as u64;
         }
-        self.chunks.stats.lent.fetch_add(lent, Relaxed);
+        self.bounce_chunks().stats.lent.fetch_add(lent, Relaxed);
         Some(requests)
     }
 
@@ -234,7 +234,7 @@ impl Volume {
         let mut requests = Vec::new();
         loop {
             let Some((offset, at, mut chunk)) = walk.next(self, step) else { break };
-            if self.chunks.fill(&mut chunk, memory, Faults::Off, block, CopyTo::Past)
+            if self.bounce_chunks().fill(&mut chunk, memory, Faults::Off, block, CopyTo::Past)
                 < chunk.buf.len()
             {
                 return Taken::Short(Short);
@@ -261,7 +261,7 @@ impl Volume {
         let next = || {
             let mut step = step.borrow_mut();
             let (offset, at, mut chunk) = walk.next(self, &step)?;
-            let n = self.chunks.fill(&mut chunk, memory, Faults::Off, block, CopyTo::Near);
+            let n = self.bounce_chunks().fill(&mut chunk, memory, Faults::Off, block, CopyTo::Near);
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
@@ -366,7 +366,7 @@ impl Walk {
                 Some(at) if self.done < run.len => {
                     let (offset, at) = (run.offset + self.done, at + self.done as u64);
                     let want = self.most.min(run.len - self.done);
-                    let Ok(chunk) = volume.chunks.take(want, self.unit) else {
+                    let Ok(chunk) = volume.bounce_chunks().take(want, self.unit) else {
                         self.short_at = Some(offset);
                         // Once there is none, that is it.
                         self.run = step.runs.len();

@@ -150,11 +150,11 @@ impl Volume {
         len: usize,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
-        let mut chunk = self.chunks.take(len.min(CHUNK_MAX), self.block_size().bytes())?;
+        let mut chunk = self.bounce_chunks().take(len.min(CHUNK_MAX), self.block_size().bytes())?;
         let len = len.min(chunk.buf.len());
         let n = self.read_file(inode.ino, &inode.read(), pos, &mut chunk.buf[..len])?;
         let done = memory.copy_in(&chunk.buf[..n], Faults::Allowed);
-        self.chunks.stats.copied.fetch_add(done as u64, Relaxed);
+        self.bounce_chunks().stats.copied.fetch_add(done as u64, Relaxed);
         match done {
             0 if n > 0 => Err(Error::Fault),
             done => Ok(done),

@@ -97,7 +97,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         faults: &mut u32,
     ) -> Result<Option<usize>> {
-        self.chunks.stats.faults.fetch_add(1, Relaxed);
+        self.bounce_chunks().stats.faults.fetch_add(1, Relaxed);
         *faults += 1;
         if memory.fault_in(len, Access::Read) < len {
             return Err(Error::Fault);

@@ -61,6 +61,15 @@ pub struct File {
     cursor: u64,
 }
 
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.ino())
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What one opening has of its own; clones of a file share it.
 struct Opened {
     inode: InodeHold,
@@ -108,7 +117,7 @@ impl File {
             inode: inode.clone(),
             stream: ReadStream::default(),
             error_seen: AtomicU64::new(error_seen),
-            drop_behind: AtomicBool::new(volume.drop_behind),
+            drop_behind: AtomicBool::new(volume.drops_behind()),
         };
         Ok(File { inode, opened: Arc::new(opened), cursor: 0 })
     }

@@ -92,9 +92,9 @@ impl Volume {
 
     /// See [`Filesystem::sync_closed_files`](crate::Filesystem::sync_closed_files).
     pub(crate) fn sync_closed_files(&self) -> Result<()> {
-        let Some(cache) = &self.page_cache else { return Ok(()) };
-        for file in cache.dirty_files() {
-            let Some(inode) = self.inodes.find(file.ino()) else { continue };
+        let dirty = self.page_cache().map(|cache| cache.dirty_files());
+        for file in dirty.into_iter().flatten() {
+            let Some(inode) = self.inodes().find(file.ino()) else { continue };
             if inode.was_closed_dirty()
                 && !inode.unlinked.load(Ordering::Relaxed)
                 && let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX)
@@ -102,7 +102,7 @@ impl Volume {
                 file.note_error(&error);
             }
         }
-        let step = *self.closed_commit_point.lock();
+        let step = *self.closed_commit_point().lock();
         match step {
             Some(step) if !self.is_durable(step) => {
                 self.context().announce()?;
@@ -112,10 +112,13 @@ impl Volume {
         }
     }
 
-    /// Bytes of a closed file were written back: a later sync commits what its map and size are now.
+    /// The bytes of a file are on the device that was closed: a later sync commits what is needed to read them.
     pub(crate) fn note_closed(&self, inode: &Inode) {
-        let Some(step) = inode.read().synced.all else { return };
-        let mut last = self.closed_commit_point.lock();
+        if !self.context().is_open_to_write() || inode.unlinked.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(step) = inode.read().synced.content else { return };
+        let mut last = self.closed_commit_point().lock();
         if last.is_none_or(|last| is_later(step, last)) {
             *last = Some(step);
         }

@@ -68,7 +68,7 @@ impl Volume {
         if self.write_over(inode, place, content, how)? {
             return Ok(content.len());
         }
-        if self.page_cache.is_none()
+        if self.page_cache().is_none()
             && let Place::At(offset) = place
             && self.overwrite(inode, offset, content)?
         {

@@ -170,7 +170,7 @@ impl Body {
     ) -> Result<()> {
         let block = slot.0.write(handle)?;
         // Who is on the list has its successor there, and others may change it.
-        let list = (self.orphan == OrphanPlace::List).then(|| volume.orphans.list());
+        let list = (self.orphan == OrphanPlace::List).then(|| volume.orphans().list());
         if let Some(list) = &list {
             self.disk.dtime = list.after(ino);
         }
@@ -183,7 +183,7 @@ impl Body {
         let held = {
             let mut bytes = block.bytes_mut();
             let slot = &mut bytes[slot.1.clone()];
-            let held = match &volume.quota {
+            let held = match volume.quota() {
                 Some(_) => Holding::of_slot(slot, ino, volume.inode_format()),
                 None => None,
             };

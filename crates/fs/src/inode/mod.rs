@@ -208,7 +208,7 @@ impl Volume {
         if ask != Ask::Internal && self.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
         }
-        let inode = match self.inodes.find(ino) {
+        let inode = match self.inodes().find(ino) {
             Some(inode) => inode,
             None => self.load_inode(ino)?,
         };
@@ -262,7 +262,7 @@ impl Volume {
     ///
     /// Checks as [`Volume::inode_as`] does. Locks: takes `Inode` (shared): the caller holds none.
     pub(crate) fn peek_inode(&self, ino: Ino, ask: Ask) -> Result<Body> {
-        if let Some(inode) = self.inodes.find(ino) {
+        if let Some(inode) = self.inodes().find(ino) {
             return Ok(inode.body.read().clone());
         }
         if ask != Ask::Internal && self.is_hidden(ino) {
@@ -379,13 +379,13 @@ impl Volume {
     #[cold]
     fn load_inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         loop {
-            let sweeps = self.inodes.sweeps(ino);
+            let sweeps = self.inodes().sweeps(ino);
             let mut body = self.read_inode(ino)?;
             if ino == Ino::ROOT && body.file_kind() != FileKind::Directory {
                 return Err(Site::of_ino(ino).corrupt(What::RootDirectory));
             }
             body.cached = self.cached_before(ino);
-            if let Some(inode) = self.inodes.insert_read(ino, body, sweeps) {
+            if let Some(inode) = self.inodes().insert_read(ino, body, sweeps) {
                 return Ok(inode);
             }
         }

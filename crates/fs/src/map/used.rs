@@ -57,13 +57,14 @@ impl Volume {
         Ok(())
     }
 
-    /// 512-byte sectors of everything an inode holds, its attribute block included; with bigalloc,
-    /// whole clusters.
+    /// 512-byte sectors of everything an inode holds, its attribute block and the Hurd's translator included; with
+    /// bigalloc, whole clusters.
     ///
     /// Errors: as [`Volume::each_block`].
     pub(crate) fn count_sectors(&self, ino: Ino, body: &Body) -> Result<u64> {
         let ratio = self.geometry().cluster_ratio();
-        let mut clusters = u64::from(body.disk.file_acl.is_some());
+        let own = [body.disk.file_acl, body.disk.translator];
+        let mut clusters = own.iter().flatten().count() as u64;
         if self.has_map(body) {
             // One past the last cluster of the file that was counted.
             let mut counted = 0;

@@ -148,7 +148,7 @@ impl Volume {
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(ino, made));
         let mut made = inode.body.write_unshared();
-        self.inodes.put(ino, &inode);
+        self.inodes().put(ino, &inode);
         let done = made
             .store(self, ino, &handle)
             .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, spot, name, ino, content));
@@ -190,7 +190,7 @@ impl Volume {
         inode.nameable.store(true, Ordering::Release);
         let mut made = inode.body.write_unshared();
         made.disk.links = 0;
-        self.inodes.put(ino, &inode);
+        self.inodes().put(ino, &inode);
         let done =
             self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, ino, &handle));
         if let Err(error) = done {

@@ -98,8 +98,10 @@ impl InodeHold {
             // It stays dirty; the next one to sync the file is told.
             cached.pages.note_error(&error);
         }
-        if inode.cached.get().is_some_and(|cached| cached.pages.is_dirty()) {
-            inode.closed_dirty.fetch_add(1, Ordering::AcqRel);
+        match inode.cached.get().is_some_and(|cached| cached.pages.is_dirty()) {
+            true => drop(inode.closed_dirty.fetch_add(1, Ordering::AcqRel)),
+            // Its bytes are on the device, but its map and size may not be committed.
+            false => self.fs.volume().note_closed(inode),
         }
         // Who still grows the file through another opening only loses room that was kept.
         self.fs.volume().space().discard_preallocation(inode.ino);

@@ -136,7 +136,7 @@ impl Volume {
             let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
             let moves_directory = old.dir.ino != new.dir.ino
                 && (is_dir(&source) || victim.as_ref().is_some_and(is_dir));
-            let _order = moves_directory.then(|| self.renames.lock());
+            let _order = moves_directory.then(|| self.rename_lock().lock());
             if moves_directory {
                 self.check_loops(old, new, &source, victim.as_deref(), flags)?;
             }
@@ -283,7 +283,7 @@ impl Volume {
             plan.map(|plan| self.new_whiteout(&handle, old.dir.ino, &plan)).transpose()?;
         let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
         if let Some(inode) = &whiteout {
-            self.inodes.put(inode.ino, inode);
+            self.inodes().put(inode.ino, inode);
         }
         let stored = match &mut made {
             Some((ino, body)) => body.store(self, *ino, &handle),

@@ -148,13 +148,13 @@ impl OpenOptions {
         if let Some(hold) = hold {
             volume.context().set_hold(hold);
         }
-        volume.page_cache = self.new_page_cache(volume.block_size());
-        volume.drop_behind = self.page_cache.drop_behind;
+        let page_cache = self.new_page_cache(volume.block_size());
+        volume.set_page_cache(page_cache, self.page_cache.drop_behind);
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }
         let volume = Arc::new(volume);
-        if let Some(cache) = &volume.page_cache {
+        if let Some(cache) = volume.page_cache() {
             cache.start(Arc::clone(&volume) as Arc<dyn Owner>)?;
         }
         Ok(Filesystem::new(volume, self.one_transaction, read_only_reason))

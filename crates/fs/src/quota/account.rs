@@ -123,7 +123,7 @@ impl Volume {
     /// Metadata blocks that a step dirties for quota when it changes what `inodes` inodes use, each
     /// with one owner before and after: to be added to its credits. 0 where usage is not kept.
     pub(crate) fn quota_credits(&self, inodes: u32) -> u32 {
-        self.quota.as_ref().map_or(0, |quota| quota.ledgers.len() as u32 * inodes)
+        self.quota().map_or(0, |quota| quota.ledgers.len() as u32 * inodes)
     }
 
     /// Makes sure that owner, group and project have entries, before a handle starts that gives
@@ -131,7 +131,7 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, `Device`, `Aborted`. Locks: the caller holds no handle.
     pub(crate) fn quota_prepare(&self, uid: u32, gid: u32, projid: u32) -> Result<()> {
-        let Some(quota) = &self.quota else { return Ok(()) };
+        let Some(quota) = self.quota() else { return Ok(()) };
         let ids = Holding { uid, gid, projid, sectors: 0 };
         quota.ledgers.iter().try_for_each(|(kind, ledger)| ledger.prepare(self, ids.id(*kind)))
     }
@@ -146,7 +146,7 @@ impl Volume {
         body: &mut Body,
         held: Option<Holding>,
     ) -> Result<()> {
-        let Some(quota) = self.quota.as_ref().filter(|_| self.counts(ino, body)) else {
+        let Some(quota) = self.quota().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
         let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Gone));
@@ -179,7 +179,7 @@ impl Volume {
         body: &Body,
         inodes: i64,
     ) -> Result<()> {
-        let Some(quota) = self.quota.as_ref().filter(|_| self.counts(ino, body)) else {
+        let Some(quota) = self.quota().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
         let (holding, delta) = (Holding::of(&body.disk), Delta { inodes, bytes: 0 });
@@ -229,14 +229,14 @@ impl Volume {
     }
 
     fn enforced(&self) -> Option<&Quota> {
-        self.quota.as_ref().filter(|quota| quota.policy == QuotaPolicy::Enforce)
+        self.quota().filter(|quota| quota.policy == QuotaPolicy::Enforce)
     }
 
     /// Takes out entries that say nothing any more: at close.
     ///
     /// Errors: `Device`, `Aborted`. Locks: the caller holds no handle.
     pub(crate) fn quota_sweep(&self) -> Result<()> {
-        let Some(quota) = &self.quota else { return Ok(()) };
+        let Some(quota) = self.quota() else { return Ok(()) };
         quota.ledgers.iter().try_for_each(|(_, ledger)| ledger.sweep(self))
     }
 

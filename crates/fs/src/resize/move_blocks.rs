@@ -3,7 +3,8 @@
 //! ```text
 //!   extents   ─► runs that go: copied to free clusters ─► new list ─► new tree ─┐
 //!   attribute block, shared or not: one copy, references counted over ──────────┼─► inode ─► step
-//!   pointers  (block map): in place, block by block ────────────────────────────┘
+//!   pointers  (block map): in place, block by block ────────────────────────────┤
+//!   the Hurd's translator: one block ───────────────────────────────────────────┘
 //! ```
 //!
 //! With bigalloc whole clusters move, and a cluster that two extents share moves once.
@@ -32,6 +33,11 @@ impl Shrink<'_> {
         if let Some(block) = body.disk.file_acl.filter(|block| self.goes(*block)) {
             body.disk.file_acl = Some(self.move_attributes(ino, block)?);
             self.store(ino, &mut body)?;
+        }
+        if let Some(block) = body.disk.translator.filter(|block| self.goes(*block)) {
+            body.disk.translator = Some(self.move_block(ino, block, false)?);
+            self.store(ino, &mut body)?;
+            self.settle_if_large()?;
         }
         if !self.volume.has_map(&body) {
             return self.settle_if_large();

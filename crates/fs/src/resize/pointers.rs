@@ -64,7 +64,12 @@ impl Shrink<'_> {
     }
 
     /// Copies one block, of data or of pointers, to a free one, which is used from now on; the old one is free.
-    fn move_block(&mut self, ino: Ino, block: BlockNr, is_data: bool) -> Result<BlockNr> {
+    pub(super) fn move_block(
+        &mut self,
+        ino: Ino,
+        block: BlockNr,
+        is_data: bool,
+    ) -> Result<BlockNr> {
         // What was changed in memory is on the staged device before it is copied there.
         self.volume.journal().sync()?;
         let (to, _) = self.free.take(1)?;

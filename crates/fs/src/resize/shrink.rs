@@ -159,7 +159,7 @@ impl Shrink<'_> {
         let (block, place) = volume.inode_slot(ino)?;
         block.write(&handle)?.bytes_mut()[place].copy_from_slice(&body.raw);
         handle.stop()?;
-        volume.inodes.forget(ino);
+        volume.inodes().forget(ino);
         Ok(())
     }
 

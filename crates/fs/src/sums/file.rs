@@ -67,11 +67,11 @@ impl SumsFile {
 impl Volume {
     /// The checksum file, looked for once.
     pub(crate) fn sums_file(&self) -> Result<&SumsFile> {
-        if let Some(file) = self.sums_file.get() {
+        if let Some(file) = self.sums_file_cell().get() {
             return Ok(file);
         }
         let file = SumsFile::open(self)?;
-        Ok(self.sums_file.get_or_init(|| file))
+        Ok(self.sums_file_cell().get_or_init(|| file))
     }
 
     /// Block `index` of the checksum file, checked.

@@ -402,7 +402,7 @@ impl Walk<'_> {
     ) -> Result<Option<u64>> {
         let volume = self.fs.volume();
         // Kept by somebody who may change it: what follows is done under its lock.
-        let kept = volume.inodes.find(ino);
+        let kept = volume.inodes().find(ino);
         let held = kept.as_ref().map(|inode| inode.read());
         let peeked;
         let body: &Body = match &held {

@@ -182,7 +182,8 @@ fn entries_are_there_before_they_are_needed() {
 fn limits_hold_when_asked_for() {
     let mut bench = Bench::mke2fs(24, MKE2FS);
     let volume = &mut bench.volume;
-    volume.quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
+    let quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
+    volume.set_quota(quota);
     volume.quota_prepare(50, 0, 0).unwrap();
     let handle = volume.journal().start(extant_journal::Credits::blocks(9)).unwrap();
     let mut body = volume.read_inode(Ino::USER_QUOTA).unwrap();

@@ -56,7 +56,7 @@ pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let mut empty = Body::fresh(volume, DiskInode::default());
     empty.counted = Counted::Gone;
     empty.store(volume, ino, &handle)?;
-    volume.inodes.forget(ino);
+    volume.inodes().forget(ino);
     if number >= volume.at_open().first_ino {
         volume.space().free_inode(&handle, ino, false)?;
     }

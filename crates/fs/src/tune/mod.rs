@@ -24,7 +24,8 @@ use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
-use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, Superblock};
+use extant_ondisk::superblock::Superblock;
+pub use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,6 +89,52 @@ impl Tune {
         }
         Ok(self)
     }
+
+    /// Adds default mount options by name, as `-o` takes them: `acl,^user_xattr`.
+    ///
+    /// Errors: `Invalid` for a name that no option has.
+    pub fn mount_options(mut self, wish: &str) -> Result<Tune> {
+        for word in wish.split(',').filter(|word| !word.is_empty()) {
+            let (name, on) = match word.strip_prefix('^') {
+                Some(name) => (name, false),
+                None => (word, true),
+            };
+            let option = mount_option(name);
+            let option = option.ok_or(Error::Invalid("no default mount option has this name"))?;
+            if !on {
+                self.mount_options_off |= option;
+                continue;
+            }
+            if DATA_MODES.contains(option) {
+                // One of three values, not bits.
+                self.mount_options_off |= DATA_MODES - option;
+            }
+            self.mount_options_on |= option;
+        }
+        Ok(self)
+    }
+}
+
+/// How data is journaled: one value in two bits.
+const DATA_MODES: DefaultMountOpts =
+    DefaultMountOpts::JOURNAL_DATA.union(DefaultMountOpts::JOURNAL_DATA_ORDERED);
+
+fn mount_option(name: &str) -> Option<DefaultMountOpts> {
+    Some(match name {
+        "debug" => DefaultMountOpts::DEBUG,
+        "bsdgroups" => DefaultMountOpts::BSDGROUPS,
+        "user_xattr" => DefaultMountOpts::XATTR_USER,
+        "acl" => DefaultMountOpts::ACL,
+        "uid16" => DefaultMountOpts::UID16,
+        "journal_data" => DefaultMountOpts::JOURNAL_DATA,
+        "journal_data_ordered" => DefaultMountOpts::JOURNAL_DATA_ORDERED,
+        "journal_data_writeback" => DATA_MODES,
+        "nobarrier" => DefaultMountOpts::NOBARRIER,
+        "block_validity" => DefaultMountOpts::BLOCK_VALIDITY,
+        "discard" => DefaultMountOpts::DISCARD,
+        "nodelalloc" => DefaultMountOpts::NODELALLOC,
+        _ => return None,
+    })
 }
 
 /// Changes the settings of the volume in a file or block device; its superblock from then on.

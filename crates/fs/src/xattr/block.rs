@@ -143,7 +143,7 @@ impl Volume {
         if hash == 0 {
             return Ok(None);
         }
-        let Some(block) = self.known_xattrs.lock().find(hash) else { return Ok(None) };
+        let Some(block) = self.shared_xattrs().blocks().lock().find(hash) else { return Ok(None) };
         let count = share_count(&block.read(), content);
         let Some(count) = count else { return Ok(None) };
         if own == Some(block.nr()) {
@@ -179,7 +179,7 @@ impl Volume {
         if before.refcount > 1 {
             return Ok(None);
         }
-        self.known_xattrs.lock().drop_block(before.hash, nr);
+        self.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
         {
             let block_mut = self.change_block(handle, &block)?;
             let mut bytes = block_mut.bytes_mut();
@@ -220,7 +220,7 @@ impl Volume {
             body.disk.sectors = body.disk.sectors.saturating_sub(sectors);
             return Ok(());
         }
-        self.known_xattrs.lock().drop_block(before.hash, nr);
+        self.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
         for value in values(list) {
             self.value_drop(handle, ino, body, value)?;
         }
@@ -254,7 +254,7 @@ impl Volume {
     fn note_block(&self, hash: u32, block: MetaBlock) {
         if hash != 0 {
             let most = (KNOWN_BYTES >> self.block_size().log2()).max(16);
-            self.known_xattrs.lock().note(hash, block, most);
+            self.shared_xattrs().blocks().lock().note(hash, block, most);
         }
     }
 }

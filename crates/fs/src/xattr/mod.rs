@@ -17,4 +17,5 @@ pub(crate) mod door;
 pub(crate) mod list;
 pub(crate) mod read;
 mod release;
+pub(crate) mod shared;
 pub(crate) mod value_inode;

@@ -80,7 +80,7 @@ impl Volume {
     ) -> Result<Stored> {
         let crc = crc32c(self.checksum_seed(), value);
         let size = u32::try_from(value.len()).map_err(|_| extant_base::Error::NoSpace)?;
-        let mut known = self.known_values.lock();
+        let mut known = self.shared_xattrs().values().lock();
         if let Some(ino) = known.by_content.get(&(crc, size)).copied() {
             let mut body = self.read_inode(ino)?;
             if crc_of(&body) == crc && count(&body) > 0 && self.holds(ino, &body, value)? {
@@ -115,7 +115,7 @@ impl Volume {
     ///
     /// Errors: `XattrInode` when `value` is no value inode; `Corrupt`, `Device`.
     pub(super) fn value_add(&self, handle: &Handle<'_>, value: Ino) -> Result<()> {
-        let _known = self.known_values.lock();
+        let _known = self.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
         let more = count(&body).saturating_add(1);
         self.store_count(handle, value, &mut body, more)
@@ -131,7 +131,7 @@ impl Volume {
         owner_body: &Body,
         value: Ino,
     ) -> Result<()> {
-        let mut known = self.known_values.lock();
+        let mut known = self.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
         let owned = body.disk.mtime.sec as u32 == owner.get()
             && body.disk.generation == owner_body.disk.generation;
@@ -164,7 +164,7 @@ impl Volume {
     ) -> Result<()> {
         set_count(body, count);
         body.store(self, ino, handle)?;
-        self.inodes.forget(ino);
+        self.inodes().forget(ino);
         Ok(())
     }
 

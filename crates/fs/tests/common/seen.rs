@@ -29,7 +29,7 @@ pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
     for entry in fs.walk("/").sorted(true) {
         let entry = entry?;
         let (path, meta) = (entry.path().to_path_buf(), entry.metadata()?);
-        let is_dir = meta.kind() == FileKind::Directory;
+        let is_dir = meta.file_type() == FileKind::Directory;
         let times = [meta.accessed(), meta.modified(), meta.changed()];
         let seen = Seen {
             ino: meta.ino().get(),

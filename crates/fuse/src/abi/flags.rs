@@ -84,6 +84,8 @@ bitflags! {
         const KEEP_CACHE = 1 << 1;
         /// The listing may be cached.
         const CACHE_DIR = 1 << 3;
+        /// Closing sends no FLUSH.
+        const NO_FLUSH = 1 << 5;
         /// Direct writes at once.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
     }

@@ -1,5 +1,7 @@
 //! The structs, each with the size that the protocol gives it.
 
+#![expect(missing_debug_implementations, reason = "of types that zerocopy's derive makes")]
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 macro_rules! wire {

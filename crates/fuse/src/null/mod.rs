@@ -36,6 +36,12 @@ pub struct Null {
     opened: AtomicU64,
 }
 
+impl std::fmt::Debug for Null {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Null").finish_non_exhaustive()
+    }
+}
+
 impl Default for Null {
     fn default() -> Null {
         Null::new(Settings {
@@ -66,7 +72,7 @@ impl Null {
     }
 
     fn opening(&self) -> Opened {
-        Opened { handle: self.handle(), past_cache: false }
+        Opened { handle: self.handle(), past_cache: false, flush: false }
     }
 
     fn handle(&self) -> HandleId {

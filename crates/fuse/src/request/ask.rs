@@ -152,6 +152,11 @@ pub enum Ask<'a> {
         /// Its content, and what reading it back takes.
         data_only: bool,
     },
+    /// A descriptor of an opened file is closed.
+    Flush {
+        /// The opening.
+        handle: HandleId,
+    },
     /// To make a directory's names durable.
     Fsyncdir {
         /// The names alone.

@@ -174,6 +174,7 @@ fn ask<'a>(
             }
         }
         Opcode::Statfs => Ask::Statfs,
+        Opcode::Flush => Ask::Flush { handle: HandleId(fixed::<abi::FlushIn>(front)?.fh) },
         Opcode::Release => Ask::Release { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) },
         Opcode::Releasedir => {
             Ask::Releasedir { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) }
@@ -261,8 +262,7 @@ fn ask<'a>(
         Opcode::Destroy => Ask::Destroy,
         // INIT is answered before there is a dispatcher; a second one is no request.
         Opcode::Init => return Err(Errno::PROTO),
-        Opcode::Flush
-        | Opcode::Getlk
+        Opcode::Getlk
         | Opcode::Setlk
         | Opcode::Setlkw
         | Opcode::Access

@@ -27,8 +27,11 @@ pub(super) struct OpenedFile {
     node: Node,
     /// As `open` has them.
     flags: u32,
-    /// Whether it was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel requests a sync itself.
+    /// Whether it was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel requests a sync itself, unless the
+    /// write goes past its cache.
     syncs: bool,
+    /// As in [`Opened`].
+    past_cache: bool,
 }
 
 impl Volume {
@@ -49,6 +52,17 @@ impl Volume {
             true => Ok(()),
             false => self.fs.sync_closed_files().map_err(errno),
         }
+    }
+
+    /// A program closes a descriptor. What the file holds counts as closed from here on, although the opening ends later:
+    /// no program waits for that, so the next sync may arrive before it.
+    pub(super) fn note_close(&self, handle: HandleId) -> Answer<()> {
+        let opened = self.files.get(handle)?;
+        if opened.flags & ACCESS != READ_ONLY {
+            // What counts is the end of an opening, of this one or another.
+            drop(opened.node.open().map_err(errno)?);
+        }
+        Ok(())
     }
 
     /// Opens the file; devices and the like are opened by the kernel itself.
@@ -80,8 +94,9 @@ impl Volume {
             node: node.clone(),
             flags,
             syncs: flags & DSYNC != 0,
+            past_cache,
         })?;
-        Ok(Opened { handle, past_cache })
+        Ok(Opened { handle, past_cache, flush: flags & ACCESS != READ_ONLY })
     }
 
     /// The new file of `entry`, opened; where that fails, the kernel was told of nothing.
@@ -151,7 +166,11 @@ impl Volume {
         // Of these the kernel takes no part for an answer: what is left of a page would be lost unsaid, and the
         // caller of a direct write be told EIO, whatever the reason was.
         let whole = flags.from_cache || flags.open_flags & OFlags::DIRECT.bits() != 0;
-        let sync = self.options.sync;
+        let past_cache = match handle {
+            Some(handle) => self.files.get(handle)?.past_cache,
+            None => false,
+        };
+        let sync = self.options.sync || past_cache && flags.open_flags & DSYNC != 0;
         self.with_file(node, handle, |file| {
             let mut written = match appends && offset == file.metadata().len() {
                 true => file.append(bytes)?,

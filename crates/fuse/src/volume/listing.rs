@@ -48,7 +48,7 @@ impl OpenDir {
 }
 
 fn kind_bits(entry: &DirEntry) -> u32 {
-    entry.kind().map_or(0, |kind: FileKind| u32::from(kind.mode_bits() >> 12))
+    entry.file_type().map_or(0, |kind: FileKind| u32::from(kind.mode_bits() >> 12))
 }
 
 impl Volume {

@@ -75,6 +75,12 @@ pub struct Volume {
     dirs: HandleTable<OpenDir>,
 }
 
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("filesystem", &self.fs).finish_non_exhaustive()
+    }
+}
+
 impl Volume {
     /// Shows `fs` under a mount.
     ///
@@ -261,6 +267,10 @@ impl Operations for Volume {
 
     fn open(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<Opened> {
         self.open_file(&self.node(node)?, flags)
+    }
+
+    fn flush(&self, _: NodeId, handle: HandleId) -> Answer<()> {
+        self.note_close(handle)
     }
 
     fn release(&self, _: NodeId, handle: HandleId) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MAX: u32 = 128 << 10;
-const OPENED: Opened = Opened { handle: HandleId(1), past_cache: false };
+const OPENED: Opened = Opened { handle: HandleId(1), past_cache: false, flush: true };
 
 /// Answers everything, and panics when it is asked what it should not be.
 struct Witness(Handles);

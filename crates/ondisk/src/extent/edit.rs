@@ -38,6 +38,12 @@ pub struct ExtentNodeMut<'a> {
     sum: SumChange,
 }
 
+impl core::fmt::Debug for ExtentNodeMut<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ExtentNodeMut").finish_non_exhaustive()
+    }
+}
+
 impl<'a> ExtentNodeMut<'a> {
     /// Makes an empty node of `depth` in `bytes`: the 60 bytes of `i_block`, or a block. All bytes
     /// behind the header become zero.

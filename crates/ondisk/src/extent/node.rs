@@ -60,7 +60,7 @@ impl NodeRules {
 }
 
 /// A checked node: every entry in it is legal. Borrowed from its bytes; nothing is copied.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ExtentNode<'a> {
     bytes: &'a [u8],
     entries: usize,

@@ -124,6 +124,21 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// Whether this is a directory.
+    pub const fn is_dir(self) -> bool {
+        matches!(self, FileKind::Directory)
+    }
+
+    /// Whether this is a regular file.
+    pub const fn is_file(self) -> bool {
+        matches!(self, FileKind::Regular)
+    }
+
+    /// Whether this is a symbolic link.
+    pub const fn is_symlink(self) -> bool {
+        matches!(self, FileKind::Symlink)
+    }
+
     /// The kind that `mode` names, or `None` for a type nobody defined.
     pub const fn from_mode(mode: u16) -> Option<FileKind> {
         Some(match mode & 0xF000 {

@@ -20,6 +20,15 @@ pub struct FolioRef<'a> {
     part: Range<usize>,
 }
 
+impl std::fmt::Debug for FolioRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FolioRef")
+            .field("start", &self.start)
+            .field("len", &self.part.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl FolioRef<'_> {
     /// Byte offset of the first byte in the file.
     pub fn start(&self) -> u64 {
@@ -41,6 +50,15 @@ pub struct FolioMut<'a> {
     file: &'a FileCache,
     held: Held<'a>,
     part: Range<usize>,
+}
+
+impl std::fmt::Debug for FolioMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FolioMut")
+            .field("start", &self.start)
+            .field("len", &self.part.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl FolioMut<'_> {

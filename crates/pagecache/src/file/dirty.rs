@@ -29,6 +29,12 @@ pub struct Taken<'a> {
     landing: Landing<'a>,
 }
 
+impl std::fmt::Debug for Taken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taken").field("landing", &self.landing).finish_non_exhaustive()
+    }
+}
+
 /// A range under write-back whose buffers are released. Any thread may finish it. Dropping it
 /// before [`Landing::done`] makes the bytes dirty again.
 pub struct Landing<'a> {
@@ -36,6 +42,12 @@ pub struct Landing<'a> {
     range: Range<u64>,
     folios: Vec<Part>,
     done: bool,
+}
+
+impl std::fmt::Debug for Landing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Landing").field("range", &self.range).finish_non_exhaustive()
+    }
 }
 
 /// Blocks of one folio that are under write-back.

@@ -28,6 +28,12 @@ pub struct WritePermit<'a> {
     bytes: u64,
 }
 
+impl std::fmt::Debug for WritePermit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WritePermit").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
 impl<'a> WritePermit<'a> {
     pub(super) fn new(account: &'a Account, bytes: u64) -> WritePermit<'a> {
         WritePermit { account, bytes }

@@ -89,6 +89,15 @@ pub struct Mirror {
     problem_handler: OnceLock<Box<ProblemHandler>>,
 }
 
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mirror")
+            .field("len", &self.len)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Mirror {
     /// `taken` are the members to use, which agree; `leader` is the record of one of them and is
     /// authoritative.

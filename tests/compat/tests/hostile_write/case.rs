@@ -141,7 +141,7 @@ fn read_all(fs: &Filesystem, top: &str) -> Content {
     let mut content = Content::new();
     for entry in fs.walk(top).take(5000).flatten() {
         let path = entry.path().display().to_string();
-        let bytes = match entry.kind() {
+        let bytes = match entry.file_type() {
             extant::FileKind::Regular => match entry.metadata() {
                 Ok(metadata) if metadata.len() <= READ_MAX => fs.read(entry.path()),
                 _ => continue,

@@ -107,7 +107,7 @@ fn look(fs: &Filesystem) {
     for entry in fs.walk("/").take(ENTRIES_MAX) {
         let Some(entry) = told(entry) else { continue };
         let _ = (told(entry.metadata()), told(fs.xattrs_of_ino(entry.ino())));
-        match entry.kind() {
+        match entry.file_type() {
             FileKind::Regular => drop(told(read_file(&entry, &mut buf))),
             FileKind::Symlink => drop(told(entry.read_link())),
             _ => {}

@@ -4,6 +4,7 @@ use super::time;
 use crate::explore::{Timers, timers};
 use shuttle::sync as model;
 use std::cell::Cell;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -140,5 +141,26 @@ impl<T: ?Sized> RwLock<T> {
 
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.0.try_write().ok()
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Mutex<T> {
+    /// Without the content: a look at it would be a step of the schedule.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").finish_non_exhaustive()
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for RwLock<T> {
+    /// Without the content: a look at it would be a step of the schedule.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    /// Without the content: a look at it would be a step of the schedule.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
     }
 }

@@ -238,7 +238,7 @@ impl Archive<'_> {
             self.put(header, records, name, 0)?;
             return Ok(true);
         }
-        match meta.kind() {
+        match meta.file_type() {
             FileKind::Regular => return self.file(visit, meta, header, records, name),
             FileKind::Directory => header.set_entry_type(EntryType::Directory),
             FileKind::Fifo => header.set_entry_type(EntryType::Fifo),
@@ -255,7 +255,7 @@ impl Archive<'_> {
                 }
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
-                let is_char = meta.kind() == FileKind::CharDevice;
+                let is_char = meta.file_type() == FileKind::CharDevice;
                 header.set_entry_type(if is_char { EntryType::Char } else { EntryType::Block });
                 let device = meta.device().map_or((0, 0), |device| (device.major, device.minor));
                 let (major, minor) = device;

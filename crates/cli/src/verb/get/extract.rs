@@ -255,7 +255,7 @@ impl Extractor<'_> {
         if meta.links() > 1 && self.link(meta.ino(), &name)? {
             return Ok(());
         }
-        match meta.kind() {
+        match meta.file_type() {
             FileKind::Regular => self.file(visit, meta, &name)?,
             FileKind::Symlink => {
                 let target = self.job.fs.read_link_ino(meta.ino())?;
@@ -409,7 +409,7 @@ impl Extractor<'_> {
             }
             false => mode &= !0o6000,
         }
-        if meta.kind() != FileKind::Symlink {
+        if meta.file_type() != FileKind::Symlink {
             // Not through a symlink that took its place: by a descriptor that stands for the name.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = rustix::fs::openat(self.parent(), name, flags, Mode::empty())?;

@@ -89,7 +89,7 @@ impl Replay<'_> {
             let inode = volume.inode_as(*ino, Ask::Internal)?;
             let body = inode.read();
             let handle = self.handle()?;
-            if let Some(block) = body.file_acl {
+            for block in body.file_acl.into_iter().chain(body.translator) {
                 volume.space().mark_blocks(&handle, block, 1, true)?;
             }
             if volume.has_map(&body) {

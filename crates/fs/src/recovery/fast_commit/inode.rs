@@ -171,7 +171,7 @@ impl Replay<'_> {
         volume.space().mark_inode(&handle, ino, kind == FileKind::Directory)?;
         body.store(volume, ino, &handle)?;
         handle.stop()?;
-        volume.inodes.insert_new(ino, body);
+        volume.inodes().insert_new(ino, body);
         let names = self.touched.get(&ino).map_or(0, |touched| touched.names);
         let is_raw = kind == FileKind::Directory;
         self.touched.insert(ino, Touched::fresh(names, is_raw));
