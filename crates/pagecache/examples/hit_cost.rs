@@ -1,10 +1,10 @@
-//! What a hit costs: nanoseconds per call and blocks visited, for folios of 4 KiB to 2 MiB.
+//! The cost of a hit: nanoseconds per call and blocks visited, for folios of 4 KiB to 2 MiB.
 //!
 //! `cargo run --release -p extant-pagecache --example hit_cost [--features count-visits]`
 //!
-//! One file of 8 MiB per folio size, all in the cache; 4 KiB blocks; the quickest of 25 rounds, the
-//! cases in turn. Last: the CPU time of an overwrite beside another thread that
-//! overwrites other folios of the same file, and beside one that shares nothing.
+//! One file of 8 MiB per folio size, fully cached; 4 KiB blocks; the fastest of 25 rounds, with the
+//! cases interleaved. Last: the CPU time of an overwrite while another thread overwrites other
+//! folios of the same file, and while another thread shares nothing.
 
 use extant_base::{BlockSize, Ino};
 use extant_pagecache::{CacheConfig, FileCache, PageCache, Use, visits};
@@ -30,7 +30,7 @@ impl extant_pagecache::Fill for Nothing {
     }
 }
 
-/// A file whose folios are all of `folio` bytes.
+/// A file with folios of `folio` bytes each.
 fn file(cache: &PageCache, ino: u32, folio: u64) -> Option<Arc<FileCache>> {
     let file = cache.file(Ino::new(ino)?);
     let bytes = vec![1; folio as usize];
@@ -82,7 +82,7 @@ fn main() {
     let files: Vec<_> =
         sizes.iter().zip(20..).filter_map(|(size, ino)| file(&cache, ino, *size)).collect();
     type Case = (&'static str, fn(&FileCache));
-    // Within 256 KiB: what is measured is the cache's own cost, not the memory's.
+    // Within 256 KiB: this measures the cost of the cache, not of memory.
     let cases: [Case; 4] = [
         ("overwrite 1 KiB", |file| overwrite(file, 1 << 10, 512, 256 << 10)),
         ("overwrite 10 KiB", |file| overwrite(file, 10 << 10, 0, 256 << 10)),
@@ -120,7 +120,8 @@ fn main() {
         ("two threads, one file", files.get(2)),
         ("two threads, two caches", apart.as_ref()),
     ] {
-        // The quickest may be rounds in which the threads took turns, so the median is shown, too.
+        // In the fastest rounds the threads may have run one after the other, so the median is
+        // printed, too.
         let mut times: Vec<u64> =
             (0..25).filter_map(|_| side_by_side(files.get(2)?, second)).collect();
         times.sort_unstable();
@@ -153,9 +154,9 @@ fn side_by_side(first: &FileCache, second: Option<&Arc<FileCache>>) -> Option<u6
     })
 }
 
-/// Nanoseconds that this thread has run, as the kernel counts them.
+/// Nanoseconds of CPU time of this thread, from the kernel.
 fn cpu_time() -> Option<u64> {
-    // The count is brought up to date when the thread gives way.
+    // The kernel updates the count when the thread yields.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok()

@@ -16,7 +16,7 @@ pub(crate) enum Bits {
 }
 
 impl Bits {
-    /// No block of `blocks`.
+    /// The empty set, for a folio of `blocks` blocks.
     pub fn none(blocks: u32) -> Bits {
         match blocks {
             0..=64 => Bits::Few(0),
@@ -38,20 +38,20 @@ impl Bits {
         }
     }
 
-    /// Whether all of `range` is in.
+    /// Whether the set contains all of `range`.
     pub fn all(&self, range: Range<u32>) -> bool {
         visits::count(&range);
         let words = self.words();
         masks(range).all(|(n, mask)| words[n] & mask == mask)
     }
 
-    /// Whether any of `range` is in.
+    /// Whether the set contains any of `range`.
     pub fn any(&self, range: Range<u32>) -> bool {
         let words = self.words();
         masks(range).any(|(n, mask)| words[n] & mask != 0)
     }
 
-    /// Puts `range` in. How many were not.
+    /// Adds `range`; returns how many blocks are new.
     pub fn set(&mut self, range: Range<u32>) -> u32 {
         visits::count(&range);
         let words = self.words_mut();
@@ -63,7 +63,7 @@ impl Bits {
         masks(range).map(set).sum()
     }
 
-    /// Takes `range` out. How many were in.
+    /// Removes `range`; returns how many blocks were in the set.
     pub fn clear(&mut self, range: Range<u32>) -> u32 {
         let words = self.words_mut();
         let clear = |(n, mask): (usize, u64)| {
@@ -74,14 +74,14 @@ impl Bits {
         masks(range).map(clear).sum()
     }
 
-    /// The first run of blocks in `range` that are in (`value`) or not.
+    /// The first run of blocks in `range` that are in the set (`value` true) or not in it.
     pub fn run(&self, range: Range<u32>, value: bool) -> Option<Range<u32>> {
         let start = self.next(range.clone(), value)?;
         let end = self.next(start..range.end, !value).unwrap_or(range.end);
         Some(start..end)
     }
 
-    /// The first block of `range` that is in (`value`) or not.
+    /// The first block of `range` that is in the set (`value` true) or not in it.
     pub fn next(&self, range: Range<u32>, value: bool) -> Option<u32> {
         let words = self.words();
         masks(range).find_map(|(n, mask)| {
@@ -91,7 +91,7 @@ impl Bits {
     }
 }
 
-/// The words that `range` touches, each with the bits of it.
+/// The words that `range` touches, each with its mask of bits in `range`.
 fn masks(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
     let words = if range.is_empty() { 0..0 } else { range.start / 64..range.end.div_ceil(64) };
     words.map(move |n| {

@@ -1,8 +1,9 @@
-//! The cache of one volume: what its files share.
+//! The cache of one volume: the state that its files share.
 //!
 //! ```text
-//!   PageCache ──► Shared ◄── FileCache ◄── folio (a file lives while it has folios)
-//!      │ the last clone's end: threads joined, every folio out, so the circle opens
+//!   PageCache ──► Shared ◄── FileCache ◄── folio (a file object exists while it has folios)
+//!      │ dropping the last clone joins the threads and removes every folio, which breaks the
+//!      │ reference cycle FileCache → Shared → folio → FileCache
 //! ```
 
 use crate::config::CacheConfig;
@@ -11,11 +12,11 @@ use crate::folio::Folio;
 use crate::frames::{Frames, ORDERS, PAGE_LOG2};
 use crate::index::Index;
 use crate::owner::{Owner, Use};
-use crate::readahead::Ahead;
+use crate::readahead::ReadAhead;
 use crate::reclaim::{From, Reclaim};
 use crate::slots::{Slot, Slots};
 use crate::stats::{CacheStats, Tally};
-use crate::writeback::{Account, Flusher, Room};
+use crate::writeback::{Account, Flusher, WritePermit};
 use extant_base::lock::{Mutex, Rank, WriteGuard};
 use extant_base::{Ino, Result};
 use std::collections::HashMap;
@@ -23,8 +24,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
-/// The page cache of one volume. Clones share it. When the last clone goes, its threads end and its
-/// folios leave, dirty ones too: sync before.
+/// The page cache of one volume. Clones share it. Dropping the last clone ends its threads and
+/// discards all folios, dirty ones included: sync first.
 #[derive(Clone)]
 pub struct PageCache {
     handle: Arc<Handle>,
@@ -42,17 +43,17 @@ struct Handle {
 
 pub(crate) struct Shared {
     pub block_log2: u32,
-    /// Orders that folios have: from one block or page on up to what the limit bears.
+    /// Folio orders in use: from one block or page up to the largest that the limit allows.
     pub orders: std::ops::RangeInclusive<u32>,
     pub account: Arc<Account>,
     pub flusher: Arc<Flusher>,
-    pub ahead: Arc<Ahead>,
+    pub read_ahead: Arc<ReadAhead>,
     pub slots: Slots,
     pub index: Index,
     pub frames: Frames,
     pub reclaim: Reclaim,
     pub tally: Tally,
-    mark_cap: u64,
+    marked_cap: u64,
     closed: AtomicBool,
     next_id: AtomicU64,
     files: Mutex<Files>,
@@ -61,17 +62,17 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Files {
     by_ino: HashMap<Ino, Weak<FileCache>>,
-    /// How many there may be before dead ones are swept out.
+    /// Number of entries at which the map removes those whose file no longer exists.
     sweep_at: usize,
 }
 
 impl PageCache {
-    /// An empty cache. Its threads begin with [`PageCache::start`].
+    /// An empty cache. [`PageCache::start`] starts its threads.
     pub fn new(config: CacheConfig) -> PageCache {
         let account = Arc::new(Account::new(config.dirty_limit(), config.dont_cache_cap));
         let flusher = Flusher::new(&config, account.clone());
         let least = config.block_size.log2().saturating_sub(PAGE_LOG2);
-        // A folio is a sixteenth of the limit at most.
+        // A folio takes at most a sixteenth of the limit.
         let most = (config.limit >> (PAGE_LOG2 + 4)).max(1).ilog2().min(ORDERS - 1).max(least);
         let pages = config.limit >> PAGE_LOG2;
         let shared = Shared {
@@ -79,13 +80,13 @@ impl PageCache {
             orders: least..=most,
             account,
             flusher,
-            ahead: Arc::new(Ahead::new()),
+            read_ahead: Arc::new(ReadAhead::new()),
             slots: Slots::new(pages.saturating_mul(2).saturating_add(1 << 20)),
             index: Index::new(pages / 4),
             frames: Frames::new((config.limit / 16).clamp(1 << 18, 64 << 20) as usize),
             reclaim: Reclaim::new(config.limit),
             tally: Tally::default(),
-            mark_cap: config.dont_cache_cap,
+            marked_cap: config.dont_cache_cap,
             closed: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             files: Mutex::new(Rank::Leaf, Files::default()),
@@ -97,19 +98,21 @@ impl PageCache {
         &self.handle.shared
     }
 
-    /// Starts the cache's threads: the flusher and the reader ahead. Errors: the system gives no
-    /// threads.
+    /// Starts the cache's threads: the flusher and the read-ahead thread.
+    ///
+    /// # Errors
+    /// `Device` when the system cannot create a thread.
     pub fn start(&self, owner: Arc<dyn Owner>) -> Result<()> {
         self.shared().flusher.start(owner.clone())?;
-        self.shared().ahead.start(owner).inspect_err(|_| self.shared().flusher.stop())
+        self.shared().read_ahead.start(owner).inspect_err(|_| self.shared().flusher.stop())
     }
 
-    /// Stops and joins the threads and lets the owner go. Again is fine.
+    /// Stops and joins the threads and drops the owner. Further calls have no effect.
     pub fn stop(&self) {
         self.handle.stop();
     }
 
-    /// The file of inode `ino`: the same object for as long as it has folios or users.
+    /// The file object of inode `ino`. It is the same object for as long as it has folios or users.
     pub fn file(&self, ino: Ino) -> Arc<FileCache> {
         let shared = self.shared();
         let mut files = shared.files.lock();
@@ -126,31 +129,32 @@ impl PageCache {
         file
     }
 
-    /// The file of inode `ino`, if it has folios or users.
+    /// The file object of inode `ino`, if it has folios or users.
     pub fn find(&self, ino: Ino) -> Option<Arc<FileCache>> {
         self.shared().files.lock().by_ino.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// The inode is gone: its folios leave, dirty or not, and the next [`PageCache::file`] is a new
-    /// object.
+    /// Removes the folios of a deleted inode, dirty or not. The next [`PageCache::file`] of `ino`
+    /// creates a new object.
     pub fn forget(&self, ino: Ino) {
         let file = self.shared().files.lock().by_ino.remove(&ino);
         if let Some(file) = file.and_then(|file| file.upgrade()) {
-            file.die();
+            file.close();
         }
     }
 
-    /// Files with dirty bytes, the one first that became dirty first.
+    /// Files with dirty bytes; the file that became dirty first comes first.
     pub fn dirty_files(&self) -> Vec<Arc<FileCache>> {
         self.shared().flusher.dirty_files()
     }
 
-    /// Has the flusher write all that is dirty now, oldest files first. Does not wait.
+    /// Requests that the flusher write all bytes that are dirty now, oldest files first. Does not
+    /// wait.
     pub fn write_everything(&self) {
         self.shared().flusher.write_everything();
     }
 
-    /// What the cache says of itself.
+    /// The cache's counters.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
         self.shared().account.fill_in(&mut stats);
@@ -158,17 +162,22 @@ impl PageCache {
         stats
     }
 
-    /// Before a write of `len` bytes, no lock held (but `Rank::Write` perhaps): waits until don't-cache
-    /// bytes have room under [`CacheConfig::dont_cache_cap`]. What comes back is dropped after the
-    /// write, before [`PageCache::wrote`]. Does nothing for [`Use::Keep`].
+    /// Waits, before a write of `len` bytes, until don't-cache bytes fit under
+    /// [`CacheConfig::dont_cache_cap`]. The caller holds no lock except `Rank::Write`. It drops the
+    /// permit after the write and before [`PageCache::wrote`]. Does nothing for [`Use::Keep`].
     ///
-    /// Errors: that of write-back, when no file can be written and waiting is in vain.
-    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
-        self.shared().flusher.make_room(len, how)
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed.
+    pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
+        self.shared().flusher.acquire_permit(len, how)
     }
 
-    /// A write of `len` bytes at `offset` has returned and no lock is held (but `Rank::Write`
-    /// perhaps): don't-cache policy and throttling. May sleep.
+    /// Applies the don't-cache policy and throttling after a write of `len` bytes at `offset`. The
+    /// caller holds no lock except `Rank::Write`. May sleep.
+    ///
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed. The bytes are
+    /// in the cache nevertheless.
     pub fn wrote(&self, file: &Arc<FileCache>, offset: u64, len: u64, how: Use) -> Result<()> {
         self.shared().flusher.wrote(file, offset, len, how)
     }
@@ -177,7 +186,7 @@ impl PageCache {
 impl Handle {
     fn stop(&self) {
         self.shared.flusher.stop();
-        self.shared.ahead.stop();
+        self.shared.read_ahead.stop();
     }
 }
 
@@ -189,18 +198,19 @@ impl Drop for Handle {
             let mut files = self.shared.files.lock();
             files.by_ino.drain().filter_map(|(_, file)| file.upgrade()).collect()
         };
-        files.iter().for_each(|file| file.die());
+        files.iter().for_each(|file| file.close());
     }
 }
 
 impl Shared {
-    /// Whether the cache is gone and takes no more folios.
+    /// Whether the last [`PageCache`] was dropped; the cache then accepts no more folios.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
 
-    /// Room for `bytes`, made by clean folios that leave; beyond the limit when there are none.
-    pub fn make_room(&self, bytes: u64) {
+    /// Reserves `bytes` of the limit and evicts clean folios as needed. Exceeds the limit when no
+    /// folio can be evicted.
+    pub fn reserve(&self, bytes: u64) {
         while !self.reclaim.reserve(bytes) {
             if !self.evict(From::Any) {
                 return self.reclaim.force(bytes);
@@ -208,18 +218,19 @@ impl Shared {
         }
     }
 
-    /// Keeps clean drop-behind folios below their cap.
-    pub fn bound_marked(&self) {
+    /// Evicts clean drop-behind folios beyond their cap.
+    pub fn limit_marked(&self) {
         let mut stats = CacheStats::default();
         self.account.fill_in(&mut stats);
         let mut clean = stats.drop_behind.saturating_sub(stats.drop_behind_dirty);
-        while clean > self.mark_cap && self.evict(From::Marked) {
+        while clean > self.marked_cap && self.evict(From::Marked) {
             self.account.fill_in(&mut stats);
             clean = stats.drop_behind.saturating_sub(stats.drop_behind_dirty);
         }
     }
 
-    /// Makes one folio leave that can; `false` when none can. Holds no other folio, waits for none.
+    /// Evicts one folio; `false` when none can be evicted. Takes the locks of other folios by
+    /// try-lock only, so it never waits for a folio.
     pub fn evict(&self, from: From) -> bool {
         for _ in 0..self.reclaim.len(from) {
             let Some((number, ghost)) = self.reclaim.candidate(&self.slots, from) else {
@@ -242,7 +253,7 @@ impl Shared {
         false
     }
 
-    /// The folio in `slot` leaves, whatever state it is in.
+    /// Removes the folio in `slot`, in whatever state it is. The caller passes its exclusive lock.
     pub fn remove(&self, number: u32, slot: &Slot, mut folio: WriteGuard<'_, Folio>) {
         let bytes = folio.size();
         let block = folio.block_size();
@@ -269,14 +280,15 @@ impl Shared {
         let (frame, file) = folio.take_apart();
         drop(folio);
         if let Some(frame) = frame {
-            self.frames.give(frame, self.reclaim.room());
+            self.frames.give(frame, self.reclaim.free_bytes());
         }
         self.reclaim.release(bytes);
         self.slots.give(number);
         drop(file);
     }
 
-    /// An ordinary user found the folio: it stays. The caller holds the folio, shared at least.
+    /// Clears the drop-behind mark of a folio that an ordinary reader or writer found. The caller
+    /// holds the folio's lock, at least shared.
     #[inline]
     pub fn unmark(&self, number: u32, slot: &Slot, folio: &Folio) {
         if slot.marked.load(Relaxed) && slot.marked.swap(false, Relaxed) {

@@ -1,4 +1,4 @@
-//! What a cache is told when it is made.
+//! The configuration of a page cache.
 
 use extant_base::BlockSize;
 use std::time::Duration;
@@ -6,15 +6,17 @@ use std::time::Duration;
 /// When drop-behind ("don't cache") data is written back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DontCachePolicy {
-    /// Every write call writes its own range back before it returns. The smallest peaks, the
-    /// slowest calls: each one waits for the device, and nothing is gathered into larger writes.
+    /// Each write call writes its own range back before it returns. Peaks are smallest and calls
+    /// are slowest: each call waits for the device, and the cache does not merge the data of
+    /// several calls into larger writes.
     Inline,
-    /// A write call writes back as much as it has written, unless write-back of its file is in
-    /// flight; then it returns at once and what it wrote is owed by whoever is writing back.
+    /// A write call writes back as many bytes as it has written, unless write-back of its file is
+    /// already in flight. In that case the call returns at once, and the thread that writes the
+    /// file back, or the flusher, writes its bytes.
     RateLimited,
-    /// A write call sets one flag and wakes the flusher, which writes as many bytes as are dirty
-    /// and marked from the files that became dirty first. Writers wait, smoothly, only when the
-    /// device does not keep up with [`CacheConfig::dont_cache_cap`].
+    /// A write call sets one flag and wakes the flusher. The flusher writes as many bytes as are
+    /// dirty in drop-behind folios, from the files that became dirty first. Writers are throttled
+    /// only when the device cannot keep dirty data below [`CacheConfig::dont_cache_cap`].
     #[default]
     Flusher,
 }
@@ -24,23 +26,24 @@ pub enum DontCachePolicy {
 pub struct CacheConfig {
     /// The filesystem's block size.
     pub block_size: BlockSize,
-    /// Bytes that the folios may take. Held but for folios in the making, and for dirty ones
-    /// beyond it while their writers wait.
+    /// Bytes that folios may occupy. The cache exceeds the limit only for folios under
+    /// construction, and for dirty folios while their writers wait.
     pub limit: u64,
-    /// Dirty bytes at which writers wait; `None` is two fifths of `limit`.
+    /// Dirty bytes at which writers wait; `None` means two fifths of `limit`.
     pub dirty_limit: Option<u64>,
-    /// Bytes of drop-behind data that may be dirty or on their way to the device, and as many
-    /// that may be clean.
+    /// Bytes of drop-behind data that may be dirty or under write-back. The same number of bytes
+    /// may be clean.
     pub dont_cache_cap: u64,
     /// When drop-behind data is written back.
     pub policy: DontCachePolicy,
-    /// The age at which dirty data is written back without need.
+    /// The age at which dirty data is written back, even when no limit is exceeded.
     pub expire: Duration,
 }
 
 impl CacheConfig {
-    /// The defaults for a volume of `block_size`: a quarter of the memory that this process may
-    /// have, 64 MiB of drop-behind data, the flusher, 3 seconds.
+    /// The defaults for a volume of `block_size`: a quarter of the memory available to this
+    /// process, 64 MiB of drop-behind data, the policy [`DontCachePolicy::Flusher`], an expiry age
+    /// of 3 seconds.
     pub fn new(block_size: BlockSize) -> CacheConfig {
         CacheConfig {
             block_size,

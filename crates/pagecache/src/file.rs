@@ -1,9 +1,9 @@
 //! The cached bytes of one file.
 //!
 //! ```text
-//!   read by every hit, written seldom      id, length, which orders of folios there are
-//!   written by first dirtying, write-back  dirty and writing blocks: one word
-//!   under a leaf lock, slow paths          folios by page; those with dirty blocks
+//!   read by every hit, seldom written      id, length, set of folio orders in use
+//!   written by first dirtying, write-back  dirty blocks and blocks under write-back: one word
+//!   under a leaf lock, slow paths          folios by page; folios with dirty blocks
 //! ```
 
 pub(crate) mod borrow;
@@ -32,11 +32,11 @@ pub struct FileCache {
     ino: Ino,
     id: u64,
     shared: Arc<Shared>,
-    me: Weak<FileCache>,
+    this: Weak<FileCache>,
     len: AtomicU64,
     orders: AtomicU32,
     hits: AtomicBool,
-    /// What write-back knows of the file without a lock.
+    /// Write-back state that is read without a lock.
     pub(crate) writeback: Arc<FileState>,
     changing: Changing,
 }
@@ -47,12 +47,13 @@ impl std::fmt::Debug for FileCache {
     }
 }
 
-/// What is written while others hit.
+/// Fields that change while other threads hit; on a cache line of their own.
 #[repr(align(128))]
 struct Changing {
-    /// Dirty blocks, and above 32 bits those being written: both are seen at one moment.
+    /// Dirty blocks in the low 32 bits, blocks under write-back in the high 32 bits. One load reads
+    /// both counts of the same moment.
     blocks: AtomicU64,
-    /// Errors of write-back so far, and below 16 bits the last one's errno.
+    /// Count of write-back errors above bit 16; errno of the last error in the low 16 bits.
     errors: AtomicU64,
     index: Mutex<FileIndex>,
 }
@@ -61,21 +62,21 @@ struct Changing {
 struct FileIndex {
     /// First page → slot and order. Folios do not overlap.
     folios: BTreeMap<u64, (u32, u32)>,
-    /// First pages of folios with dirty blocks.
+    /// First pages of folios that have dirty blocks.
     dirty: BTreeSet<u64>,
     orders: [u32; ORDERS as usize],
-    dead: bool,
+    closed: bool,
 }
 
-/// What [`FileCache::make`] found or made.
+/// Result of [`FileCache::make`].
 enum Made<'a> {
-    /// Somebody else's folio is there.
+    /// The slot of a folio that exists already.
     Present(u32),
-    /// A new folio, nothing in it up to date, held alone.
+    /// A new folio under its exclusive lock; no block of it is up to date.
     New(Held<'a>),
 }
 
-/// A folio held alone.
+/// A folio under its exclusive lock.
 struct Held<'a> {
     number: u32,
     slot: &'a Slot,
@@ -84,11 +85,11 @@ struct Held<'a> {
 
 impl FileCache {
     pub(crate) fn new(ino: Ino, id: u64, shared: Arc<Shared>) -> Arc<FileCache> {
-        Arc::new_cyclic(|me| FileCache {
+        Arc::new_cyclic(|this| FileCache {
             ino,
             id,
             shared,
-            me: me.clone(),
+            this: this.clone(),
             len: AtomicU64::new(0),
             orders: AtomicU32::new(0),
             hits: AtomicBool::new(true),
@@ -101,12 +102,12 @@ impl FileCache {
         })
     }
 
-    /// Whose bytes these are.
+    /// The inode that these bytes belong to.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// The file's length in bytes, which hits are clipped to.
+    /// The file's length in bytes. Hits do not pass it.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Acquire)
@@ -117,13 +118,13 @@ impl FileCache {
         self.len() == 0
     }
 
-    /// Sets the length. The caller holds the inode; a file that shrinks is set before its folios
-    /// are discarded or zeroed.
+    /// Sets the length. The caller holds the inode lock. When a file shrinks, the caller sets the
+    /// length before it discards or zeroes folios.
     pub fn set_len(&self, len: u64) {
         self.len.store(len.min(write::LONGEST), Release);
     }
 
-    /// Lets hits find folios, or hides them (the file changes its kind of storage).
+    /// Enables hits, or disables them while the file changes its storage format.
     pub fn set_hits(&self, on: bool) {
         self.hits.store(on, Release);
     }
@@ -133,24 +134,25 @@ impl FileCache {
         self.orders.load(Acquire) != 0
     }
 
-    pub(crate) fn me(&self) -> Option<Arc<FileCache>> {
-        self.me.upgrade()
+    pub(crate) fn this(&self) -> Option<Arc<FileCache>> {
+        self.this.upgrade()
     }
 
-    pub(crate) fn ahead(&self) -> &crate::readahead::Ahead {
-        &self.shared.ahead
+    pub(crate) fn read_ahead(&self) -> &crate::readahead::ReadAhead {
+        &self.shared.read_ahead
     }
 
     fn block(&self) -> u64 {
         1 << self.shared.block_log2
     }
 
-    /// What a folio that left is remembered by.
+    /// The key under which reclaim remembers an evicted folio.
     pub(crate) fn ghost(&self, page: u64) -> u64 {
         self.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ page
     }
 
-    /// The slot that held byte `offset` a moment ago, by the index without a lock.
+    /// The slot that held byte `offset` at the time of the lookup. Takes no lock; the caller checks
+    /// the result under the folio's lock.
     #[inline]
     fn find(&self, offset: u64) -> Option<u32> {
         let mut orders = self.orders.load(Acquire);
@@ -166,7 +168,7 @@ impl FileCache {
         None
     }
 
-    /// The folio around `offset`, shared, if it is in the cache.
+    /// The folio that contains `offset`, under its shared lock, if it is in the cache.
     #[inline]
     fn hit(&self, offset: u64) -> Option<(u32, &Slot, ReadGuard<'_, Folio>)> {
         let number = self.find(offset)?;
@@ -175,7 +177,7 @@ impl FileCache {
         folio.holds(self.id, offset).then_some((number, slot, folio))
     }
 
-    /// The folio around `offset`, alone, if it is in slot `number`.
+    /// The folio that contains `offset`, under its exclusive lock, if it is in slot `number`.
     #[inline]
     fn hold(&self, number: u32, offset: u64) -> Option<Held<'_>> {
         let slot = self.shared.slots.get(number)?;
@@ -183,8 +185,8 @@ impl FileCache {
         folio.holds(self.id, offset).then_some(Held { number, slot, folio })
     }
 
-    /// The folio around `offset`, alone: the one that is there, or a new one that reaches to `end`
-    /// at most, as far as alignment goes, but is of one block at least.
+    /// The folio that contains `offset`, under its exclusive lock, and whether it is new. A new
+    /// folio reaches at most to `end`, as alignment allows, but has at least one block.
     fn hold_or_make(&self, offset: u64, end: u64, how: Use) -> Result<(Held<'_>, bool)> {
         loop {
             let number = match self.find(offset) {
@@ -201,7 +203,7 @@ impl FileCache {
         }
     }
 
-    /// Takes the mark off a folio that an ordinary user found.
+    /// Clears the drop-behind mark when the user is an ordinary one.
     #[inline]
     fn used(&self, held: &mut Held<'_>, how: Use) {
         if how == Use::Keep {
@@ -209,7 +211,7 @@ impl FileCache {
         }
     }
 
-    /// Makes the folio around `offset`, unless there is one.
+    /// Makes a folio that contains `offset`, unless there is one.
     fn make(&self, offset: u64, end: u64, how: Use) -> Result<Made<'_>> {
         let shared = &*self.shared;
         let page = offset >> PAGE_LOG2;
@@ -221,10 +223,11 @@ impl FileCache {
                 Plan::New { start, order } => (start, order),
             };
             let size = 1u64 << (PAGE_LOG2 + order);
-            shared.make_room(size);
-            let Some(frame) = shared.frames.take(order, shared.reclaim.room()) else {
+            shared.reserve(size);
+            let Some(frame) = shared.frames.take(order, shared.reclaim.free_bytes()) else {
                 shared.reclaim.release(size);
-                // Smaller ones are easier to have; the last try is after something else left.
+                // A smaller frame is easier to get. At the smallest order, evict a folio and try
+                // again.
                 if order > *shared.orders.start() {
                     most = order - 1;
                 } else if !shared.evict(crate::reclaim::From::Any) {
@@ -233,24 +236,24 @@ impl FileCache {
                 continue;
             };
             let undo = |frame, number| {
-                shared.frames.give(frame, shared.reclaim.room());
+                shared.frames.give(frame, shared.reclaim.free_bytes());
                 shared.reclaim.release(size);
                 if let Some(number) = number {
                     shared.slots.give(number);
                 }
             };
-            let file = self.me.upgrade();
+            let file = self.this.upgrade();
             let taken = shared.slots.take();
             let slot = taken.and_then(|number| Some((number, shared.slots.get(number)?)));
             let (Some(file), Some((number, slot))) = (file, slot) else {
                 undo(frame, taken);
                 return Err(Error::NoMemory);
             };
-            // A reader that found this slot as somebody else's may hold it for a moment.
+            // A thread that found this slot for its previous folio may hold the lock for a moment.
             let mut folio = slot.folio.write();
             {
                 let mut index = self.changing.index.lock();
-                if index.dead || shared.is_closed() {
+                if index.closed || shared.is_closed() {
                     drop(index);
                     drop(folio);
                     undo(frame, Some(number));
@@ -283,7 +286,8 @@ impl FileCache {
         }
     }
 
-    /// A folio leaves: it is struck off the file's lists. The caller holds it alone.
+    /// Removes a folio from the file's lists and counts. The caller holds the folio's exclusive
+    /// lock.
     pub(crate) fn unlist(&self, page: u64, order: u32, dirty: u32, writing: u32) {
         let mut index = self.changing.index.lock();
         index.folios.remove(&page);
@@ -296,8 +300,8 @@ impl FileCache {
         self.changing.blocks.fetch_sub(u64::from(writing) << 32 | u64::from(dirty), AcqRel);
     }
 
-    /// Folios that touch the bytes from `start` to `end`: their slots and first bytes.
-    fn listed(&self, start: u64, end: u64) -> Vec<(u32, u64)> {
+    /// Slots and first bytes of the folios that overlap the bytes `start..end`.
+    fn folios_in(&self, start: u64, end: u64) -> Vec<(u32, u64)> {
         let index = self.changing.index.lock();
         let first = index.covering(start >> PAGE_LOG2).unwrap_or(start >> PAGE_LOG2);
         let last = end.saturating_sub(1) >> PAGE_LOG2;
@@ -309,9 +313,9 @@ impl FileCache {
             .collect()
     }
 
-    /// All folios leave, and no new one comes.
-    pub(crate) fn die(&self) {
-        self.changing.index.lock().dead = true;
+    /// Removes all folios and refuses new ones.
+    pub(crate) fn close(&self) {
+        self.changing.index.lock().closed = true;
         self.set_hits(false);
         self.discard(0..u64::MAX);
     }
@@ -323,7 +327,7 @@ enum Plan {
 }
 
 impl FileIndex {
-    /// The first page of the folio that holds `page`.
+    /// The first page of the folio that contains `page`.
     fn covering(&self, page: u64) -> Option<u64> {
         let (start, (_, order)) = self.folios.range(..=page).next_back()?;
         (page - start < 1 << order).then_some(*start)
@@ -334,8 +338,9 @@ impl FileIndex {
         self.covering(start).is_some() || self.folios.range(start..end).next().is_some()
     }
 
-    /// The largest folio around `page` that begins at it (but for the alignment of the smallest),
-    /// ends at byte `end` or before, and overlaps no other.
+    /// The largest new folio that starts at `page` (aligned down to the smallest order), ends at
+    /// byte `end` or before, and overlaps no other folio; or the folio that contains `page`
+    /// already.
     fn plan(&self, page: u64, end: u64, most: u32, orders: &std::ops::RangeInclusive<u32>) -> Plan {
         if let Some(start) = self.covering(page)
             && let Some((number, _)) = self.folios.get(&start)
@@ -345,9 +350,9 @@ impl FileIndex {
         let least = *orders.start();
         let start = page >> least << least;
         let end = end.div_ceil(1 << PAGE_LOG2).div_ceil(1 << least) << least;
-        let room = self.folios.range(start..).next().map_or(end, |(next, _)| end.min(*next));
-        let room = room.saturating_sub(start).max(1).ilog2();
+        let limit = self.folios.range(start..).next().map_or(end, |(next, _)| end.min(*next));
+        let most_order = limit.saturating_sub(start).max(1).ilog2();
         let aligned = if start == 0 { ORDERS } else { start.trailing_zeros() };
-        Plan::New { start, order: aligned.min(room).min(most).max(least) }
+        Plan::New { start, order: aligned.min(most_order).min(most).max(least) }
     }
 }

@@ -1,14 +1,15 @@
-//! One folio: a naturally aligned piece of a file, and what is known of each of its blocks.
+//! One folio: a naturally aligned part of a file, with a state for each of its blocks.
 //!
 //! ```text
-//!   up to date   its bytes are the file's; while all are, the bits are not looked at
-//!   backed       a write needs no space from the volume: allocated or reserved
+//!   up to date   the folio holds the file's bytes
+//!   backed       a write needs no new space: the block is allocated or reserved
 //!   dirty        changed since it was read or written
-//!   writing      on its way to the device; dirty again when it is changed meanwhile
+//!   writing      under write-back; also dirty when it changes meanwhile
 //!
 //!   dirty or writing ⊂ up to date
 //! ```
-//! A block that is not up to date holds bytes of anybody: nothing may be copied from it.
+//! A block that is not up to date holds arbitrary bytes, perhaps of another file. Nothing may be
+//! copied from it.
 
 use crate::bits::Bits;
 use crate::file::FileCache;
@@ -18,17 +19,17 @@ use extant_base::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A set of blocks that is mostly full: no bit is written while it is.
+/// A set of blocks that is mostly full. While it is full, its bitmap is neither read nor written.
 #[derive(Debug)]
-struct Known {
+struct DenseBits {
     bits: Bits,
     count: u32,
     blocks: u32,
 }
 
-impl Known {
-    fn none(blocks: u32) -> Known {
-        Known { bits: Bits::none(blocks), count: 0, blocks }
+impl DenseBits {
+    fn none(blocks: u32) -> DenseBits {
+        DenseBits { bits: Bits::none(blocks), count: 0, blocks }
     }
 
     fn all(&self, range: Range<u32>) -> bool {
@@ -45,7 +46,7 @@ impl Known {
         self.count -= self.bits.clear(range);
     }
 
-    /// The first run of `range` that is not in.
+    /// The first run of `range` that is not in the set.
     fn missing(&self, range: Range<u32>) -> Option<Range<u32>> {
         match self.count == self.blocks {
             true => None,
@@ -62,8 +63,8 @@ pub(crate) struct Folio {
     order: u32,
     block_log2: u32,
     frame: Option<Frame>,
-    up_to_date: Known,
-    backed: Known,
+    up_to_date: DenseBits,
+    backed: DenseBits,
     dirty: Bits,
     dirty_count: u32,
     writing: Bits,
@@ -71,7 +72,7 @@ pub(crate) struct Folio {
 }
 
 impl Folio {
-    /// What a slot holds while it is free.
+    /// The content of a free slot.
     pub fn free() -> Folio {
         Folio {
             file: None,
@@ -80,8 +81,8 @@ impl Folio {
             order: 0,
             block_log2: PAGE_LOG2,
             frame: None,
-            up_to_date: Known::none(0),
-            backed: Known::none(0),
+            up_to_date: DenseBits::none(0),
+            backed: DenseBits::none(0),
             dirty: Bits::none(0),
             dirty_count: 0,
             writing: Bits::none(0),
@@ -89,7 +90,7 @@ impl Folio {
         }
     }
 
-    /// A folio of `file` from page `page` on with nothing in it yet.
+    /// A folio of `file` that starts at page `page`; no block is up to date.
     pub fn new(
         file: Arc<FileCache>,
         id: u64,
@@ -106,8 +107,8 @@ impl Folio {
             order,
             block_log2: bits,
             frame: Some(frame),
-            up_to_date: Known::none(blocks),
-            backed: Known::none(blocks),
+            up_to_date: DenseBits::none(blocks),
+            backed: DenseBits::none(blocks),
             dirty: Bits::none(blocks),
             dirty_count: 0,
             writing: Bits::none(blocks),
@@ -115,7 +116,7 @@ impl Folio {
         }
     }
 
-    /// Whether this is the folio of file `id` that holds byte `offset`.
+    /// Whether this folio belongs to file `id` and contains byte `offset`.
     #[inline]
     pub fn holds(&self, id: u64, offset: u64) -> bool {
         self.id == id
@@ -131,13 +132,13 @@ impl Folio {
         self.order
     }
 
-    /// Its first byte in the file.
+    /// Byte offset of the folio in the file.
     #[inline]
     pub fn start(&self) -> u64 {
         self.page << PAGE_LOG2
     }
 
-    /// Bytes.
+    /// Size in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
         1 << (PAGE_LOG2 + self.order)
@@ -147,30 +148,30 @@ impl Folio {
         self.start() + self.size()
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub fn blocks(&self) -> u32 {
         1 << (PAGE_LOG2 + self.order - self.block_log2)
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub fn block_size(&self) -> u64 {
         1 << self.block_log2
     }
 
-    /// The blocks that the bytes `from..to` of the folio touch.
+    /// The blocks that overlap the bytes `from..to` of the folio.
     #[inline]
     pub fn touched(&self, from: usize, to: usize) -> Range<u32> {
         let bits = self.block_log2;
         (from >> bits) as u32..((to + (1 << bits) - 1) >> bits) as u32
     }
 
-    /// The bytes of `blocks` in the folio.
+    /// The byte range of `blocks` in the folio.
     pub fn bytes_of(&self, blocks: Range<u32>) -> Range<usize> {
         let bits = self.block_log2;
         (blocks.start as usize) << bits..(blocks.end as usize) << bits
     }
 
-    /// All bytes, of which those of blocks that are not up to date mean nothing.
+    /// All bytes of the folio. Bytes of blocks that are not up to date are meaningless.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.frame.as_deref().unwrap_or(&[])
@@ -204,7 +205,7 @@ impl Folio {
         self.backed.set(blocks);
     }
 
-    /// A write over `blocks` needs space first.
+    /// Records that a write to `blocks` needs new space.
     pub fn clear_backed(&mut self, blocks: Range<u32>) {
         self.backed.clear(blocks);
     }
@@ -218,24 +219,24 @@ impl Folio {
         self.dirty.all(blocks)
     }
 
-    /// Whether any of `blocks` is dirty or on its way.
+    /// Whether any of `blocks` is dirty or under write-back.
     pub fn is_busy(&self, blocks: Range<u32>) -> bool {
         self.dirty.any(blocks.clone()) || self.writing.any(blocks)
     }
 
-    /// Marks blocks dirty; how many were not.
+    /// Marks blocks dirty; returns how many were not dirty before.
     pub fn set_dirty(&mut self, blocks: Range<u32>) -> u32 {
         let new = self.dirty.set(blocks);
         self.dirty_count += new;
         new
     }
 
-    /// Dirty blocks.
+    /// Number of dirty blocks.
     pub fn dirty_count(&self) -> u32 {
         self.dirty_count
     }
 
-    /// Blocks on their way.
+    /// Number of blocks under write-back.
     pub fn writing_count(&self) -> u32 {
         self.writing_count
     }
@@ -245,9 +246,9 @@ impl Folio {
         self.dirty.run(range, true)
     }
 
-    /// The part of dirty `blocks` from their start on that is not on its way already starts its
-    /// way now.
-    pub fn take(&mut self, blocks: Range<u32>) -> Range<u32> {
+    /// Moves the leading blocks of `blocks` from dirty to writing, up to the first block that is
+    /// clean or already under write-back. Returns the blocks moved; the range may be empty.
+    pub fn start_writeback(&mut self, blocks: Range<u32>) -> Range<u32> {
         let end = self.dirty.next(blocks.clone(), false).unwrap_or(blocks.end);
         let end = self.writing.next(blocks.start..end, true).unwrap_or(end);
         let taken = blocks.start..end;
@@ -256,14 +257,15 @@ impl Folio {
         taken
     }
 
-    /// `blocks` have arrived, or will not; how many were on their way still.
-    pub fn land(&mut self, blocks: Range<u32>) -> u32 {
-        let landed = self.writing.clear(blocks);
-        self.writing_count -= landed;
-        landed
+    /// Ends write-back of `blocks`, whether it succeeded or failed. Returns how many were still
+    /// under write-back.
+    pub fn end_writeback(&mut self, blocks: Range<u32>) -> u32 {
+        let ended = self.writing.clear(blocks);
+        self.writing_count -= ended;
+        ended
     }
 
-    /// `blocks` are no longer known; how many were dirty, and how many on their way.
+    /// Clears every state of `blocks`; returns how many were dirty and how many under write-back.
     pub fn discard(&mut self, blocks: Range<u32>) -> (u32, u32) {
         self.up_to_date.clear(blocks.clone());
         self.backed.clear(blocks.clone());
@@ -273,13 +275,16 @@ impl Folio {
         (dirty, writing)
     }
 
-    /// The memory, and who the folio belonged to; the slot is free then.
+    /// Frees the slot; returns the folio's frame and file.
     pub fn take_apart(&mut self) -> (Option<Frame>, Option<Arc<FileCache>>) {
         let old = std::mem::replace(self, Folio::free());
         (old.frame, old.file)
     }
 
     /// Fills those of `blocks` that are not up to date.
+    ///
+    /// # Errors
+    /// Those of [`Fill::fill`]; blocks filled before the error stay up to date.
     pub fn fill(&mut self, blocks: Range<u32>, fill: &dyn Fill) -> Result<()> {
         while let Some(run) = self.missing(blocks.clone()) {
             let (start, bits) = (self.start(), self.block_log2);
@@ -289,7 +294,7 @@ impl Folio {
                 return Ok(());
             };
             let mut note = |range: Range<u64>| {
-                // Whole blocks inside the run only, whatever is said.
+                // Only whole blocks inside the run count, whatever range the filler reports.
                 let low = range.start.saturating_sub(from).div_ceil(1 << bits);
                 let high = range.end.saturating_sub(from) >> bits;
                 let low = run.start + low.min(u64::from(run.end - run.start)) as u32;
@@ -304,7 +309,7 @@ impl Folio {
         Ok(())
     }
 
-    /// Makes `block` zeros, up to date.
+    /// Fills `block` with zeros and marks it up to date.
     pub fn zero(&mut self, block: u32) {
         let bytes = self.bytes_of(block..block + 1);
         self.bytes_mut()[bytes].fill(0);

@@ -1,18 +1,19 @@
-//! The memory of folios: frames of 4 KiB to 2 MiB, cut from mappings that go back to the system.
+//! The memory of folios: frames of 4 KiB to 2 MiB, allocated from anonymous mappings.
 //!
 //! ```text
-//!   class 0   ┌slab 256 KiB────────────┐ ┌slab──────┐     one bit per frame: free or lent
+//!   class 0   ┌slab 256 KiB────────────┐ ┌slab──────┐     one bit per frame: free or in use
 //!   4 KiB     │▪│▪│ │▪│ │ …  64 frames │ │          │
 //!             └────────────────────────┘ └──────────┘
-//!   class 6…9 ┌slab 2 MiB, one huge page───┐              another: free, and has no memory
+//!   class 6…9 ┌slab 2 MiB, one huge page───┐              a second bit: free, without memory
 //!   256 KiB … │▪▪▪▪▪▪│      │▪▪▪▪▪▪│░░░░░░│
-//!             └────────────────────────────┘              take: the lowest slab with room
+//!             └────────────────────────────┘              take: the lowest slab with a free frame
 //! ```
-//! What is given back stays warm, so its next user meets no page faults: up to a reserve, and up to
-//! 64 MiB while the cache has that much room. Beyond that an empty slab is unmapped; beyond twice as much
-//! a large frame of another loses its memory, which takes its huge page apart.
+//! Free frames keep their memory, so that their next user meets no page faults. The limit for them
+//! is a reserve, or up to 64 MiB while the cache has as many bytes below its limit. Beyond the
+//! limit an empty slab is unmapped. Beyond twice the limit a free large frame in a slab that is
+//! still in use loses its memory, which splits its huge page.
 //!
-//! A frame's bytes are zeros or what its last user left.
+//! A frame's bytes are zeros or the bytes that its last user left.
 
 #![allow(unsafe_code)]
 
@@ -29,15 +30,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) const PAGE_LOG2: u32 = 12;
 /// Sizes of frames: 4 KiB << order, for orders below this.
 pub(crate) const ORDERS: u32 = 10;
-/// Small frames share a mapping of this many bytes.
+/// Slab size for small frames, in bytes.
 const SLAB: usize = 256 << 10;
-/// Frames of [`SLAB`] bytes and more share a huge page: 512 page faults less, and zeroed in one go.
+/// Slab size for frames of [`SLAB`] bytes and more: one huge page, which saves 512 page faults and
+/// is zeroed at once.
 const HUGE: usize = 2 << 20;
 
-/// Bytes that nobody uses are not kept beyond this, whatever room there is.
+/// Upper limit of free memory kept, in bytes, however far the cache is below its limit.
 const KEPT_MAX: usize = 64 << 20;
 
-/// Pages from the system.
+/// Pages mapped from the system.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -46,16 +48,16 @@ struct Mapping {
 // SAFETY: a mapping is memory of this process; which thread unmaps it does not matter, and its
 // bytes are reached through frames only.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives nothing away.
+// SAFETY: as above; `&Mapping` offers no access to the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     #[cfg(not(miri))]
     fn new(len: usize) -> Option<Mapping> {
-        // A huge page lies at a multiple of its size: more is asked for, and both ends go back.
+        // A huge page is aligned to its size: map more than needed and unmap both ends.
         let wide = if len < HUGE { len } else { len + HUGE };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: no address is wished for, so no mapping of anybody else is touched.
+        // SAFETY: no address is requested, so the new mapping replaces no existing one.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), wide, protection, MapFlags::PRIVATE) };
         let start: NonNull<u8> = NonNull::new(start.ok()?.cast())?;
@@ -63,26 +65,28 @@ impl Mapping {
             return Some(Mapping { start, len });
         }
         let before = start.as_ptr().align_offset(HUGE).min(HUGE);
-        // SAFETY: `before <= HUGE`, so all of these are within the mapping, or its end.
-        let (first, start, behind) = unsafe { (start, start.add(before), start.add(before + len)) };
-        for (part, len) in [(first, before), (behind, wide - before - len)] {
+        // SAFETY: `before <= HUGE`, so all three addresses are within the mapping or at its end.
+        let (first, start, after) = unsafe { (start, start.add(before), start.add(before + len)) };
+        for (part, len) in [(first, before), (after, wide - before - len)] {
             if len > 0 {
-                // SAFETY: of the pages that were just mapped those that `Mapping` does not keep.
+                // SAFETY: these pages belong to the new mapping, and `Mapping` does not keep them.
                 let _ = unsafe { munmap(part.as_ptr().cast(), len) };
             }
         }
-        // SAFETY: which size the pages have changes nothing that is seen. A system without huge
-        // ones refuses; small ones do as well.
+        // SAFETY: the page size does not change what a program observes. A system without huge
+        // pages refuses the call, and small pages work as well.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
         Some(Mapping { start, len })
     }
 
-    /// The memory of bytes `from..from + len` goes back. They can be used as before and are zeros.
+    /// Returns the memory of the bytes `from..from + len` to the system. They stay usable and read
+    /// as zeros.
     #[cfg(not(miri))]
-    fn let_go(&self, from: usize, len: usize) {
+    fn discard_memory(&self, from: usize, len: usize) {
         assert!(from + len <= self.len, "a frame is within its slab");
-        // SAFETY: these pages are this mapping's, and `&mut Slab` has the caller alone with a spot
-        // that no frame reaches. Where the system refuses, the bytes stay as they are.
+        // SAFETY: these pages belong to this mapping, and `&mut Slab` gives the caller exclusive
+        // access to a position that no frame uses. If the system refuses, the bytes stay as they
+        // are.
         let _ =
             unsafe { madvise(self.start.as_ptr().add(from).cast(), len, Advice::LinuxDontNeed) };
     }
@@ -92,18 +96,19 @@ impl Drop for Mapping {
     #[cfg(not(miri))]
     fn drop(&mut self) {
         // SAFETY: these pages came from `mmap_anonymous` with this length. Every frame in them
-        // holds the mapping by an `Arc`, so none is left.
+        // holds the mapping by an `Arc`, so no frame is left.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 
     #[cfg(miri)]
     fn drop(&mut self) {
-        // SAFETY: it came from `alloc_zeroed` with this very layout.
+        // SAFETY: the allocation came from `alloc_zeroed` with this layout.
         unsafe { std::alloc::dealloc(self.start.as_ptr(), Mapping::layout(self.len)) }
     }
 }
 
-/// Miri knows no `madvise` and unmaps whole mappings only: there a mapping is an allocation of its own.
+/// Miri does not support `madvise`, and it unmaps whole mappings only. Under Miri a mapping is a
+/// heap allocation.
 #[cfg(miri)]
 impl Mapping {
     fn layout(len: usize) -> std::alloc::Layout {
@@ -117,9 +122,10 @@ impl Mapping {
         Some(Mapping { start: NonNull::new(start)?, len })
     }
 
-    fn let_go(&self, from: usize, len: usize) {
+    fn discard_memory(&self, from: usize, len: usize) {
         assert!(from + len <= self.len, "a frame is within its slab");
-        // SAFETY: the bytes are this mapping's, and `&mut Slab` has the caller alone with a spot that no frame reaches.
+        // SAFETY: the bytes belong to this mapping, and `&mut Slab` gives the caller exclusive
+        // access to a position that no frame uses.
         unsafe { self.start.as_ptr().add(from).write_bytes(0, len) }
     }
 }
@@ -129,13 +135,13 @@ pub(crate) struct Frame {
     start: NonNull<u8>,
     len: usize,
     order: u8,
-    spot: u8,
+    position: u8,
     slab: u32,
-    /// Keeps the memory.
+    /// Keeps the memory mapped.
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: a frame is the only one that reaches its bytes, as a `Box<[u8]>` is.
+// SAFETY: only the frame reaches its bytes, as with a `Box<[u8]>`.
 unsafe impl Send for Frame {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Frame {}
@@ -143,9 +149,9 @@ unsafe impl Sync for Frame {}
 impl Deref for Frame {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` and `len` are within `_mapping`, which is readable, zero or written from
-        // its start, and lives as long as `self`. `Frames::take` lends each spot of a slab to one
-        // frame at a time, so `&self` keeps writers out.
+        // SAFETY: `start` and `len` are within `_mapping`, which is readable, zeroed or written
+        // from its start, and lives as long as `self`. `Frames::take` gives each position of a slab
+        // to one frame at a time, so `&self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -160,39 +166,39 @@ impl DerefMut for Frame {
 struct Slab {
     mapping: Arc<Mapping>,
     free: u64,
-    /// Those of `free` that have no memory: nobody had them yet, or it went back.
-    cold: u64,
+    /// The part of `free` without memory: never used, or returned to the system.
+    without_memory: u64,
 }
 
 #[derive(Default)]
 struct Class {
     slabs: Vec<Option<Slab>>,
-    /// Places in `slabs` that are empty.
+    /// Empty entries of `slabs`.
     vacant: Vec<u32>,
     /// Slabs with free frames.
     open: BTreeSet<u32>,
 }
 
-/// Where frames come from.
+/// The allocator of frames.
 pub(crate) struct Frames {
     classes: [Mutex<Class>; ORDERS as usize],
     reserve: usize,
-    /// Whether large frames share huge pages.
+    /// Whether large frames are allocated from huge pages.
     is_huge: bool,
     /// Bytes of free frames that have memory.
     idle: AtomicUsize,
 }
 
-/// How a class cuts its slabs.
+/// Sizes of a class, in bytes.
 struct Shape {
     frame: usize,
     slab: usize,
-    /// A bit for each frame.
+    /// One bit per frame.
     all: u64,
 }
 
 impl Frames {
-    /// Keeps `reserve` bytes that nobody uses even where the cache is full.
+    /// An allocator that keeps up to `reserve` free bytes even when the cache is full.
     pub fn new(reserve: usize) -> Frames {
         let classes = std::array::from_fn(|_| Mutex::new(Rank::Leaf, Class::default()));
         let is_huge = reserve >= 2 * HUGE;
@@ -206,26 +212,26 @@ impl Frames {
         Shape { frame, slab, all: u64::MAX >> (64 - slab / frame) }
     }
 
-    /// Most bytes to keep with `room` in the cache.
-    fn most(&self, room: u64) -> usize {
-        self.reserve.max(room.min(KEPT_MAX as u64) as usize)
+    /// Maximum free bytes to keep while the cache is `free_bytes` bytes below its limit.
+    fn most(&self, free_bytes: u64) -> usize {
+        self.reserve.max(free_bytes.min(KEPT_MAX as u64) as usize)
     }
 
-    /// A frame of 4 KiB << `order` with any content, or `None`: the system has no memory. `room` is what
-    /// is left of the cache's limit, in bytes.
-    pub fn take(&self, order: u32, room: u64) -> Option<Frame> {
+    /// A frame of 4 KiB << `order` with arbitrary content, or `None` when the system has no memory.
+    /// `free_bytes` is the number of bytes below the cache's limit.
+    pub fn take(&self, order: u32, free_bytes: u64) -> Option<Frame> {
         let shape = self.shape(order);
-        if self.idle.load(Relaxed) > self.most(room)
+        if self.idle.load(Relaxed) > self.most(free_bytes)
             && self.classes[order as usize].lock().open.is_empty()
         {
-            self.trim(self.most(room));
+            self.trim(self.most(free_bytes));
         }
         let mut class = self.classes[order as usize].lock();
         let number = match class.open.first() {
             Some(number) => *number,
             None => {
                 let mapping = Arc::new(Mapping::new(shape.slab)?);
-                let slab = Slab { mapping, free: shape.all, cold: shape.all };
+                let slab = Slab { mapping, free: shape.all, without_memory: shape.all };
                 let number = match class.vacant.pop() {
                     Some(number) => number,
                     None => {
@@ -239,29 +245,33 @@ impl Frames {
             }
         };
         let slab = class.slabs[number as usize].as_mut()?;
-        // Warm ones first.
-        let from = if slab.free & !slab.cold != 0 { slab.free & !slab.cold } else { slab.free };
-        let spot = from.trailing_zeros() as usize;
-        assert!(spot * shape.frame < shape.slab, "an open slab has a free frame");
-        let bit = 1u64 << spot;
-        if slab.cold & bit == 0 {
+        // Prefer frames that have memory.
+        let from = if slab.free & !slab.without_memory != 0 {
+            slab.free & !slab.without_memory
+        } else {
+            slab.free
+        };
+        let position = from.trailing_zeros() as usize;
+        assert!(position * shape.frame < shape.slab, "an open slab has a free frame");
+        let bit = 1u64 << position;
+        if slab.without_memory & bit == 0 {
             self.idle.fetch_sub(shape.frame, Relaxed);
         }
         slab.free &= !bit;
-        slab.cold &= !bit;
+        slab.without_memory &= !bit;
         let full = slab.free == 0;
         let mapping = slab.mapping.clone();
-        // SAFETY: `spot` is within the slab, and so is all of the frame.
-        let start = unsafe { mapping.start.add(spot * shape.frame) };
+        // SAFETY: `position` is within the slab, and so is the whole frame.
+        let start = unsafe { mapping.start.add(position * shape.frame) };
         if full {
             class.open.remove(&number);
         }
-        let (order, spot) = (order as u8, spot as u8);
-        Some(Frame { start, len: shape.frame, order, spot, slab: number, _mapping: mapping })
+        let (order, position) = (order as u8, position as u8);
+        Some(Frame { start, len: shape.frame, order, position, slab: number, _mapping: mapping })
     }
 
-    /// Unmaps empty slabs until no more than `most` bytes are kept, as far as there are any; then, of more than twice as
-    /// many, large frames of others lose their memory.
+    /// Unmaps empty slabs until at most `most` free bytes are kept, as far as there are empty
+    /// slabs. If more than twice as many remain, takes the memory of large frames in other slabs.
     #[cold]
     fn trim(&self, most: usize) {
         for (order, class) in self.classes.iter().enumerate() {
@@ -286,42 +296,42 @@ impl Frames {
                 continue;
             }
             for slab in class.lock().slabs.iter_mut().flatten() {
-                let mut warm = slab.free & !slab.cold;
-                while warm != 0 && self.idle.load(Relaxed) > 2 * most {
-                    self.chill(slab, warm.trailing_zeros() as usize, &shape);
-                    warm &= warm - 1;
+                let mut with_memory = slab.free & !slab.without_memory;
+                while with_memory != 0 && self.idle.load(Relaxed) > 2 * most {
+                    self.discard_frame(slab, with_memory.trailing_zeros() as usize, &shape);
+                    with_memory &= with_memory - 1;
                 }
             }
         }
     }
 
-    /// The memory of a free frame goes back.
-    fn chill(&self, slab: &mut Slab, spot: usize, shape: &Shape) {
-        slab.mapping.let_go(spot * shape.frame, shape.frame);
-        slab.cold |= 1 << spot;
+    /// Returns the memory of a free frame to the system.
+    fn discard_frame(&self, slab: &mut Slab, position: usize, shape: &Shape) {
+        slab.mapping.discard_memory(position * shape.frame, shape.frame);
+        slab.without_memory |= 1 << position;
         self.idle.fetch_sub(shape.frame, Relaxed);
     }
 
-    /// Takes an empty slab out; it is unmapped when it is dropped.
+    /// Removes an empty slab; dropping it unmaps it.
     fn close(&self, class: &mut Class, number: u32, shape: &Shape) -> Option<Slab> {
         let slab = class.slabs[number as usize].take()?;
-        let warm = (slab.free & !slab.cold).count_ones() as usize;
-        self.idle.fetch_sub(warm * shape.frame, Relaxed);
+        let with_memory = (slab.free & !slab.without_memory).count_ones() as usize;
+        self.idle.fetch_sub(with_memory * shape.frame, Relaxed);
         class.open.remove(&number);
         class.vacant.push(number);
         Some(slab)
     }
 
-    /// Takes a frame back; `room` as in [`Frames::take`].
-    pub fn give(&self, frame: Frame, room: u64) {
-        let most = self.most(room);
-        let Frame { order, spot, slab: number, .. } = frame;
+    /// Frees a frame; `free_bytes` as in [`Frames::take`].
+    pub fn give(&self, frame: Frame, free_bytes: u64) {
+        let most = self.most(free_bytes);
+        let Frame { order, position, slab: number, .. } = frame;
         let shape = self.shape(order.into());
-        // The next owner of the spot must be alone: this frame ends first.
+        // The next frame at this position must be the only one, so this frame ends first.
         drop(frame);
         let mut class = self.classes[order as usize].lock();
         let Some(slab) = class.slabs[number as usize].as_mut() else { return };
-        let bit = 1u64 << spot;
+        let bit = 1u64 << position;
         slab.free |= bit;
         let idle = self.idle.fetch_add(shape.frame, Relaxed) + shape.frame;
         let is_empty = slab.free == shape.all;
@@ -331,9 +341,9 @@ impl Frames {
             drop(slab);
             return;
         }
-        // Small ones are not worth the call.
+        // Small frames are not worth the system call.
         if idle > 2 * most && shape.frame >= SLAB {
-            self.chill(slab, spot.into(), &shape);
+            self.discard_frame(slab, position.into(), &shape);
         }
         class.open.insert(number);
     }
@@ -343,50 +353,51 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// Compared as a whole: Miri takes long for a loop over bytes.
+    /// Compares whole slices: a loop over bytes is slow under Miri.
     fn is_all(frame: &Frame, byte: u8) -> bool {
         **frame == vec![byte; frame.len()]
     }
 
     #[test]
-    fn frames_are_apart_and_come_again() {
+    fn frames_are_disjoint_and_reused() {
         let frames = Frames::new(1 << 20);
         let count = if cfg!(miri) { 3 } else { 70 };
         for order in 0..ORDERS {
-            let mut lent: Vec<Frame> = (0..count).map(|_| frames.take(order, 0).unwrap()).collect();
-            for (n, frame) in lent.iter_mut().enumerate() {
+            let mut in_use: Vec<Frame> =
+                (0..count).map(|_| frames.take(order, 0).unwrap()).collect();
+            for (n, frame) in in_use.iter_mut().enumerate() {
                 assert_eq!(frame.len(), 4096 << order);
                 assert_eq!(frame.as_ptr() as usize % 4096, 0);
                 frame.fill(n as u8);
             }
-            for (n, frame) in lent.iter().enumerate() {
+            for (n, frame) in in_use.iter().enumerate() {
                 assert!(is_all(frame, n as u8));
             }
-            lent.into_iter().for_each(|frame| frames.give(frame, 0));
+            in_use.into_iter().for_each(|frame| frames.give(frame, 0));
             assert!(frames.idle.load(Relaxed) <= 1 << 20);
         }
     }
 
     #[test]
-    fn what_is_above_the_reserve_goes_back() {
+    fn memory_above_the_reserve_is_unmapped() {
         let frames = Frames::new(0);
-        let lent: Vec<Frame> = (0..200).map(|_| frames.take(0, 0).unwrap()).collect();
-        lent.into_iter().for_each(|frame| frames.give(frame, 0));
+        let in_use: Vec<Frame> = (0..200).map(|_| frames.take(0, 0).unwrap()).collect();
+        in_use.into_iter().for_each(|frame| frames.give(frame, 0));
         assert!(frames.classes[0].lock().slabs.iter().all(Option::is_none));
         assert_eq!(frames.idle.load(Relaxed), 0);
     }
 
     #[test]
-    fn frames_share_huge_pages_and_keep_their_bytes_when_other_parts_go_back() {
+    fn frames_share_huge_pages_and_keep_their_bytes_when_others_lose_memory() {
         const HALF: u32 = 8;
         let frames = Frames::new(4 << 20);
-        let mut lent: Vec<Frame> = (0..20).map(|_| frames.take(HALF, 0).unwrap()).collect();
-        assert!(lent.chunks(2).all(|pair| pair[0].as_ptr().align_offset(HUGE) == 0));
-        lent.iter_mut().for_each(|frame| frame.fill(7));
+        let mut in_use: Vec<Frame> = (0..20).map(|_| frames.take(HALF, 0).unwrap()).collect();
+        assert!(in_use.chunks(2).all(|pair| pair[0].as_ptr().align_offset(HUGE) == 0));
+        in_use.iter_mut().for_each(|frame| frame.fill(7));
         let (even, odd): (Vec<_>, Vec<_>) =
-            lent.into_iter().enumerate().partition(|(n, _)| n % 2 == 0);
+            in_use.into_iter().enumerate().partition(|(n, _)| n % 2 == 0);
         even.into_iter().for_each(|(_, frame)| frames.give(frame, 0));
-        // Ten halves came back: eight are warm, the last two have no memory.
+        // Ten halves are free: eight keep their memory, the last two do not.
         assert_eq!(frames.idle.load(Relaxed), 8 << 20);
         let even: Vec<Frame> = (0..10).map(|_| frames.take(HALF, 0).unwrap()).collect();
         assert_eq!(even.iter().filter(|frame| is_all(frame, 0)).count(), 2);
@@ -398,10 +409,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_while_there_is_room_goes_when_there_is_none() {
+    fn memory_kept_below_the_limit_is_returned_at_the_limit() {
         let frames = Frames::new(4 << 20);
-        let lent: Vec<Frame> = (0..40).map(|_| frames.take(9, u64::MAX).unwrap()).collect();
-        lent.into_iter().for_each(|frame| frames.give(frame, u64::MAX));
+        let in_use: Vec<Frame> = (0..40).map(|_| frames.take(9, u64::MAX).unwrap()).collect();
+        in_use.into_iter().for_each(|frame| frames.give(frame, u64::MAX));
         assert_eq!(frames.idle.load(Relaxed), KEPT_MAX);
         let small = frames.take(0, 0).unwrap();
         assert_eq!(frames.idle.load(Relaxed), 4 << 20);
@@ -409,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_slabs_in_use_go_when_there_is_no_room() {
+    fn large_free_frames_lose_their_memory_at_the_limit() {
         const EIGHTH: u32 = 6;
         let frames = Frames::new(4 << 20);
-        let lent: Vec<Frame> = (0..160).map(|_| frames.take(EIGHTH, u64::MAX).unwrap()).collect();
+        let in_use: Vec<Frame> = (0..160).map(|_| frames.take(EIGHTH, u64::MAX).unwrap()).collect();
         let (kept, given): (Vec<_>, Vec<_>) =
-            lent.into_iter().enumerate().partition(|(n, _)| n % 8 == 0);
+            in_use.into_iter().enumerate().partition(|(n, _)| n % 8 == 0);
         given.into_iter().for_each(|(_, frame)| frames.give(frame, u64::MAX));
         assert_eq!(frames.idle.load(Relaxed), 35 << 20);
         let small = frames.take(0, 0).unwrap();

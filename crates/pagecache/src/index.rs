@@ -1,11 +1,12 @@
-//! Which slot holds which piece of which file: a hash table that is read without a lock.
+//! A hash table from file and place to the slot that holds the folio. Lookups take no lock.
 //!
 //! ```text
 //!   heads[hash(file, page, order)] ─► slot ─► slot ─► none      chains through Slot::next
 //! ```
-//! Chains change under a lock of their stripe. A reader that stands on a slot while it leaves may
-//! walk on into another chain and find nothing: a false miss, which the slow way sets right by the
-//! file's own index. A false hit is found under the folio's lock. Steps are bounded.
+//! Chains change under the lock of their stripe. A reader at a slot that is being removed may
+//! continue in another chain and find nothing: a false miss, which the slow path corrects through
+//! the file's own index. A false hit is detected under the folio's lock. The number of steps is
+//! bounded.
 
 use crate::slots::{NONE, Slots};
 use extant_base::lock::{Mutex, Rank};
@@ -13,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const STRIPES: usize = 64;
-/// Steps along a chain before a reader gives up.
+/// Maximum steps along a chain.
 const STEPS: u32 = 64;
 
 /// The hash table.
@@ -23,7 +24,7 @@ pub(crate) struct Index {
     stripes: [Mutex<()>; STRIPES],
 }
 
-/// A piece of a file as one number: folios of different orders differ.
+/// The place of a folio as one number; folios of different orders have different places.
 #[inline]
 pub(crate) fn place(page: u64, order: u32) -> u64 {
     page << 4 | u64::from(order)
@@ -47,7 +48,7 @@ impl Index {
         ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift) as usize
     }
 
-    /// The slot that held this piece a moment ago.
+    /// The slot that held this place at the time of the lookup.
     #[inline]
     pub fn find(&self, slots: &Slots, id: u64, place: u64) -> Option<u32> {
         let mut number = self.heads[self.bucket(id, place)].load(Acquire);
@@ -61,7 +62,7 @@ impl Index {
         None
     }
 
-    /// Puts a slot in. The caller holds its folio alone.
+    /// Inserts a slot. The caller holds its folio's exclusive lock.
     pub fn insert(&self, slots: &Slots, number: u32, id: u64, place: u64) {
         let Some(slot) = slots.get(number) else { return };
         let bucket = self.bucket(id, place);
@@ -72,7 +73,7 @@ impl Index {
         self.heads[bucket].store(number, Release);
     }
 
-    /// Takes a slot out. The caller holds its folio alone.
+    /// Removes a slot. The caller holds its folio's exclusive lock.
     pub fn remove(&self, slots: &Slots, number: u32) {
         let Some(slot) = slots.get(number) else { return };
         let (id, place) = (slot.id.load(Relaxed), slot.place.load(Relaxed));
@@ -87,7 +88,7 @@ impl Index {
                 at.store(after, Release);
                 return;
             }
-            // The stripe is locked: this chain stands still and ends.
+            // The stripe is locked, so this chain does not change and it ends.
             let Some(slot) = slots.get(next) else { return };
             at = &slot.next;
         }

@@ -1,17 +1,17 @@
 //! The page cache: file bytes in memory, between the engine and the device.
 //!
 //! ```text
-//!   read_hit, overwrite_hit          read, write, populate              take_dirty, discard
-//!        │ no lock but the folio's        │ caller holds the inode           │ write-back, truncate
-//!        ▼                                ▼                                  ▼
-//!   index (atomics) ──────────► slots: one folio each ◄────────── each file's ordered index
+//!   read_hit, overwrite_hit          read, write, populate             take_dirty, discard
+//!        │ folio locks only               │ caller holds the inode lock     │ write-back, truncate
+//!        ▼                                ▼                                 ▼
+//!   index (atomics) ──────────► slots: one folio each ◄───────── each file's ordered index
 //!                                 │ RwLock, per-block bitmaps
 //!                                 ▼
 //!                               frames: memory, 4 KiB … 2 MiB
 //! ```
 //!
-//! It knows nothing of inodes, extents or journals: what a file's bytes are it asks of a [`Fill`],
-//! where dirty ones go of an [`Owner`].
+//! The cache has no knowledge of inodes, extents or journals. It reads missing file bytes through a
+//! [`Fill`] and writes dirty bytes back through an [`Owner`].
 
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -41,4 +41,4 @@ pub use file::dirty::{Landing, Taken};
 pub use owner::{Demand, Fill, Owner, Source, Use};
 pub use readahead::ReadStream;
 pub use stats::CacheStats;
-pub use writeback::Room;
+pub use writeback::WritePermit;

@@ -1,18 +1,19 @@
-//! How much memory this process may have.
+//! The memory available to this process.
 //!
 //! ```text
-//!   /proc/meminfo MemTotal        the machine's
-//!   /sys/fs/cgroup/…/memory.max   the limit of each control group around us, "max" for none
+//!   /proc/meminfo MemTotal        the machine's memory
+//!   /sys/fs/cgroup/…/memory.max   the limit of each enclosing control group; "max" means none
 //! ```
 //! Source: kernel documentation, "Control Group v2", memory interface files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is taken for a machine that does not say: 1 GiB.
+/// Assumed when the machine's memory is unknown: 1 GiB.
 const UNKNOWN: u64 = 1 << 30;
 
-/// Bytes that this process may use: the machine's memory, or less where a control group says so.
+/// Bytes that this process may use: the machine's memory, or the lowest limit of its control
+/// groups.
 pub(crate) fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.as_deref().and_then(total).unwrap_or(UNKNOWN);

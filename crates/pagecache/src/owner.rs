@@ -1,31 +1,31 @@
-//! What the cache asks of the layers around it.
+//! The interfaces through which the cache calls the layers around it.
 
 use crate::file::FileCache;
 use extant_base::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What becomes of folios after their use.
+/// What the cache does with folios after their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Use {
-    /// They stay until the room is needed.
+    /// The folios stay until reclaim needs their memory.
     #[default]
     Keep,
-    /// They leave once they are read or written back ("don't cache"), unless somebody else used
-    /// them meanwhile.
+    /// The cache removes the folios once they are read or written back ("don't cache"), unless an
+    /// ordinary reader or writer used them meanwhile.
     DropBehind,
 }
 
-/// How many bytes one call of [`Owner::write_back`] is to write. A number, or more as it goes on: a
-/// call that ended would leave the device idle until the next one has found its first bytes.
+/// How many bytes one call of [`Owner::write_back`] writes. The number may grow during the call:
+/// ending the call would leave the device idle until the next call has found its first dirty bytes.
 pub trait Demand: Sync {
-    /// How many bytes are wanted in all, now that `begun` of them are on their way or written. Asked
-    /// with `begun` 0 first, then each time when it reaches the answer, under no lock but the file's
-    /// own.
+    /// Total bytes that the call should write, given that `begun` of them are under write-back or
+    /// written. `write_back` calls this first with `begun` = 0, then each time `begun` reaches the
+    /// previous result. It holds no locks but the file's own.
     fn wanted(&self, begun: u64) -> u64;
 
-    /// How many transfers of the call may be under way at a time, now, of the `most` that the engine
-    /// would have: one at least.
+    /// How many writes the call may have in flight now: at least 1. `most` is the engine's own
+    /// maximum.
     fn flights(&self, most: usize) -> usize {
         most
     }
@@ -37,10 +37,13 @@ impl Demand for u64 {
     }
 }
 
-/// The engine, as the cache's own threads see it. Called with no lock held.
+/// The engine, as the cache's threads see it. The cache calls it with no lock held.
 pub trait Owner: Send + Sync {
-    /// Writes dirty bytes of `range` of `file` back, in order, about as many as `demand` says, and
-    /// waits for them. How many bytes were written.
+    /// Writes dirty bytes of `range` of `file` back in file order, about as many as `demand`
+    /// requests, and waits for them. Returns the number of bytes written.
+    ///
+    /// # Errors
+    /// The first error of a write; the bytes that were not written are dirty again.
     fn write_back(
         &self,
         file: &Arc<FileCache>,
@@ -48,32 +51,36 @@ pub trait Owner: Send + Sync {
         demand: &dyn Demand,
     ) -> Result<u64>;
 
-    /// Reads `range` into the cache ahead of its reader ([`FileCache::populate`]). Errors are
-    /// swallowed: the reader meets them.
+    /// Reads `range` into the cache before a reader needs it ([`FileCache::populate`]). Ignores
+    /// errors: the reader meets them again.
     fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use);
 }
 
-/// Where bytes that are not in the cache come from. The caller holds the inode's lock, shared at
-/// least, for as long as the cache may call.
+/// The source of bytes that are not in the cache. The caller holds the inode lock, at least shared,
+/// for as long as the cache may call this.
 pub trait Fill {
-    /// Fills `buf`, whole blocks from byte `offset` on; holes, unwritten blocks and bytes past the
-    /// file's end are zeros. Calls `backed` with the byte ranges in which blocks are allocated,
-    /// written or not.
+    /// Fills `buf`, which is whole blocks, with the file's bytes from byte `offset` on. Holes,
+    /// unwritten blocks and bytes past the end of file are zeros. Calls `backed` with the byte
+    /// ranges in which blocks are allocated, whether written or unwritten.
+    ///
+    /// # Errors
+    /// `Device` and `Corrupt` of the reads; the content of `buf` is then undefined.
     fn fill(&self, offset: u64, buf: &mut [u8], backed: &mut dyn FnMut(Range<u64>)) -> Result<()>;
 }
 
-/// Bytes that a caller writes.
+/// The bytes of a write call.
 pub trait Source {
-    /// Bytes that are left to copy.
+    /// Bytes that remain to be copied.
     fn len(&self) -> usize;
 
-    /// Whether nothing is left.
+    /// Whether no bytes remain.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the next `to.len()` bytes, which are no more than [`Source::len`]. Fewer is a short
-    /// copy (a fault in the caller's memory): nothing after it is asked for.
+    /// Copies the next `to.len()` bytes, at most [`Source::len`]. Returns the number of bytes
+    /// copied. A smaller number is a short copy (a fault in the caller's memory); the cache then
+    /// does not call this again.
     fn copy_to(&mut self, to: &mut [u8]) -> usize;
 }
 

@@ -1,12 +1,13 @@
-//! Read-ahead: bytes are there before their reader.
+//! Read-ahead: bytes enter the cache before their reader needs them.
 //!
 //! ```text
-//!   sequential   │ read now: window │ asked: twice the window │
-//!                                   ▲ the reader comes here: the next window, twice as long, up to
-//!                                     2 MiB, is asked for; so two windows are under way or there
-//!   strided      │r│    │r│    │a│    │a│    │a│    …           the same step twice: the next records
+//!   sequential   │ read now: window │ requested: twice the window │
+//!                                   ▲ the reader arrives here and requests the next window,
+//!                                     twice as long, up to 2 MiB: two windows stay ahead
+//!   strided      │r│    │r│    │a│    │a│    │a│    …          same stride twice: next records
 //! ```
-//! A window's first folio carries a trigger: hits stop there, and the slow way asks for more.
+//! The first folio of a window carries a trigger. A hit stops there, and the slow path requests
+//! more.
 
 use crate::file::FileCache;
 use crate::owner::{Owner, Use};
@@ -14,111 +15,113 @@ use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex as Plain};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::thread::JoinHandle;
 
 const FIRST: u64 = 64 << 10;
 const LARGEST: u64 = 2 << 20;
-/// Records of a strided reader that are read ahead.
+/// Number of records of a strided reader that are read ahead.
 const RECORDS: u64 = 32;
-/// Ranges that may wait for the thread; what is beyond is not read ahead.
-const WAITING: usize = 128;
+/// Ranges that may be queued for the thread. Further requests are dropped.
+const QUEUE_MAX: usize = 128;
 
-/// What one opener's reads look like. Interior: any number of threads may read through it.
+/// The access pattern of one opener. Any number of threads may read through it: it has its own
+/// lock.
 #[derive(Debug, Default)]
 pub struct ReadStream {
-    seen: Plain<Seen>,
+    pattern: StdMutex<Pattern>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Start and end of the last read that came by.
+struct Pattern {
+    /// Start and end of the last read.
     start: u64,
     end: u64,
-    any: bool,
-    /// Bytes of the sequential window; 0: the reader is not sequential.
+    started: bool,
+    /// Bytes of the sequential window; 0 when the reader is not sequential.
     window: u64,
-    /// End of what was read or asked for ahead.
+    /// End of the bytes that were read or requested.
     ahead: u64,
-    /// From one start to the next, and how often in a row.
+    /// Distance from one read's start to the next, and how often it repeated.
     stride: i64,
     repeats: u32,
-    /// Start of the last record that was asked for.
+    /// Start of the last record requested.
     record: u64,
 }
 
-/// What to read now, and what ahead.
+/// What to read now and what to read ahead.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub now_to: u64,
-    pub asks: Vec<Range<u64>>,
+    pub requests: Vec<Range<u64>>,
 }
 
 impl ReadStream {
-    /// A reader nothing is known of.
+    /// A stream without history.
     pub fn new() -> ReadStream {
         ReadStream::default()
     }
 
-    /// The bytes at `at` are not in the cache; `len` of them are wanted of a file of `file_len`.
+    /// Called on a miss at `at`: the reader wants `len` bytes of a file of `file_len` bytes.
     pub(crate) fn missed(&self, at: u64, len: u64, file_len: u64) -> Plan {
-        let now = Plan { now_to: at + len, asks: Vec::new() };
-        // Somebody else is reading through this stream right now: no harm in knowing less.
-        let Ok(mut seen) = self.seen.try_lock() else { return now };
-        let seen = &mut *seen;
-        let near = seen.window > 0 && at <= seen.ahead && at + 2 * seen.window >= seen.ahead;
-        if (!seen.any && at == 0) || (seen.any && at == seen.end) || near {
-            return seen.sequential(at, len, file_len);
+        let now = Plan { now_to: at + len, requests: Vec::new() };
+        // Another thread uses this stream now; losing one observation does no harm.
+        let Ok(mut pattern) = self.pattern.try_lock() else { return now };
+        let pattern = &mut *pattern;
+        let is_near =
+            pattern.window > 0 && at <= pattern.ahead && at + 2 * pattern.window >= pattern.ahead;
+        if (!pattern.started && at == 0) || (pattern.started && at == pattern.end) || is_near {
+            return pattern.sequential(at, len, file_len);
         }
-        seen.window = 0;
-        seen.step(at, len);
-        Plan { asks: seen.records(at, len, file_len), ..now }
+        pattern.window = 0;
+        pattern.step(at, len);
+        Plan { requests: pattern.records(at, len, file_len), ..now }
     }
 
-    /// The reader came to a folio with a trigger.
+    /// Called when the reader arrives at a folio with a trigger.
     pub(crate) fn triggered(&self, at: u64, len: u64, file_len: u64) -> Plan {
-        let now = Plan { now_to: at + len, asks: Vec::new() };
-        let Ok(mut seen) = self.seen.try_lock() else { return now };
-        let seen = &mut *seen;
-        if seen.window > 0 && at < seen.ahead {
-            (seen.start, seen.end) = (at, at + len);
-            return Plan { asks: seen.next_window(file_len), ..now };
+        let now = Plan { now_to: at + len, requests: Vec::new() };
+        let Ok(mut pattern) = self.pattern.try_lock() else { return now };
+        let pattern = &mut *pattern;
+        if pattern.window > 0 && at < pattern.ahead {
+            (pattern.start, pattern.end) = (at, at + len);
+            return Plan { requests: pattern.next_window(file_len), ..now };
         }
-        seen.step(at, len);
-        Plan { asks: seen.records(at, len, file_len), ..now }
+        pattern.step(at, len);
+        Plan { requests: pattern.records(at, len, file_len), ..now }
     }
 
-    /// The reader came by and needs nothing.
+    /// Called for a read that needs nothing.
     pub(crate) fn passed(&self, at: u64, len: u64) {
-        if let Ok(mut seen) = self.seen.try_lock()
-            && seen.end <= at
+        if let Ok(mut pattern) = self.pattern.try_lock()
+            && pattern.end <= at
         {
-            match seen.end == at || !seen.any {
-                true => (seen.start, seen.end, seen.any) = (at, at + len, true),
-                false => seen.step(at, len),
+            match pattern.end == at || !pattern.started {
+                true => (pattern.start, pattern.end, pattern.started) = (at, at + len, true),
+                false => pattern.step(at, len),
             }
         }
     }
 }
 
-impl Seen {
+impl Pattern {
     fn sequential(&mut self, at: u64, len: u64, file_len: u64) -> Plan {
-        let first = !self.any || self.window == 0;
+        let first = !self.started || self.window == 0;
         let grown = match first {
             true => len.saturating_mul(2).clamp(FIRST, LARGEST).next_power_of_two(),
             false => (2 * self.window).min(LARGEST),
         };
         self.window = grown;
-        (self.start, self.end, self.any) = (at, at + len, true);
+        (self.start, self.end, self.started) = (at, at + len, true);
         (self.stride, self.repeats) = (0, 0);
         let now_to = aligned_end(at, grown).max(at + len).min(file_len);
         self.ahead = now_to;
-        let sure = at > 0 || !first;
-        let asks = if sure { self.next_window(file_len) } else { Vec::new() };
-        Plan { now_to, asks }
+        let is_confident = at > 0 || !first;
+        let requests = if is_confident { self.next_window(file_len) } else { Vec::new() };
+        Plan { now_to, requests }
     }
 
-    /// The window after what is there or asked for, twice as long as the last.
+    /// The window after the bytes that are cached or requested, twice as long as the last one.
     fn next_window(&mut self, file_len: u64) -> Vec<Range<u64>> {
         self.window = (2 * self.window).min(LARGEST);
         let range = self.ahead..aligned_end(self.ahead, self.window).min(file_len);
@@ -129,15 +132,15 @@ impl Seen {
         vec![range]
     }
 
-    /// Notes where the reader went.
+    /// Records the reader's position and stride.
     fn step(&mut self, at: u64, len: u64) {
         let stride = at.wrapping_sub(self.start) as i64;
-        if self.any && stride == self.stride && stride != 0 {
+        if self.started && stride == self.stride && stride != 0 {
             self.repeats = self.repeats.saturating_add(1);
         } else {
             (self.stride, self.repeats, self.record) = (stride, 0, 0);
         }
-        (self.start, self.end, self.any) = (at, at + len, true);
+        (self.start, self.end, self.started) = (at, at + len, true);
     }
 
     /// The next records of a strided reader.
@@ -146,7 +149,7 @@ impl Seen {
             return Vec::new();
         }
         let most = (LARGEST / len.max(1)).clamp(1, RECORDS).min(4 << self.repeats.min(4));
-        let mut asks = Vec::new();
+        let mut requests = Vec::new();
         let mut next = at;
         for _ in 0..most {
             let Some(start) = next.checked_add_signed(self.stride) else { break };
@@ -159,60 +162,62 @@ impl Seen {
                 false => self.record == 0 || start < self.record,
             };
             if new {
-                asks.push(start..(start + len).min(file_len));
+                requests.push(start..(start + len).min(file_len));
                 self.record = start;
             }
         }
-        asks
+        requests
     }
 }
 
-/// Where a window from `at` on ends: at a multiple of its size, so that folios are large.
+/// The end of a window that starts at `at`: a multiple of the window's size, so that folios are
+/// large.
 fn aligned_end(at: u64, window: u64) -> u64 {
     at.saturating_add(window) & !(window - 1)
 }
 
 impl FileCache {
-    /// Asks the thread to read `range` ahead.
-    pub(crate) fn ask_ahead(&self, range: Range<u64>, how: Use) {
-        if let Some(file) = self.me() {
-            self.ahead().ask(Ask { file, range, how });
+    /// Requests that the read-ahead thread read `range`.
+    pub(crate) fn request_read_ahead(&self, range: Range<u64>, how: Use) {
+        if let Some(file) = self.this() {
+            self.read_ahead().request(Request { file, range, how });
         }
     }
 }
 
-struct Ask {
+struct Request {
     file: Arc<FileCache>,
     range: Range<u64>,
     how: Use,
 }
 
-/// The thread that reads ahead, and what waits for it.
-pub(crate) struct Ahead {
+/// The read-ahead thread and its queue of requests.
+pub(crate) struct ReadAhead {
     state: Mutex<State>,
     woken: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    asks: VecDeque<Ask>,
+    requests: VecDeque<Request>,
     running: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ahead {
-    pub fn new() -> Ahead {
-        Ahead { state: Mutex::new(Rank::Leaf, State::default()), woken: Condvar::new() }
+impl ReadAhead {
+    pub fn new() -> ReadAhead {
+        ReadAhead { state: Mutex::new(Rank::Leaf, State::default()), woken: Condvar::new() }
     }
 
-    fn ask(&self, ask: Ask) {
+    fn request(&self, request: Request) {
         let mut state = self.state.lock();
-        if state.running && state.asks.len() < WAITING {
-            state.asks.push_back(ask);
+        if state.running && state.requests.len() < QUEUE_MAX {
+            state.requests.push_back(request);
             self.woken.notify_all();
         }
     }
 
+    /// Starts the thread, unless it runs. Errors: `Device` when the system gives no thread.
     pub fn start(self: &Arc<Self>, owner: Arc<dyn Owner>) -> Result<()> {
         let mut state = self.state.lock();
         if state.running {
@@ -232,14 +237,14 @@ impl Ahead {
     }
 
     pub fn stop(&self) {
-        let (asks, thread) = {
+        let (requests, thread) = {
             let mut state = self.state.lock();
             state.running = false;
             self.woken.notify_all();
-            (std::mem::take(&mut state.asks), state.thread.take())
+            (std::mem::take(&mut state.requests), state.thread.take())
         };
-        // Files may end here: with no lock held.
-        drop(asks);
+        // This may drop the last reference to a file, so no lock is held.
+        drop(requests);
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
@@ -249,19 +254,19 @@ impl Ahead {
 
     fn run(&self, owner: &dyn Owner) {
         loop {
-            let ask = {
+            let request = {
                 let mut state = self.state.lock();
                 loop {
                     if !state.running {
                         return;
                     }
-                    match state.asks.pop_front() {
-                        Some(ask) => break ask,
+                    match state.requests.pop_front() {
+                        Some(request) => break request,
                         None => self.woken.wait(&mut state),
                     }
                 }
             };
-            owner.read_ahead(&ask.file, ask.range, ask.how);
+            owner.read_ahead(&request.file, request.range, request.how);
         }
     }
 }

@@ -1,17 +1,18 @@
-//! Which folios leave when room is needed.
+//! Reclaim: the choice of folios to evict when memory is needed.
 //!
 //! ```text
-//!   new ──► small (a tenth) ── not used again ──► out, remembered as a ghost
-//!             │ used again                          │ comes back soon
+//!   new ──► small (a tenth) ── not used again ──► evicted, remembered as a ghost
+//!             │ used again                          │ read or written again soon
 //!             ▼                                     ▼
-//!           main ◄──────────────────────────────────┘      used again: once more round; else out
+//!           main ◄──────────────────────────────────┘      used again: once more; else evicted
 //!
-//!   drop-behind ──► marked, by age                         out first beyond its cap
+//!   drop-behind ──► marked, by age                         evicted first beyond its cap
 //! ```
-//! A scan passes through `small` and never reaches what is hot. A hit sets a flag, and only if it
-//! is clear; going on where the last use of the folio ended is no new use. Only clean folios that
-//! nobody holds leave, and nothing is waited for. A dirty one that is met steps out of its queue and
-//! comes back when it is clean, so it is met once.
+//! A scan passes through `small` and never displaces folios that are in frequent use. A hit sets a
+//! flag, and only if the flag is clear. A use that continues where the last use of the folio ended
+//! does not count as a new use. Reclaim evicts only clean folios that no thread holds, and waits
+//! for nothing. A dirty folio that it meets leaves its queue and returns when it is clean, so
+//! reclaim meets it once.
 
 use crate::slots::{NONE, Slot, Slots, UNUSED};
 use extant_base::lock::{Mutex, Rank};
@@ -19,12 +20,12 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// `Slot::queue`: in none.
+/// `Slot::queue`: in no queue.
 pub(crate) const OUT: u8 = 0;
 const SMALL: u8 = 1;
 const MAIN: u8 = 2;
 const MARKED: u8 = 3;
-/// Added to a queue's number: out of it while dirty.
+/// Added to a queue's number while a dirty folio is out of that queue.
 const PARKED: u8 = 16;
 
 #[derive(Clone, Copy)]
@@ -35,7 +36,7 @@ struct Ends {
     len: usize,
 }
 
-/// The queues and the room that folios take.
+/// The queues and the bytes that folios occupy.
 pub(crate) struct Reclaim {
     limit: u64,
     used: AtomicU64,
@@ -43,7 +44,7 @@ pub(crate) struct Reclaim {
 }
 
 struct Queues {
-    /// By queue number; place 0 is not used.
+    /// Indexed by queue number; entry 0 is not used.
     ends: [Ends; 4],
     ghosts: VecDeque<u64>,
     known: HashSet<u64>,
@@ -69,28 +70,29 @@ impl Reclaim {
         Reclaim { limit, used: AtomicU64::new(0), queues: Mutex::new(Rank::Leaf, queues) }
     }
 
-    /// Takes room for `bytes` if there is some.
+    /// Reserves `bytes`, if they fit under the limit.
     pub fn reserve(&self, bytes: u64) -> bool {
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// Bytes that are left of the limit.
-    pub fn room(&self) -> u64 {
+    /// Bytes below the limit that are not in use.
+    pub fn free_bytes(&self) -> u64 {
         self.limit.saturating_sub(self.used.load(Relaxed))
     }
 
-    /// Takes room for `bytes` beyond the limit.
+    /// Reserves `bytes` even beyond the limit.
     pub fn force(&self, bytes: u64) {
         self.used.fetch_add(bytes, Relaxed);
     }
 
-    /// Gives room back.
+    /// Releases `bytes` of the reservation.
     pub fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
     }
 
-    /// A folio of `bytes` came to stay; `ghost` says which it is, should it come again.
+    /// Enqueues a new folio of `bytes`. `ghost` is the key by which a recently evicted folio is
+    /// found.
     pub fn enter(&self, slots: &Slots, number: u32, bytes: u64, marked: bool, ghost: u64) {
         let mut queues = self.queues.lock();
         let queue = match marked {
@@ -101,7 +103,7 @@ impl Reclaim {
         queues.push(slots, number, queue, bytes);
     }
 
-    /// A folio leaves.
+    /// Removes a folio from its queue.
     pub fn leave(&self, slots: &Slots, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         queues.unlink(slots, number, bytes);
@@ -110,7 +112,7 @@ impl Reclaim {
         }
     }
 
-    /// A marked folio became an ordinary one.
+    /// Moves a folio that is no longer marked to the ordinary queues.
     pub fn unmark(&self, slots: &Slots, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         let Some(slot) = slots.get(number) else { return };
@@ -124,7 +126,7 @@ impl Reclaim {
         }
     }
 
-    /// A folio was met dirty: it waits aside. The caller holds it alone.
+    /// Takes a dirty folio out of its queue. The caller holds the folio's exclusive lock.
     pub fn park(&self, slots: &Slots, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         let Some(slot) = slots.get(number) else { return };
@@ -135,7 +137,8 @@ impl Reclaim {
         }
     }
 
-    /// A folio is clean again. The caller holds it alone.
+    /// Returns a folio that is clean again to its queue. The caller holds the folio's exclusive
+    /// lock.
     pub fn unpark(&self, slots: &Slots, number: u32, bytes: u64) {
         let Some(slot) = slots.get(number) else { return };
         if slot.queue.load(Relaxed) > PARKED {
@@ -147,7 +150,7 @@ impl Reclaim {
         }
     }
 
-    /// Remembers a folio that leaves for want of room without having been used again.
+    /// Remembers a folio that is evicted before it was used again.
     pub fn remember(&self, ghost: u64) {
         let mut queues = self.queues.lock();
         if queues.known.insert(ghost) {
@@ -160,7 +163,7 @@ impl Reclaim {
         }
     }
 
-    /// Folios that may have to be looked at until one is found that can leave.
+    /// Upper bound of the folios to inspect until one can be evicted.
     pub fn len(&self, from: From) -> usize {
         let queues = self.queues.lock();
         match from {
@@ -169,8 +172,8 @@ impl Reclaim {
         }
     }
 
-    /// The folio that should leave next, and whether it goes as a ghost. It stays in its queue, as
-    /// the newest, so another one is named next time.
+    /// The next folio to evict, and whether to remember it as a ghost. It stays in its queue as the
+    /// newest, so the next call returns another one.
     pub fn candidate(&self, slots: &Slots, from: From) -> Option<(u32, bool)> {
         let mut queues = self.queues.lock();
         let rounds = 2 * queues.ends.iter().map(|ends| ends.len).sum::<usize>();
@@ -190,7 +193,7 @@ impl Reclaim {
     }
 }
 
-/// The size of the folio in a slot that is in a queue: its place does not change there.
+/// The size of the folio in a queued slot; its `place` does not change while it is queued.
 fn slot_bytes(slot: &Slot) -> u64 {
     4096 << (slot.place.load(Relaxed) & 15)
 }
@@ -244,7 +247,7 @@ impl Queues {
     }
 }
 
-/// A use of the bytes `start..end` of a folio.
+/// Records a use of the bytes `start..end` of a folio.
 #[inline]
 pub(crate) fn touch(slot: &Slot, start: u32, end: u32) {
     let last = slot.last_end.load(Relaxed);

@@ -1,8 +1,8 @@
-//! Slots: places for folios, which never move and never go away while the cache lives.
+//! Slots hold folios. They never move, and they exist as long as the cache.
 //!
 //! ```text
 //!   chunk 0 │ slot │ slot │ … 256      a number found in the index leads to a slot at any time;
-//!   chunk 1 │ …                        whose folio is in it is asked under the slot's lock
+//!   chunk 1 │ …                        the slot's lock shows which folio is in it
 //! ```
 
 use crate::folio::Folio;
@@ -12,29 +12,30 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
-/// `Slot::last_end` of a folio that nobody has used yet.
+/// `Slot::last_end` of a folio that was not used yet.
 pub(crate) const UNUSED: u32 = u32::MAX;
 
 const CHUNK: usize = 256;
 
-/// A place for one folio.
+/// A container for one folio.
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub folio: RwLock<Folio>,
-    /// What the index compares: file and place of the folio; file 0 is none.
+    /// The index key: file and place of the folio. File 0 means none.
     pub id: AtomicU64,
     pub place: AtomicU64,
     /// The next slot of the hash chain.
     pub next: AtomicU32,
-    /// Where the last use of the folio ended.
+    /// Byte of the folio where its last use ended.
     pub last_end: AtomicU32,
-    /// Used again since it came or was last looked at.
+    /// The folio was used again since it entered its queue or reclaim last inspected it.
     pub referenced: AtomicBool,
-    /// Drop-behind. Changed under the folio's lock (shared: by whoever wins the swap).
+    /// Drop-behind. Changed under the folio's lock; under the shared lock, the thread that wins the
+    /// swap changes it.
     pub marked: AtomicBool,
-    /// A reader that comes here has more read ahead.
+    /// A reader that arrives at this folio requests more read-ahead.
     pub trigger: AtomicBool,
-    /// Links of the reclaim queue, kept under its lock.
+    /// Links of the reclaim queue, guarded by its lock.
     pub queue: AtomicU8,
     pub older: AtomicU32,
     pub newer: AtomicU32,
@@ -84,7 +85,7 @@ impl Slots {
         self.chunks.get(number as usize / CHUNK)?.get()?.get(number as usize % CHUNK)
     }
 
-    /// A free slot's number, or `None`: there are as many folios as there can be.
+    /// The number of a free slot, or `None` when the maximum number of folios exists.
     pub fn take(&self) -> Option<u32> {
         let mut free = self.free.lock();
         if free.numbers.is_empty() {
@@ -97,7 +98,7 @@ impl Slots {
         free.numbers.pop()
     }
 
-    /// A slot is free again.
+    /// Frees a slot.
     pub fn give(&self, number: u32) {
         self.free.lock().numbers.push(number);
     }

@@ -1,42 +1,42 @@
-//! What a cache says of itself.
+//! The cache's counters.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Figures of a [`PageCache`](crate::PageCache); bytes where nothing else is said.
+/// Counters of a [`PageCache`](crate::PageCache), in bytes unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// In folios.
+    /// Bytes in folios.
     pub cached: u64,
-    /// Changed and not on their way to the device.
+    /// Dirty bytes that are not under write-back.
     pub dirty: u64,
-    /// On their way to the device.
+    /// Bytes under write-back.
     pub writing: u64,
-    /// In folios marked as drop-behind, dirty or not.
+    /// Bytes in drop-behind folios, dirty or not.
     pub drop_behind: u64,
-    /// In marked folios, dirty or on their way.
+    /// Bytes in drop-behind folios that are dirty or under write-back.
     pub drop_behind_dirty: u64,
-    /// The most `cached` ever was.
+    /// Maximum of `cached`.
     pub cached_peak: u64,
-    /// The most `dirty` and `writing` ever were together.
+    /// Maximum of `dirty` + `writing`.
     pub dirty_peak: u64,
-    /// The most `drop_behind` ever was.
+    /// Maximum of `drop_behind`.
     pub drop_behind_peak: u64,
-    /// The most `drop_behind_dirty` ever was.
+    /// Maximum of `drop_behind_dirty`.
     pub drop_behind_dirty_peak: u64,
-    /// Calls served from the cache alone (times, not bytes).
+    /// Calls served from the cache alone (a count, not bytes).
     pub hits: u64,
-    /// Folios that had to be made or filled for a reader or writer (times, not bytes).
+    /// Folios created or filled for a reader or writer (a count, not bytes).
     pub misses: u64,
-    /// Folios that left to make room (times, not bytes).
+    /// Folios evicted for memory (a count, not bytes).
     pub evicted: u64,
-    /// Read ahead of a reader.
+    /// Bytes read ahead.
     pub read_ahead: u64,
 }
 
 const SHARDS: usize = 16;
 
-/// Counters that threads seldom share.
+/// Counters in shards, so that threads seldom share a cache line.
 #[derive(Default)]
 pub(crate) struct Tally {
     shards: [Shard; SHARDS],
@@ -61,7 +61,7 @@ thread_local! {
 impl Tally {
     #[inline]
     fn mine(&self) -> &Shard {
-        // A thread that is going away has no number any more.
+        // A thread that is ending has no shard number any more.
         &self.shards[SHARD.try_with(|n| *n).unwrap_or(0)]
     }
 

@@ -1,5 +1,6 @@
-//! Counts the blocks whose state an operation looks at or changes: the bound of write preparation
-//! is a number, not a time. Debug builds and the feature `count-visits` count; others pay nothing.
+//! Counts the blocks whose state an operation reads or changes, so that tests bound the cost of
+//! write preparation by a number and not by a time. Debug builds and the feature `count-visits`
+//! count; other builds do nothing.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ mod counter {
     }
 }
 
-/// Adds the blocks of `range`.
+/// Adds the blocks of `range` to the count.
 #[inline]
 pub(crate) fn count(range: &Range<u32>) {
     #[cfg(any(debug_assertions, feature = "count-visits"))]

@@ -1,4 +1,4 @@
-//! New layouts.
+//! Creation of layouts.
 
 use crate::part::{Part, refusal};
 use extant_base::{ByteOffset, Error, MemberProblem, Result};
@@ -6,24 +6,24 @@ use extant_ondisk::member::{
     Intent, Kind, MEMBER_OFFSET, MEMBERS_MAX, Member, Prints, STRIPED_DATA_OFFSET, print_of,
 };
 
-/// What a new layout is to be.
+/// The kind of a new layout.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
-    /// raid0: stripes of so many bytes, a power of two from 4096 on.
+    /// raid0 with stripes of `stripe_bytes`, a power of two of at least 4096.
     Striped {
-        /// Bytes of a stripe on one member.
+        /// Bytes of one stripe on one member.
         stripe_bytes: u32,
     },
     /// raid1.
     Mirrored {
-        /// All members hold the same bytes already, as new files do. Otherwise the first one's are
-        /// copied to the others, which the next opening to write begins.
+        /// All members hold the same bytes already, as new files do. Otherwise the next opening for
+        /// writing starts to copy the first member to the others.
         alike: bool,
     },
 }
 
 impl Wanted {
-    /// Bytes of volume that members of `member_bytes` make.
+    /// Volume size in bytes that `members` of `member_bytes` each provide.
     pub fn volume_bytes(self, members: usize, member_bytes: u64) -> u64 {
         match self {
             Wanted::Mirrored { .. } => member_bytes,
@@ -48,11 +48,12 @@ impl Wanted {
     }
 }
 
-/// Makes `parts` the members of a new layout of `volume_bytes`, in this order, durably. What else
-/// they hold stays.
+/// Writes records durably that make `parts`, in this order, the members of a new layout of
+/// `volume_bytes`. The other bytes of the parts do not change.
 ///
-/// Errors: `Invalid` for a number of members or a size of stripes that cannot be; `Member` for a
-/// device that is too short; `Device`.
+/// # Errors
+/// `Invalid` for an unsupported number of members or stripe size; `Member` for a device that is too
+/// short; `Device`.
 pub fn create(parts: &[Part], wanted: Wanted, uuid: [u8; 16], volume_bytes: u64) -> Result<()> {
     let count = u16::try_from(parts.len()).ok().filter(|count| (2..=MEMBERS_MAX).contains(count));
     let count = count.ok_or(Error::Invalid("a layout has 2 to 32 members"))?;

@@ -1,21 +1,21 @@
-//! Layouts: one device made of several.
+//! Layouts: one device composed of several member devices.
 //!
 //! ```text
-//!        assemble(parts) ──► records read and compared ──┬─► Stripes   raid0: all of them, or none
-//!                                                        ├─► Mirror    raid1: those that agree
-//!   create(parts) ──► records written                    └─► the device itself, where it has none
+//!        assemble(parts) ──► read and compare records ──┬─► Stripes   raid0: all members or none
+//!                                                       ├─► Mirror    raid1: members that agree
+//!   create(parts) ──► write records                     └─► the device itself, if it has no record
 //!
 //!   volume                 0        1        2        3        4
 //!                          ├────────┼────────┼────────┼────────┤
 //!   stripes   member 0     │record… │   0    │   2    │   4    │       data from 1 MiB on
 //!             member 1     │record… │   1    │   3    │
 //!
-//!   mirror    member 0     │ record │   0    │   1    │   2    │ …     the record takes a sector that
-//!             member 1     │ record │   0    │   1    │   2    │ …     ext4 leaves alone: each member is
-//!                                                                      a plain volume by itself
+//!   mirror    member 0     │ record │   0    │   1    │   2    │ …   the record is in a sector that
+//!             member 1     │ record │   0    │   1    │   2    │ …   ext4 leaves free: each member
+//!                                                                    by itself is a plain volume
 //! ```
 //!
-//! What each member says of itself is [`extant_ondisk::member`]. Why it is as it is:
+//! [`extant_ondisk::member`] defines the record. The reasons for this design:
 //! `docs/decisions/0007-layouts-by-member-records.md`.
 
 #![forbid(unsafe_code)]
@@ -23,8 +23,8 @@
 
 mod assemble;
 mod create;
-mod crew;
 mod mirror;
+mod parallel;
 mod part;
 mod stripes;
 

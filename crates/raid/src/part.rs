@@ -1,16 +1,16 @@
-//! A device that is to be a member, and its name.
+//! A device that is or becomes a member, and its name.
 
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE, Member};
 use std::sync::Arc;
 
-/// A device and what the caller calls it.
+/// A device and the caller's name for it.
 #[derive(Clone)]
 pub struct Part {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// Its name, for messages.
+    /// Its name in messages.
     pub name: String,
 }
 
@@ -21,14 +21,15 @@ impl std::fmt::Debug for Part {
 }
 
 impl Part {
-    /// `device`, called `name`.
+    /// Pairs `device` with `name`.
     pub fn new(device: Arc<dyn BlockDevice>, name: impl Into<String>) -> Part {
         Part { device, name: name.into() }
     }
 
-    /// The member record; `None` where there is none.
+    /// The member record, or `None` if the device has none.
     ///
-    /// Errors: `Corrupt`, `Unsupported` from the record; `Device`.
+    /// # Errors
+    /// `Corrupt`, `Unsupported` from the record; `Device`.
     pub fn record(&self) -> Result<Option<Member>> {
         record_of(&*self.device)
     }
@@ -42,9 +43,10 @@ pub(crate) fn refusal(name: &str, problem: MemberProblem) -> Error {
     Error::Member(Box::new(MemberError { member: name.to_owned(), problem }))
 }
 
-/// The member record of `device`; `None` where there is none.
+/// The member record of `device`, or `None` if it has none.
 ///
-/// Errors: `Corrupt`, `Unsupported` from the record; `Device`.
+/// # Errors
+/// `Corrupt`, `Unsupported` from the record; `Device`.
 pub fn record_of(device: &dyn BlockDevice) -> Result<Option<Member>> {
     let mut bytes = [0; MEMBER_SIZE];
     if device.len() < MEMBER_OFFSET + MEMBER_SIZE as u64 {

@@ -1,4 +1,4 @@
-//! raid0: stripes go to the members in turn.
+//! raid0: stripes are distributed over the members in rotation.
 //!
 //! ```text
 //!   byte of the volume:   row       │ member              │ within the stripe
@@ -6,11 +6,12 @@
 //!   on the member:        1 MiB + row · s + within
 //! ```
 //!
-//! A range that runs over several stripes is one transfer a member and row; long ones move on all
-//! members at once. The records are written once an opening, before the first change: all of a new
-//! generation, unsettled, then all settled. So a copy of one member that was put back is noticed.
+//! A range that spans several stripes is one transfer per member and row. Long ranges are
+//! transferred on all members in parallel. Each opening writes the records once, before its first
+//! change: first all records with a new generation, unsettled, then all settled. So assembly
+//! notices when an old copy of one member was put back.
 
-use crate::crew::on_all;
+use crate::parallel::on_all;
 use crate::part::Part;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
@@ -20,7 +21,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ranges from here on move on all members at once.
+/// Ranges of at least this many bytes are transferred on all members in parallel.
 const TOGETHER_BYTES: usize = 256 << 10;
 
 /// A striped device.
@@ -43,7 +44,7 @@ impl std::fmt::Debug for Stripes {
     }
 }
 
-/// A part of a transfer: on which member, where there, and which bytes of the caller's.
+/// A part of a transfer: the member, the byte offset on it, and the bytes of the caller's buffer.
 #[derive(Clone, Copy)]
 struct Piece {
     member: usize,
@@ -53,7 +54,7 @@ struct Piece {
 }
 
 impl Stripes {
-    /// The members in order of their index, with their records, which fit together.
+    /// `parts` are the members with their records, sorted by index. The records agree.
     pub(crate) fn new(parts: Vec<(Part, Member)>, write: bool, together: bool) -> Stripes {
         let first = &parts[0].1;
         let Kind::Striped { stripe_bytes } = first.kind else {
@@ -66,12 +67,13 @@ impl Stripes {
         Stripes { devices, records, started, stripe, len, write, together }
     }
 
-    /// What the members say.
+    /// The members' records.
     pub fn records(&self) -> Vec<Member> {
         self.records.lock().clone()
     }
 
-    /// The parts of `len` bytes from `at` on, which lie within the device.
+    /// The parts of the volume's bytes `at..at + len`: member, byte offset on it, length. The range
+    /// lies within the device.
     fn pieces(&self, at: u64, len: u64) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
         let (mut pos, end) = (at, at + len);
         std::iter::from_fn(move || {
@@ -91,7 +93,7 @@ impl Stripes {
         check_range(op, self.len, at, len)
     }
 
-    /// The parts as bytes of a buffer, by member.
+    /// The parts as ranges of a buffer, grouped by member.
     fn split(&self, at: u64, len: usize) -> Vec<Vec<Piece>> {
         let mut lists = vec![Vec::new(); self.devices.len()];
         let mut from = 0;
@@ -103,7 +105,8 @@ impl Stripes {
         lists
     }
 
-    /// Sees that changes are on record before the first one.
+    /// Writes the records of this opening, unless they are written already. Called before each
+    /// change.
     fn start(&self) -> Result<()> {
         if !self.write {
             return Err(Error::ReadOnly);
@@ -133,7 +136,7 @@ impl Stripes {
         done.into_iter().collect()
     }
 
-    /// Writes `buf` with `put`, on all members at once if it is long.
+    /// Writes `buf` with `put`, on all members in parallel if it is long.
     fn put(
         &self,
         at: ByteOffset,
@@ -165,9 +168,9 @@ impl Stripes {
         lists.resize_with(self.devices.len(), Vec::new);
         let total = rest.len();
         for (member, at, n) in self.pieces(at.0, total as u64) {
-            let (part, behind) = rest.split_at_mut(n as usize);
+            let (part, after) = rest.split_at_mut(n as usize);
             lists[member].push((at, part));
-            rest = behind;
+            rest = after;
         }
         let lists: Vec<_> = lists.into_iter().map(Mutex::new).collect();
         let together = self.together && total >= TOGETHER_BYTES;
@@ -231,7 +234,7 @@ impl BlockDevice for Stripes {
     }
 }
 
-/// Fails unless `len` bytes from `at` on lie within a device of `device_len` bytes.
+/// Checks that `len` bytes from `at` on lie within a device of `device_len` bytes.
 pub(crate) fn check_range(op: IoOp, device_len: u64, at: ByteOffset, len: u64) -> Result<()> {
     match at.0.checked_add(len) {
         Some(end) if end <= device_len => Ok(()),

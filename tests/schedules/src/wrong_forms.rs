@@ -136,7 +136,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         "what is changed on its way lands clean",
         "pagecache/folio.rs",
         [
-            "let landed = ",
+            "let ended = ",
             "self.writing.clear(blocks)",
             "self.dirty_count -= self.dirty.clear(blocks.clone()); self.writing.clear(blocks)",
         ],
@@ -178,7 +178,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     form(
         "who waits at the gate is not told of room",
         "pagecache/writeback/account.rs",
-        ["", "self.gate.moved(|| self.marked_held());", ""],
+        ["", "self.gate.level_fell(|| self.marked_held());", ""],
     ),
     form(
         "who waits at the gate looks before it is counted",
@@ -186,9 +186,10 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         [
             "",
             "self.waiting.fetch_add(1, Ordering::SeqCst);",
-            "if !self.expect(bytes, &held) { self.waiting.fetch_add(1, Ordering::SeqCst); \
-             line.push_back((waiter.clone(), bytes)); waiter.changed.wait_for(&mut line, LOOK); \
-             } else { self.expected.fetch_sub(bytes, Ordering::SeqCst); \
+            "if !self.try_reserve(bytes, &held) { self.waiting.fetch_add(1, Ordering::SeqCst); \
+             queue.push_back((waiter.clone(), bytes)); \
+             waiter.changed.wait_for(&mut queue, RECHECK); \
+             } else { self.reserved.fetch_sub(bytes, Ordering::SeqCst); \
              self.waiting.fetch_add(1, Ordering::SeqCst); }",
         ],
     ),
@@ -196,16 +197,16 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         "the gate looks at the room and takes it in two steps",
         "pagecache/writeback/gate.rs",
         [
-            "let expected = ",
-            "self.expected.fetch_add(bytes, Ordering::SeqCst) + bytes",
-            "let expected = self.expected.load(Ordering::SeqCst) + bytes; \
-             self.expected.fetch_add(bytes, Ordering::SeqCst); expected",
+            "let reserved = ",
+            "self.reserved.fetch_add(bytes, Ordering::SeqCst) + bytes",
+            "let reserved = self.reserved.load(Ordering::SeqCst) + bytes; \
+             self.reserved.fetch_add(bytes, Ordering::SeqCst); reserved",
         ],
     ),
     form(
         "a writer does not tell the flusher of its bytes",
         "pagecache/writeback/direct.rs",
-        ["DontCachePolicy::Flusher if finished_a_page || !known => ", "self.kick.kick()", ""],
+        ["DontCachePolicy::Flusher if finished_a_page || !was_listed => ", "self.kick.kick()", ""],
     ),
     // Direct transfers.
     form(

@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::time::Timestamp;
-use extant_pagecache::{Room, Source, Use};
+use extant_pagecache::{Source, Use, WritePermit};
 use std::sync::atomic::Ordering;
 
 /// Most bytes that are written while the inode is held.
@@ -62,9 +62,10 @@ impl Volume {
         // Whoever holds the inode to change what may be written here is seen, or waits for the folio.
         let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
         let cache = self.page_cache();
-        let room = cache.map(|cache| cache.make_room(content.len() as u64, how)).transpose()?;
+        let permit =
+            cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
         let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
-        drop(room);
+        drop(permit);
         if n < content.len() {
             return Ok(false);
         }
@@ -74,9 +75,9 @@ impl Volume {
 
     /// The next step of a write of `len` bytes is about to go into folios: don't-cache bytes wait here for
     /// room under their cap, with at most [`Rank::Write`](extant_base::lock::Rank::Write) held.
-    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<Room<'_>>> {
+    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
         let cache = self.page_cache();
-        cache.map(|cache| cache.make_room(STEP.min(len as u64), how)).transpose()
+        cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }
 
     /// A write of `n` bytes at `offset` is in folios: it may have to wait for the device.

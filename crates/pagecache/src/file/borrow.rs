@@ -1,4 +1,4 @@
-//! Folios lent to embedders, memory-map style.
+//! Folios borrowed by embedders, like a memory map.
 
 use super::read::{part_of, to_end};
 use super::{FileCache, Held};
@@ -9,11 +9,11 @@ use extant_base::lock::ReadGuard;
 use extant_base::{Error, Result};
 use std::ops::{Deref, DerefMut, Range};
 
-/// A folio that a borrower makes reaches as far as this, in bytes.
+/// A folio created for a borrower ends at the next multiple of this many bytes.
 const WINDOW: u64 = 64 << 10;
 
-/// Bytes of one folio, to read in place. Keeps the folio's writers out while it lives; a thread that
-/// holds one makes no other call to the cache or the engine.
+/// Bytes of one folio, to be read in place. It holds the folio's shared lock, so writers wait. A
+/// thread that holds one makes no other call to the cache or the engine.
 pub struct FolioRef<'a> {
     start: u64,
     folio: ReadGuard<'a, Folio>,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for FolioRef<'_> {
 }
 
 impl FolioRef<'_> {
-    /// Where the bytes start in the file.
+    /// Byte offset of the first byte in the file.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -43,8 +43,8 @@ impl Deref for FolioRef<'_> {
     }
 }
 
-/// Bytes of one folio, to change in place: dirty when dropped. Keeps everyone else out; a thread
-/// that holds one makes no other call to the cache or the engine.
+/// Bytes of one folio, to be changed in place. Dropping it marks them dirty. It holds the folio's
+/// exclusive lock. A thread that holds one makes no other call to the cache or the engine.
 pub struct FolioMut<'a> {
     start: u64,
     file: &'a FileCache,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for FolioMut<'_> {
 }
 
 impl FolioMut<'_> {
-    /// Where the bytes start in the file.
+    /// Byte offset of the first byte in the file.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -88,13 +88,15 @@ impl Drop for FolioMut<'_> {
 }
 
 impl FileCache {
-    /// Lends the folio around `offset`, up to the file's end. Errors: `offset` is not before it;
-    /// filling fails.
+    /// Borrows the folio that contains `offset`, up to the end of file.
+    ///
+    /// # Errors
+    /// `Invalid` when `offset` is at or past the end of file; the errors of `fill`.
     pub fn borrow(&self, offset: u64, how: Use, fill: &dyn Fill) -> Result<FolioRef<'_>> {
         loop {
             let len = self.len();
             if offset >= len {
-                return Err(Error::Invalid("a borrow past the file's end"));
+                return Err(Error::Invalid("the borrowed offset is past the end of the file"));
             }
             if let Some((number, slot, folio)) = self.hit(offset) {
                 let to = (len.min(folio.end()) - folio.start()) as usize;
@@ -114,18 +116,22 @@ impl FileCache {
         }
     }
 
-    /// Lends `range` to be changed: within one folio, before the file's end, every block allocated
-    /// or reserved. The caller holds the inode alone, or knows otherwise that the blocks stay.
-    /// Errors: the range is empty, past the end, or in several folios; filling fails.
+    /// Borrows `range` to change it. The range lies within one folio and before the end of file,
+    /// and all of its blocks are allocated or reserved. The caller holds the inode lock
+    /// exclusively, or otherwise ensures that the blocks stay allocated.
+    ///
+    /// # Errors
+    /// `Invalid` when the range is empty, passes the end of file or spans several folios; the
+    /// errors of `fill`.
     pub fn borrow_mut(&self, range: Range<u64>, fill: &dyn Fill) -> Result<FolioMut<'_>> {
         if range.is_empty() || range.end > self.len() {
-            return Err(Error::Invalid("a borrow that is empty or past the file's end"));
+            return Err(Error::Invalid("the borrowed range is empty or past the end of the file"));
         }
         let (held, _) = self.hold_or_make(range.start, range.end, Use::Keep)?;
         let part = part_of(&held.folio, range.start, to_end(range.start, range.end));
         if range.end > held.folio.end() {
-            self.leave_empty(held);
-            return Err(Error::Invalid("a borrow across folios"));
+            self.drop_if_empty(held);
+            return Err(Error::Invalid("the borrowed range spans several folios"));
         }
         let blocks = held.folio.touched(part.start, part.end);
         let mut held = self.filled(held, blocks.clone(), fill)?;

@@ -1,4 +1,4 @@
-//! Dirty bytes, and their way to the device.
+//! Dirty bytes and their write-back.
 //!
 //! ```text
 //!   make_dirty ──► dirty ── take_dirty ──► writing ── Taken::done ──► clean; marked folios leave
@@ -17,11 +17,12 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Fully dirty folios of this size and larger are lent, not copied.
+/// Fully dirty folios of at least this size are lent under their shared lock, not copied.
 const LENT: u64 = 256 << 10;
 const COUNT: u64 = u32::MAX as u64;
 
-/// Dirty bytes that are being written. Dropped before [`Taken::done`] they are dirty again.
+/// Dirty bytes under write-back, and the buffers that hold them. Dropping it before [`Taken::done`]
+/// makes the bytes dirty again.
 pub struct Taken<'a> {
     bytes: Vec<Bytes<'a>>,
     copies: Vec<Frame>,
@@ -34,8 +35,8 @@ impl std::fmt::Debug for Taken<'_> {
     }
 }
 
-/// What was [`Taken`] and is let go of: its bytes are on their way, whoever finishes that. Dropped
-/// before [`Landing::done`] they are dirty again.
+/// A range under write-back whose buffers are released. Any thread may finish it. Dropping it
+/// before [`Landing::done`] makes the bytes dirty again.
 pub struct Landing<'a> {
     file: &'a FileCache,
     range: Range<u64>,
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Landing<'_> {
     }
 }
 
-/// Blocks of one folio that are on their way.
+/// Blocks of one folio that are under write-back.
 struct Part {
     number: u32,
     /// First byte of the folio in the file.
@@ -58,9 +59,9 @@ struct Part {
 }
 
 enum Bytes<'a> {
-    /// Of this folio.
+    /// Bytes of this folio.
     Lent(ReadGuard<'a, Folio>, Range<usize>),
-    /// Of this copy.
+    /// Bytes of the copy with this index.
     Copied(usize, Range<usize>),
 }
 
@@ -74,7 +75,7 @@ impl Bytes<'_> {
 }
 
 impl FileCache {
-    /// The bytes `part` of the folio have changed.
+    /// Records that the bytes `part` of the folio have changed.
     #[inline]
     pub(super) fn make_dirty(&self, held: &mut Held<'_>, part: Range<usize>) {
         let blocks = held.folio.touched(part.start, part.end);
@@ -103,17 +104,17 @@ impl FileCache {
         }
     }
 
-    /// Whether bytes are dirty or on their way to the device.
+    /// Whether any byte is dirty or under write-back.
     pub fn is_dirty(&self) -> bool {
         self.changing.blocks.load(Acquire) != 0
     }
 
-    /// Dirty bytes, those on their way not counted.
+    /// Dirty bytes. Bytes under write-back do not count unless they changed again.
     pub fn dirty_bytes(&self) -> u64 {
         (self.changing.blocks.load(Acquire) & COUNT) << self.shared.block_log2
     }
 
-    /// The first folio with dirty blocks that ends behind byte `at`: its slot and first byte.
+    /// The first folio with dirty blocks that ends after byte `at`: its slot and first byte.
     fn next_dirty_folio(&self, at: u64) -> Option<(u32, u64)> {
         let index = self.changing.index.lock();
         let page = at >> PAGE_LOG2;
@@ -122,8 +123,8 @@ impl FileCache {
         Some((index.folios.get(&page)?.0, page << PAGE_LOG2))
     }
 
-    /// The first run of dirty blocks in `range`, across folios, block aligned, at most `max` bytes
-    /// (but one block at least). Blocks that `range` touches partly belong to it.
+    /// The first run of dirty blocks in `range`, aligned to blocks, at most `max` bytes but at
+    /// least one block. A run may span folios. Blocks that `range` covers partly are included.
     pub fn next_dirty(&self, range: Range<u64>, max: u64) -> Option<Range<u64>> {
         let block = self.block();
         let start = range.start & !(block - 1);
@@ -141,7 +142,7 @@ impl FileCache {
             else {
                 break;
             };
-            // A run goes on only in the folio that follows.
+            // A run continues only in the folio that directly follows.
             if found.is_some() && place > at {
                 break;
             }
@@ -178,24 +179,28 @@ impl FileCache {
         found.map(|run| run.start..run.end.min(run.start + max))
     }
 
-    /// Takes the dirty run at the start of `range` to write it: its bytes stay as they are until
-    /// [`Taken::let_go`], its folios stay in the cache. Fully dirty folios of 256 KiB and more are
-    /// lent under their locks, everything else is copied; a copied block can become dirty again
-    /// meanwhile. The range taken ends at the first block that is clean or on its way already.
-    /// Errors: nothing is dirty at the start of `range`; no memory for a copy.
+    /// Starts write-back of the dirty run at the start of `range`. Its bytes do not change until
+    /// [`Taken::let_go`], and its folios stay in the cache. Fully dirty folios of at least 256 KiB
+    /// are lent under their shared locks. Everything else is copied; a copied block can become
+    /// dirty again meanwhile. The run ends at the first block that is clean or already under
+    /// write-back.
+    ///
+    /// # Errors
+    /// `Invalid` when no byte is dirty at the start of `range`; `NoMemory` when there is no memory
+    /// for a copy.
     pub fn take_dirty(&self, range: Range<u64>) -> Result<Taken<'_>> {
         let start = range.start & !(self.block() - 1);
         let end = range.end.checked_next_multiple_of(self.block()).unwrap_or(range.end);
         let landing = Landing { file: self, range: start..start, folios: Vec::new(), done: false };
         let mut taken = Taken { bytes: Vec::new(), copies: Vec::new(), landing };
-        let mut room = 0..0;
+        let mut space = 0..0;
         while taken.landing.range.end < end {
             let at = taken.landing.range.end;
             let Some((number, place)) = self.next_dirty_folio(at).filter(|(_, p)| *p <= at) else {
                 break;
             };
             let Some(slot) = self.shared.slots.get(number) else { break };
-            // Ascending places of one file.
+            // Folios of one file are locked in ascending order.
             let mut folio = slot.folio.write_second();
             if !folio.holds(self.id, at) || folio.start() != place {
                 continue;
@@ -207,22 +212,22 @@ impl FileCache {
                 break;
             }
             let lent = folio.size() >= LENT && folio.dirty_count() == folio.blocks();
-            // Memory first, so that nothing has to be undone for want of it.
+            // Allocate the copy before changing any state: a failure then needs no undo.
             let lent = lent && wanted == (0..folio.blocks());
-            if !lent && room.is_empty() {
+            if !lent && space.is_empty() {
                 match self.copy_frame(end - at) {
                     Some(frame) => {
-                        room = 0..frame.len();
+                        space = 0..frame.len();
                         taken.copies.push(frame);
                     }
                     None if !taken.landing.folios.is_empty() => break,
                     None => return Err(Error::NoMemory),
                 }
             }
-            let fits = (room.len() >> self.shared.block_log2) as u32;
+            let fits = (space.len() >> self.shared.block_log2) as u32;
             let most =
                 if lent { wanted.end } else { wanted.end.min(wanted.start.saturating_add(fits)) };
-            let blocks = folio.take(wanted.start..most);
+            let blocks = folio.start_writeback(wanted.start..most);
             if blocks.is_empty() {
                 break;
             }
@@ -231,48 +236,50 @@ impl FileCache {
             let marked = slot.marked.load(Relaxed);
             self.shared.account.taken(count << self.shared.block_log2, marked);
             let clean = folio.dirty_count() == 0;
-            // One step: whoever asks sees them dirty or on their way.
+            // One atomic step: every reader of the word sees each block as dirty or as under
+            // write-back.
             self.changing.blocks.fetch_add((count << 32).wrapping_sub(count), AcqRel);
             if clean {
                 self.changing.index.lock().dirty.remove(&folio.page());
             }
             if !lent && let Some(copy) = taken.copies.last_mut() {
-                let to = room.start..room.start + bytes.len();
+                let to = space.start..space.start + bytes.len();
                 copy[to.clone()].copy_from_slice(&folio.bytes()[bytes.clone()]);
-                room.start = to.end;
+                space.start = to.end;
                 let copy = taken.copies.len() - 1;
                 match taken.bytes.last_mut() {
                     Some(Bytes::Copied(last, before)) if *last == copy => before.end = to.end,
                     _ => taken.bytes.push(Bytes::Copied(copy, to)),
                 }
             }
-            let stop = blocks.end < wanted.end && !room.is_empty();
+            let stop = blocks.end < wanted.end && !space.is_empty();
             taken.landing.folios.push(Part { number, start: place, blocks });
             taken.landing.range.end = place + bytes.end as u64;
             drop(folio);
             if lent {
-                // Who changed it in between made it dirty again: newer bytes are as good.
+                // A writer that changed the folio since has made it dirty again, so writing its
+                // newer bytes now is also correct.
                 taken.bytes.push(Bytes::Lent(slot.folio.read_second(), bytes));
-                room = 0..0;
+                space = 0..0;
             }
             if stop {
                 break;
             }
         }
         if taken.landing.folios.is_empty() {
-            return Err(Error::Invalid("no dirty bytes where they were to be taken"));
+            return Err(Error::Invalid("no byte is dirty at the start of the range to write back"));
         }
         Ok(taken)
     }
 
-    /// Memory for copies of `bytes`, or of a part of them.
+    /// A frame for a copy of `bytes`, or of a part of them.
     fn copy_frame(&self, bytes: u64) -> Option<Frame> {
         let pages = bytes.div_ceil(1 << PAGE_LOG2).max(1);
         let order = pages.checked_next_power_of_two().map_or(ORDERS - 1, |pages| pages.ilog2());
         let least = *self.shared.orders.start();
         let mut order = order.clamp(least, ORDERS - 1);
         loop {
-            match self.shared.frames.take(order, self.shared.reclaim.room()) {
+            match self.shared.frames.take(order, self.shared.reclaim.free_bytes()) {
                 Some(frame) => return Some(frame),
                 None if order > least => order -= 1,
                 None => return None,
@@ -280,44 +287,45 @@ impl FileCache {
         }
     }
 
-    /// Blocks have arrived (`clean`) or are dirty again.
-    fn land(&self, part: &Part, clean: bool) {
+    /// Ends write-back of `part`: its blocks become clean if `clean`, otherwise dirty again.
+    fn end_writeback(&self, part: &Part, clean: bool) {
         let Some(slot) = self.shared.slots.get(part.number) else { return };
         let mut folio = slot.folio.write_second();
-        // Discarded meanwhile: accounted for there.
+        // The folio was discarded meanwhile; the discard has updated the account.
         if !folio.holds(self.id, part.start) || folio.start() != part.start {
             return;
         }
         let marked = slot.marked.load(Relaxed);
-        let mut landed = 0;
-        let mut again = 0;
+        let mut ended = 0;
+        let mut redirtied = 0;
         let was_clean = folio.dirty_count() == 0;
         if clean {
-            landed = folio.land(part.blocks.clone());
+            ended = folio.end_writeback(part.blocks.clone());
         } else {
-            // Those that are still on their way become dirty, unless they are already.
+            // Blocks still under write-back become dirty, unless they are dirty already.
             for block in part.blocks.clone() {
-                if folio.land(block..block + 1) == 1 {
+                if folio.end_writeback(block..block + 1) == 1 {
                     match folio.set_dirty(block..block + 1) {
-                        1 => again += 1,
-                        _ => landed += 1,
+                        1 => redirtied += 1,
+                        _ => ended += 1,
                     }
                 }
             }
         }
         let block_log2 = self.shared.block_log2;
-        if landed > 0 {
-            self.shared.account.written(u64::from(landed) << block_log2, marked);
+        if ended > 0 {
+            self.shared.account.written(u64::from(ended) << block_log2, marked);
         }
-        if again > 0 {
-            self.shared.account.redirtied(u64::from(again) << block_log2, marked);
+        if redirtied > 0 {
+            self.shared.account.redirtied(u64::from(redirtied) << block_log2, marked);
             if was_clean {
                 self.changing.index.lock().dirty.insert(folio.page());
             }
         }
-        let gone = u64::from(landed + again) << 32;
-        let before = self.changing.blocks.fetch_sub(gone.wrapping_sub(u64::from(again)), AcqRel);
-        if again > 0
+        let gone = u64::from(ended + redirtied) << 32;
+        let before =
+            self.changing.blocks.fetch_sub(gone.wrapping_sub(u64::from(redirtied)), AcqRel);
+        if redirtied > 0
             && before & COUNT == 0
             && let Some(file) = &folio.file
         {
@@ -325,24 +333,24 @@ impl FileCache {
         }
         if folio.dirty_count() + folio.writing_count() == 0 {
             self.shared.reclaim.unpark(&self.shared.slots, part.number, folio.size());
-            self.leave_behind(part.number, slot, folio);
+            self.drop_if_marked(part.number, slot, folio);
         }
     }
 }
 
 impl<'a> Taken<'a> {
-    /// The bytes, in order.
+    /// The bytes, in file order.
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
         let slices = self.bytes.iter().map(|bytes| bytes.slice(&self.copies));
         slices.map(IoSlice::new).collect()
     }
 
-    /// Where they are in the file: whole blocks, perhaps fewer than were asked for.
+    /// Their byte range in the file: whole blocks, perhaps fewer than the caller requested.
     pub fn range(&self) -> Range<u64> {
         self.landing.range()
     }
 
-    /// Lets go of the folios' locks and of copies; the range stays on its way.
+    /// Releases the folio locks and copies. The range stays under write-back.
     pub fn let_go(mut self) -> Landing<'a> {
         self.clear();
         let Landing { file, ref range, .. } = self.landing;
@@ -358,25 +366,25 @@ impl<'a> Taken<'a> {
     fn clear(&mut self) {
         self.bytes.clear();
         let shared = &*self.landing.file.shared;
-        let room = shared.reclaim.room();
-        self.copies.drain(..).for_each(|frame| shared.frames.give(frame, room));
+        let space = shared.reclaim.free_bytes();
+        self.copies.drain(..).for_each(|frame| shared.frames.give(frame, space));
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Before the landing, which takes the folios' locks.
+        // Release the locks before `landing` is dropped: its drop takes the same folio locks.
         self.clear();
     }
 }
 
 impl Landing<'_> {
-    /// Where the bytes are in the file.
+    /// The byte range in the file.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// The bytes are on the device: clean now, and marked folios leave.
+    /// Ends write-back successfully: the bytes become clean and marked folios leave the cache.
     pub fn done(mut self) {
         self.done = true;
     }
@@ -385,7 +393,7 @@ impl Landing<'_> {
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         for part in &self.folios {
-            self.file.land(part, self.done);
+            self.file.end_writeback(part, self.done);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Folios that leave because their bytes are no longer the file's.
+//! Removal of folios whose bytes are no longer the file's.
 
 use super::FileCache;
 use crate::folio::Folio;
@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 impl FileCache {
-    /// Every block that touches `range` leaves, dirty or not, and with them their folios, but for
-    /// those with dirty blocks elsewhere. The caller holds the inode alone and the file's
-    /// write-back lock. A reader or writer that waits for a folio's lock then misses.
+    /// Discards every block that overlaps `range`, dirty or not. Removes the folios too, except
+    /// those with dirty or writing blocks outside the range. The caller holds the inode lock
+    /// exclusively and the file's write-back lock. A reader or writer that waits for a folio's lock
+    /// finds it gone and misses.
     pub fn discard(&self, range: Range<u64>) {
-        for (number, start) in self.listed(range.start, range.end) {
+        for (number, start) in self.folios_in(range.start, range.end) {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let folio = slot.folio.write();
             if folio.holds(self.id, start) && folio.start() == start {
@@ -52,11 +53,12 @@ impl FileCache {
         self.changing.blocks.fetch_sub(blocks, AcqRel);
     }
 
-    /// Clean folios that touch `range` leave. `false`: some are dirty; write back and ask again.
-    /// Locks as for [`FileCache::discard`].
+    /// Removes clean folios that overlap `range`. Returns `false` if some are dirty or under
+    /// write-back; the caller then writes them back and calls again. Locks as for
+    /// [`FileCache::discard`].
     pub fn drop_clean(&self, range: Range<u64>) -> bool {
         let mut all = true;
-        for (number, start) in self.listed(range.start, range.end) {
+        for (number, start) in self.folios_in(range.start, range.end) {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let folio = slot.folio.write();
             if !folio.holds(self.id, start) || folio.start() != start {
@@ -71,14 +73,15 @@ impl FileCache {
         all
     }
 
-    /// Clean blocks that touch `range` leave, and with them folios with no dirty block elsewhere: what they held is
-    /// no longer so. `false`: some blocks of the range are dirty or on their way, and stay.
+    /// Discards the clean blocks that overlap `range`, because they no longer match the device.
+    /// Removes the folios too, except those with dirty or writing blocks outside the range. Returns
+    /// `false` if some blocks of the range are dirty or under write-back; these stay.
     ///
-    /// The caller holds the inode, shared at least, or knows otherwise that what a filling reader finds on the device
-    /// from now on is as good.
+    /// The caller holds the inode lock, at least shared, or otherwise ensures that the bytes a
+    /// reader finds on the device from now on are valid.
     pub fn invalidate(&self, range: Range<u64>) -> bool {
         let mut all = true;
-        for (number, start) in self.listed(range.start, range.end) {
+        for (number, start) in self.folios_in(range.start, range.end) {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let folio = slot.folio.write();
             if !folio.holds(self.id, start) || folio.start() != start {
@@ -95,17 +98,19 @@ impl FileCache {
         all
     }
 
-    /// The parts of `range`, in whole blocks, in which nothing is dirty or on its way to the device: a write that was to
-    /// make it so failed. They are no longer backed, so that space may be taken from them. Who made a block of them
-    /// dirty meanwhile, through the folios alone, was there before, and it is left out.
+    /// After a failed write: the parts of `range`, in whole blocks, in which no block is dirty or
+    /// under write-back. These blocks are no longer backed, so the caller may free their space. A
+    /// block that an overwrite through the folios made dirty meanwhile was allocated before the
+    /// failed write, so it is excluded.
     ///
-    /// The caller holds the inode alone: no folio comes meanwhile, and nothing is backed again.
+    /// The caller holds the inode lock exclusively, so no folio is added and no block becomes
+    /// backed meanwhile.
     pub fn forget_clean(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let block = self.block();
         let mut at = range.start / block * block;
         let end = range.end.checked_next_multiple_of(block).unwrap_or(range.end);
         let mut clean = Vec::new();
-        for (number, start) in self.listed(at, end) {
+        for (number, start) in self.folios_in(at, end) {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let mut folio = slot.folio.write();
             if !folio.holds(self.id, start) || folio.start() != start {
@@ -131,10 +136,10 @@ impl FileCache {
         clean
     }
 
-    /// Whether a block that touches `range` is dirty or on its way to the device.
+    /// Whether a block that overlaps `range` is dirty or under write-back.
     pub fn is_busy(&self, range: Range<u64>) -> bool {
         self.is_dirty()
-            && self.listed(range.start, range.end).into_iter().any(|(number, start)| {
+            && self.folios_in(range.start, range.end).into_iter().any(|(number, start)| {
                 let Some(slot) = self.shared.slots.get(number) else { return false };
                 let folio = slot.folio.read();
                 let from = (range.start.max(start) - start) as usize;
@@ -145,8 +150,8 @@ impl FileCache {
             })
     }
 
-    /// The file is cut to `len` bytes: what is behind the block around it leaves as with
-    /// [`FileCache::discard`], the rest of that block becomes zeros. The caller sets the length. Locks as for
+    /// Discards the blocks past the block that contains byte `len`, as [`FileCache::discard`] does,
+    /// and zeroes the rest of that block. The caller has set the length. Locks as for
     /// [`FileCache::discard`].
     pub fn truncate(&self, len: u64) {
         let block = 1 << self.shared.block_log2;
@@ -155,7 +160,7 @@ impl FileCache {
         if len == end {
             return;
         }
-        for (number, start) in self.listed(len, end) {
+        for (number, start) in self.folios_in(len, end) {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let mut folio = slot.folio.write();
             if folio.holds(self.id, start) && folio.start() == start {

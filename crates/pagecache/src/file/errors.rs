@@ -1,8 +1,8 @@
-//! Errors of write-back, told once to each opener.
+//! Write-back errors; each opener gets each error once.
 //!
 //! ```text
 //!   63                     16 15        0
-//!   │ errors so far          │  errno   │      an opener keeps the word it has seen
+//!   │ errors so far          │  errno   │      each opener keeps the last word it has seen
 //! ```
 
 use super::FileCache;
@@ -11,19 +11,22 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 impl FileCache {
-    /// Write-back failed: every opener is told once.
+    /// Records a write-back error. [`FileCache::check_error`] returns it once to each opener.
     pub fn note_error(&self, error: &Error) {
         let errno = error.errno() as u64 & 0xffff;
         let next = |word: u64| Some((word >> 16).wrapping_add(1) << 16 | errno);
         let _ = self.changing.errors.fetch_update(AcqRel, Acquire, next);
     }
 
-    /// The mark of a new opener, to be kept for [`FileCache::check_error`].
+    /// The current error word, which a new opener keeps for [`FileCache::check_error`].
     pub fn error_seen(&self) -> u64 {
         self.changing.errors.load(Acquire)
     }
 
-    /// The error that this opener has not been told of, once: the last one, if there were several.
+    /// Returns the last error that this opener has not seen, once, and updates `seen`.
+    ///
+    /// # Errors
+    /// The last error recorded since `seen`.
     pub fn check_error(&self, seen: &AtomicU64) -> Result<()> {
         let now = self.changing.errors.load(Acquire);
         if seen.load(Acquire) == now || seen.swap(now, AcqRel) == now {

@@ -1,10 +1,10 @@
-//! Reading through the cache.
+//! Reads through the cache.
 //!
 //! ```text
 //!   read_hit   folio in the cache and up to date: copy under its shared lock, next folio
-//!              a miss, or a folio where more is to be read ahead: stop
-//!   read       miss: make a folio as large as the window, fill it under its own lock, so that
-//!              others who miss the same bytes wait for one device read; copy
+//!              a miss, or a folio that triggers read-ahead: stop
+//!   read       miss: create a folio as large as the window and fill it under its exclusive lock,
+//!              so that other readers of the same bytes wait for one device read; copy
 //! ```
 
 use super::{FileCache, Held};
@@ -19,9 +19,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl FileCache {
-    /// Copies bytes from `offset` on that are in the cache, up to the first that is not or the
-    /// file's end. How many; no lock but the folios' is taken. It stops, too, where
-    /// [`FileCache::read`] should read ahead.
+    /// Copies bytes from `offset` on that are in the cache, up to the first byte that is not or to
+    /// the end of file. Returns the number of bytes. Takes folio locks only. It also stops where
+    /// [`FileCache::read`] should start read-ahead.
     pub fn read_hit(&self, offset: u64, buf: &mut [u8], how: Use) -> usize {
         let end = offset.saturating_add(buf.len() as u64).min(self.len());
         if offset >= end || !self.hits.load(Relaxed) {
@@ -61,9 +61,12 @@ impl FileCache {
         (at - offset) as usize
     }
 
-    /// Reads from `offset` on, up to the file's end; what is not in the cache comes from `fill`.
-    /// With a `stream` bytes are read ahead. Bytes read: fewer than there are only when an error
-    /// came after some.
+    /// Reads from `offset` on, up to the end of file. Bytes that are not in the cache come from
+    /// `fill`. With a `stream` it reads ahead. Returns the number of bytes read; the number is
+    /// short only when an error followed some bytes.
+    ///
+    /// # Errors
+    /// Those of `fill`, when no byte was read; `NoMemory`.
     pub fn read(
         &self,
         offset: u64,
@@ -79,8 +82,8 @@ impl FileCache {
         }
         let mut at = offset;
         let mut window: Option<u64> = None;
-        let ahead = |plan: Plan| {
-            plan.asks.into_iter().for_each(|range| self.ask_ahead(range, how));
+        let submit = |plan: Plan| {
+            plan.requests.into_iter().for_each(|range| self.request_read_ahead(range, how));
             plan.now_to
         };
         while at < end {
@@ -90,10 +93,10 @@ impl FileCache {
             });
             match (stream, seen, window) {
                 (Some(stream), _, _) if trigger => {
-                    ahead(stream.triggered(at, end - at, len));
+                    submit(stream.triggered(at, end - at, len));
                 }
                 (Some(stream), None, None) => {
-                    window = Some(ahead(stream.missed(at, end - at, len)));
+                    window = Some(submit(stream.missed(at, end - at, len)));
                 }
                 (Some(stream), Some(_), None) => stream.passed(at, end - at),
                 _ => {}
@@ -106,12 +109,13 @@ impl FileCache {
             }
         }
         if how == Use::DropBehind {
-            self.shared.bound_marked();
+            self.shared.limit_marked();
         }
         Ok((at - offset) as usize)
     }
 
-    /// Reads what one folio has of the bytes from `at` on; a folio that is made reaches to `window`.
+    /// Reads the bytes from `at` on that lie in one folio. A folio created here reaches to
+    /// `window`.
     fn read_piece(
         &self,
         at: u64,
@@ -141,7 +145,7 @@ impl FileCache {
         let (mut held, new) = self.hold_or_make(at, window, how)?;
         let part = part_of(&held.folio, at, to.len());
         let wanted = held.folio.touched(part.start, part.end);
-        // A new folio is filled whole; where that fails, what was asked for may still be had.
+        // Fill a new folio whole. If that fails, try the requested blocks alone.
         let whole = 0..held.folio.blocks();
         if !new || wanted == whole || held.folio.fill(whole, fill).is_err() {
             held = self.filled(held, wanted, fill)?;
@@ -150,13 +154,16 @@ impl FileCache {
         touch(held.slot, part.start as u32, part.end as u32);
         let end = at + part.len() as u64;
         if how == Use::DropBehind && (end == held.folio.end() || end == self.len()) {
-            self.leave_behind(held.number, held.slot, held.folio);
+            self.drop_if_marked(held.number, held.slot, held.folio);
         }
         Ok(part.len())
     }
 
-    /// Brings `range` into the cache: the work of read-ahead. The reader who comes to its start has
-    /// the next part read ahead.
+    /// Reads `range` into the cache: the work of the read-ahead thread. The folio at its start
+    /// triggers the next read-ahead.
+    ///
+    /// # Errors
+    /// Those of `fill`; `NoMemory`.
     pub fn populate(&self, range: Range<u64>, how: Use, fill: &dyn Fill) -> Result<()> {
         let end = range.end.min(self.len());
         let mut at = range.start;
@@ -184,12 +191,13 @@ impl FileCache {
             at = next;
         }
         if how == Use::DropBehind {
-            self.shared.bound_marked();
+            self.shared.limit_marked();
         }
         Ok(())
     }
 
-    /// Fills those of `blocks` that are missing. On an error a folio with nothing in it leaves.
+    /// Fills those of `blocks` that are not up to date. On an error, removes a folio that has no
+    /// block up to date.
     pub(super) fn filled<'a>(
         &self,
         mut held: Held<'a>,
@@ -199,21 +207,21 @@ impl FileCache {
         match held.folio.fill(blocks, fill) {
             Ok(()) => Ok(held),
             Err(error) => {
-                self.leave_empty(held);
+                self.drop_if_empty(held);
                 Err(error)
             }
         }
     }
 
-    /// A folio in which nothing is up to date leaves.
-    pub(super) fn leave_empty(&self, held: Held<'_>) {
+    /// Removes a folio that has no block up to date.
+    pub(super) fn drop_if_empty(&self, held: Held<'_>) {
         if held.folio.is_empty() {
             self.shared.remove(held.number, held.slot, held.folio);
         }
     }
 
-    /// A drop-behind reader has come to the end of a folio: it leaves if it is clean and still
-    /// marked, and nobody holds it.
+    /// Called when a drop-behind reader reaches the end of a folio. Removes the folio if it is
+    /// clean and still marked, and no other thread holds its lock.
     fn drop_behind(&self, number: u32, slot: &Slot, end: u64) {
         if !slot.marked.load(Relaxed) {
             return;
@@ -221,12 +229,12 @@ impl FileCache {
         if let Some(folio) = slot.folio.try_write_second()
             && folio.holds(self.id, end - 1)
         {
-            self.leave_behind(number, slot, folio);
+            self.drop_if_marked(number, slot, folio);
         }
     }
 
-    /// The folio leaves if it is clean and marked.
-    pub(super) fn leave_behind(&self, number: u32, slot: &Slot, folio: WriteGuard<'_, Folio>) {
+    /// Removes the folio if it is clean and marked.
+    pub(super) fn drop_if_marked(&self, number: u32, slot: &Slot, folio: WriteGuard<'_, Folio>) {
         let busy = folio.dirty_count() + folio.writing_count() > 0;
         if slot.marked.load(Relaxed) && !busy {
             self.shared.remove(number, slot, folio);
@@ -234,13 +242,13 @@ impl FileCache {
     }
 }
 
-/// The bytes of `folio` from byte `at` of the file on, `len` at most.
+/// The bytes of `folio` from byte `at` of the file on, at most `len`.
 pub(super) fn part_of(folio: &Folio, at: u64, len: usize) -> Range<usize> {
     let from = (at - folio.start()) as usize;
     from..from + len.min(folio.size() as usize - from)
 }
 
-/// Bytes from `at` to `end`.
+/// Number of bytes from `at` to `end`.
 pub(super) fn to_end(at: u64, end: u64) -> usize {
     usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX)
 }

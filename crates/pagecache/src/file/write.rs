@@ -1,13 +1,13 @@
-//! Writing into the cache: preparation is bounded by the write, not by the folio.
+//! Writes into the cache. The cost of preparation depends on the write, not on the folio's size.
 //!
 //! ```text
 //!          from                 to
-//!   │┄┄┄┄│┄┄█│████│████│████│█┄┄┄│┄┄┄┄│      blocks of a folio; █ what the write covers
+//!   │┄┄┄┄│┄┄█│████│████│████│█┄┄┄│┄┄┄┄│      blocks of a folio; █ bytes that the write covers
 //!          ▲                  ▲
-//!          edges that are not up to date come from the file (zeros past its end) before the copy;
-//!          blocks between need nothing; blocks outside are not looked at
+//!          edge blocks that are not up to date are filled from the file before the copy (zeros
+//!          past its end); blocks between need no preparation; blocks outside are not visited
 //!
-//!   short copy: a block that was not up to date and is not covered wholly counts as not written
+//!   short copy: a block that was not up to date and is not fully covered counts as not written
 //! ```
 
 use super::read::{part_of, to_end};
@@ -18,20 +18,21 @@ use extant_base::{Error, Result};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Folios that one overwrite holds at once, at most.
+/// Maximum number of folios that one overwrite holds at once.
 const FOLIOS: usize = 16;
-/// The largest folio, in bytes, that is made for more than what is written.
+/// Maximum size, in bytes, of a folio that is made larger than the write itself.
 const GROWTH: u64 = 64 << 10;
-/// How often an overwrite starts over because somebody held a folio of it.
-const ROUNDS: usize = 8;
-/// Where files end at the latest, so that no reckoning of places overflows.
+/// How often an overwrite starts again because another thread held one of its folios.
+const ATTEMPTS: usize = 8;
+/// Maximum file length in bytes; offset arithmetic below it cannot overflow.
 pub(super) const LONGEST: u64 = 1 << 62;
 
 impl FileCache {
-    /// Overwrites bytes that are in the cache, all or nothing: every block that is touched is up
-    /// to date and backed, the end is not past the file's, `may` (asked under the folios' locks)
-    /// agrees, and there are at most 16 folios. Bytes done: all, fewer after a short copy, or 0:
-    /// go the slow way, nothing was changed.
+    /// Overwrites bytes that are in the cache, all or nothing. Conditions: every block touched is
+    /// up to date and backed, the end does not pass the end of file, `may` (called under the folio
+    /// locks) returns true, and there are at most 16 folios. Returns the number of bytes written:
+    /// all of them, fewer after a short copy, or 0 if a condition fails. After 0 nothing has
+    /// changed and the caller takes the slow path.
     pub fn overwrite_hit(
         &self,
         offset: u64,
@@ -56,7 +57,8 @@ impl FileCache {
         self.overwrite_part(&mut held, part, source, how)
     }
 
-    /// [`FileCache::overwrite_hit`] of more than one folio: all are held before a byte changes.
+    /// [`FileCache::overwrite_hit`] across several folios. Holds all of them before it changes a
+    /// byte.
     fn overwrite_several(
         &self,
         first: Held<'_>,
@@ -66,14 +68,14 @@ impl FileCache {
         may: &dyn Fn() -> bool,
     ) -> usize {
         let mut start = Some(first);
-        for _ in 0..ROUNDS {
+        for _ in 0..ATTEMPTS {
             let Some(first) = start.take() else { return 0 };
             let mut all = [const { None }; FOLIOS];
             match self.hold_all(first, &range, &mut all) {
                 Hold::All => {
                     let mut parts = all.iter().flatten();
-                    let able = parts.all(|(held, part)| can_overwrite(held, part));
-                    if !able || !self.may_overwrite(range.end, may) {
+                    let can_overwrite_all = parts.all(|(held, part)| can_overwrite(held, part));
+                    if !can_overwrite_all || !self.may_overwrite(range.end, may) {
                         return 0;
                     }
                     let mut done = 0;
@@ -88,7 +90,7 @@ impl FileCache {
                 }
                 Hold::Miss => return 0,
                 Hold::Busy(number, at) => {
-                    // Waited for with nothing held, so nobody can be waited for in a circle.
+                    // Wait with no folio held, so no cycle of waiting threads can form.
                     all.fill_with(|| None);
                     drop(self.hold(number, at));
                 }
@@ -98,7 +100,7 @@ impl FileCache {
         0
     }
 
-    /// Holds the folios of `range` after the first one, in order, without waiting.
+    /// Locks the folios of `range` after the first one, in order, by try-lock.
     fn hold_all<'a>(
         &'a self,
         first: Held<'a>,
@@ -126,14 +128,15 @@ impl FileCache {
         Hold::Miss
     }
 
-    /// Asked under the folios' locks: whoever shortens the file, or hides it, and then takes these
-    /// locks is seen here, or sees what is done here.
+    /// Checked under the folio locks. A thread that shortens the file, or disables hits, does so
+    /// before it takes these locks: either this check sees the change, or that thread sees the
+    /// overwrite.
     #[inline]
     fn may_overwrite(&self, end: u64, may: &dyn Fn() -> bool) -> bool {
         end <= self.len() && self.hits.load(Acquire) && may()
     }
 
-    /// Overwrites up to date, backed bytes of a folio.
+    /// Overwrites bytes of a folio that are up to date and backed.
     #[inline]
     fn overwrite_part(
         &self,
@@ -150,10 +153,13 @@ impl FileCache {
         n
     }
 
-    /// Writes bytes, the slow way. The caller holds the inode alone, and every block of the range
-    /// is allocated or reserved. Bytes past the file's end are fine; its length stays. Bytes
-    /// written: fewer than the source has only after a short copy, or an error after the first
-    /// folio.
+    /// Writes bytes on the slow path. The caller holds the inode lock exclusively, and every block
+    /// of the range is allocated or reserved. Bytes may lie past the end of file; the length does
+    /// not change. Returns the number of bytes written; the number is short only after a short
+    /// copy, or after an error past the first folio.
+    ///
+    /// # Errors
+    /// `FileTooLarge`; `NoMemory`; those of `fill` for an edge block of the first folio.
     pub fn write(
         &self,
         offset: u64,
@@ -179,7 +185,8 @@ impl FileCache {
         Ok((at - offset) as usize)
     }
 
-    /// Writes what falls into the folio around `at`: bytes, and whether the source gave all.
+    /// Writes the part of `at..end` that lies in one folio. Returns the number of bytes, and
+    /// whether the source gave all of them.
     fn write_piece(
         &self,
         at: u64,
@@ -188,7 +195,7 @@ impl FileCache {
         how: Use,
         fill: &dyn Fill,
     ) -> Result<(usize, bool)> {
-        // Who appends in small pieces gets folios that grow with the file.
+        // Small appends get folios that grow with the file.
         let growth = if at >= self.len() { at.min(GROWTH) } else { 0 };
         let (mut held, _) = self.hold_or_make(at, end.max(at + growth), how)?;
         let part = part_of(&held.folio, at, to_end(at, end));
@@ -196,7 +203,7 @@ impl FileCache {
         if !held.folio.is_up_to_date(blocks.clone()) {
             for block in [blocks.start, blocks.end - 1] {
                 if let Err(error) = self.prepare(&mut held, block, &part, fill) {
-                    self.leave_empty(held);
+                    self.drop_if_empty(held);
                     return Err(error);
                 }
             }
@@ -218,12 +225,12 @@ impl FileCache {
             touch(held.slot, written.start as u32, written.end as u32);
             self.make_dirty(&mut held, written);
         } else {
-            self.leave_empty(held);
+            self.drop_if_empty(held);
         }
         Ok((done, copied == part.len()))
     }
 
-    /// Makes a block that `part` covers partly ready for it: the rest of it is the file's bytes.
+    /// Prepares a block that `part` covers partly: the uncovered rest gets the file's bytes.
     fn prepare(
         &self,
         held: &mut Held<'_>,
@@ -243,22 +250,26 @@ impl FileCache {
             return Ok(());
         }
         if part.start <= bytes.start && start + part.end as u64 >= len {
-            // Up to the file's end all is covered, so nothing needs to be read. The block is up to
-            // date only when the copy was whole.
+            // The write covers the block up to the end of file, so nothing needs to be read. The
+            // block becomes up to date only after a full copy.
             folio.bytes_mut()[part.end..bytes.end].fill(0);
             return Ok(());
         }
         folio.fill(block..block + 1, fill)
     }
 
-    /// Makes the block around `offset` up to date and dirty: an unaligned old end of file that a
-    /// later write leaves behind. The caller holds the inode alone, and the block is allocated or
-    /// reserved.
+    /// Makes the block that contains `offset` up to date and dirty. A later write uses this for the
+    /// unaligned old end of file that it leaves inside the file. The caller holds the inode lock
+    /// exclusively, and the block is allocated or reserved.
+    ///
+    /// # Errors
+    /// `FileTooLarge`; `NoMemory`; those of `fill`.
     pub fn dirty_block(&self, offset: u64, fill: &dyn Fill) -> Result<()> {
         if offset >= LONGEST {
             return Err(Error::FileTooLarge);
         }
-        // Not a use: a marked folio stays marked, and a folio that is made leaves once clean.
+        // This does not count as an ordinary use: a marked folio stays marked, and a folio created
+        // here leaves once it is clean.
         let (held, _) = self.hold_or_make(offset, offset + 1, Use::DropBehind)?;
         let part = part_of(&held.folio, offset, 1);
         let blocks = held.folio.touched(part.start, part.end);
@@ -269,7 +280,7 @@ impl FileCache {
     }
 }
 
-/// What [`FileCache::hold_all`] got.
+/// Result of [`FileCache::hold_all`].
 enum Hold {
     All,
     Miss,

@@ -1,4 +1,4 @@
-//! How many bytes are in which state.
+//! Counts the bytes in each state.
 //!
 //! ```text
 //!                dirtied            taken             written
@@ -7,30 +7,31 @@
 //!                              ▼     redirtied
 //!                          discarded
 //! ```
-//! `marked`: the folio is drop-behind. Each call is made under the folio's lock, so it sees the
-//! mark as it is: a folio that loses its mark moves all its bytes by `unmarked`. A block that is
-//! dirtied while it is being written counts in both states.
+//! `marked` means that the folio is drop-behind. Each call is made under the folio's lock, so the
+//! mark cannot change during it. A folio that loses its mark moves all of its bytes by `unmarked`.
+//! A block that is dirtied while it is under write-back counts in both states.
 //!
-//! The sums are exact at any time, for the flusher must not miss the last small write. A byte on
-//! its way from dirty to writing is one step of one counter (`dirty`); `held`, dirty and writing
-//! together, does not move then, so peaks are exact, too.
+//! The counts are exact at any time, because the flusher must not miss the last small write. Moving
+//! a byte from dirty to writing is one step of one counter (`dirty`). The counter `held` (dirty
+//! plus writing) does not change then, so its peak is exact, too.
 
 use super::gate::Gate;
 use super::readers::Readers;
-use super::throttle::{Fill, Line};
+use super::throttle::{Thresholds, Throttle};
 use crate::stats::CacheStats;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A number of bytes and the most it ever was. Signed: a transition may be seen half done.
+/// A count of bytes and its maximum. Signed: another thread may see a transition half done.
 #[derive(Default)]
-struct Sum {
+struct Gauge {
     now: AtomicI64,
     peak: AtomicI64,
 }
 
-impl Sum {
-    // SeqCst, for `Line`: one who waits counts himself and then reads the sum, one who lowers the
-    // sum then looks whether anybody waits; one of the two sees the other.
+impl Gauge {
+    // SeqCst, for `Throttle` and `Gate`. A thread that waits first increments the number of waiters
+    // and then reads the count. A thread that lowers the count then reads the number of waiters.
+    // One of the two sees the other's change.
     fn add(&self, bytes: i64) {
         let now = self.now.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if bytes > 0 && now > self.peak.load(Ordering::Relaxed) {
@@ -47,13 +48,13 @@ impl Sum {
     }
 }
 
-/// The bytes of one class of folios that are not on the device.
+/// The bytes of one class of folios that are not on the device yet.
 #[derive(Default)]
 struct Unwritten {
-    /// Not on their way to the device.
-    dirty: Sum,
-    /// Dirty, or on their way.
-    held: Sum,
+    /// Dirty and not under write-back.
+    dirty: Gauge,
+    /// Dirty or under write-back.
+    held: Gauge,
 }
 
 impl Unwritten {
@@ -63,37 +64,38 @@ impl Unwritten {
     }
 }
 
-/// How many bytes of the cache are in which state, exactly at any time; and the two lines in which
-/// writers wait for room in it.
+/// The number of bytes of the cache in each state, exact at any time, and the queues in which
+/// writers wait.
 pub(crate) struct Account {
     pub readers: Readers,
-    cached: Sum,
-    /// In marked folios, in whatever state.
-    drop_behind: Sum,
+    cached: Gauge,
+    /// Bytes in marked folios, in any state.
+    drop_behind: Gauge,
     all: Unwritten,
-    /// What of `all` is in marked folios.
+    /// The part of `all` that is in marked folios.
     marked: Unwritten,
-    /// Where writers wait while too much is dirty.
-    pub(super) all_line: Line,
-    /// Where don't-cache writers wait while too much of theirs is.
-    pub(super) marked_line: Line,
-    /// Where they wait before a write that would pass the cap.
+    /// Limits all writers while too many bytes are dirty.
+    pub(super) throttle: Throttle,
+    /// Limits don't-cache writers while too many of their bytes are dirty.
+    pub(super) marked_throttle: Throttle,
+    /// Where don't-cache writers wait before a write that would exceed the cap.
     pub(super) gate: Gate,
 }
 
 impl Account {
-    /// Nothing is cached; writers wait at `dirty_limit` bytes, and don't-cache writers so early
-    /// that theirs stay within `dont_cache_cap` bytes.
+    /// An account with all counts zero. Writers wait at `dirty_limit` bytes. Don't-cache writers
+    /// wait early enough that their dirty bytes stay within `dont_cache_cap` bytes.
     pub fn new(dirty_limit: u64, dont_cache_cap: u64) -> Account {
         Account {
             readers: Readers::default(),
-            cached: Sum::default(),
-            drop_behind: Sum::default(),
+            cached: Gauge::default(),
+            drop_behind: Gauge::default(),
             all: Unwritten::default(),
             marked: Unwritten::default(),
-            all_line: Line::new(Fill { start: dirty_limit / 2, full: dirty_limit }),
-            // Brakes work after a write: room for calls under way is left, and the gate is exact.
-            marked_line: Line::new(Fill {
+            throttle: Throttle::new(Thresholds { start: dirty_limit / 2, full: dirty_limit }),
+            // The throttle acts after a write, so a quarter is left for calls under way. The gate
+            // is exact.
+            marked_throttle: Throttle::new(Thresholds {
                 start: dont_cache_cap / 2,
                 full: dont_cache_cap / 4 * 3,
             }),
@@ -101,24 +103,24 @@ impl Account {
         }
     }
 
-    /// Folios came (or left, negative).
+    /// Adds `bytes` of new folios (negative: removed folios).
     pub fn cached(&self, bytes: i64) {
         self.cached.add(bytes);
     }
 
-    /// A folio of `bytes`, all clean, became drop-behind (when it was made).
+    /// A new folio of `bytes`, all clean, is drop-behind.
     pub fn marked(&self, bytes: u64) {
         self.drop_behind.add(bytes as i64);
     }
 
-    /// A folio of `bytes` is not drop-behind any more: an ordinary user found it, or it leaves.
+    /// A folio of `bytes` is no longer drop-behind: an ordinary user found it, or it is removed.
     /// `dirty` and `writing` are its bytes in these states.
     pub fn unmarked(&self, bytes: u64, dirty: u64, writing: u64) {
         self.drop_behind.add(-(bytes as i64));
         if dirty + writing > 0 {
             self.marked.dirty.add(-(dirty as i64));
             self.marked.held.add(-((dirty + writing) as i64));
-            self.marked_moved();
+            self.marked_fell();
         }
     }
 
@@ -130,7 +132,7 @@ impl Account {
         }
     }
 
-    /// Dirty bytes are on their way to the device.
+    /// Write-back of dirty bytes starts.
     pub fn taken(&self, bytes: u64, marked: bool) {
         self.all.dirty.add(-(bytes as i64));
         if marked {
@@ -138,17 +140,17 @@ impl Account {
         }
     }
 
-    /// They arrived.
+    /// Write-back of `bytes` succeeded.
     pub fn written(&self, bytes: u64, marked: bool) {
         self.all.held.add(-(bytes as i64));
-        self.all_line.moved(|| self.held());
+        self.throttle.level_fell(|| self.held());
         if marked {
             self.marked.held.add(-(bytes as i64));
-            self.marked_moved();
+            self.marked_fell();
         }
     }
 
-    /// They did not and are dirty again.
+    /// Write-back of `bytes` failed; they are dirty again.
     pub fn redirtied(&self, bytes: u64, marked: bool) {
         self.all.dirty.add(bytes as i64);
         if marked {
@@ -156,38 +158,39 @@ impl Account {
         }
     }
 
-    /// Dirty bytes left with their blocks.
+    /// Dirty bytes were discarded.
     pub fn discarded(&self, bytes: u64, marked: bool) {
         self.taken(bytes, marked);
         self.written(bytes, marked);
     }
 
-    fn marked_moved(&self) {
-        self.marked_line.moved(|| self.marked_held());
-        self.gate.moved(|| self.marked_held());
+    fn marked_fell(&self) {
+        self.marked_throttle.level_fell(|| self.marked_held());
+        self.gate.level_fell(|| self.marked_held());
     }
 
-    /// Bytes that are dirty and not on their way.
+    /// Bytes that are dirty and not under write-back.
     pub fn dirty(&self) -> u64 {
         self.all.dirty.now()
     }
 
-    /// Bytes that are dirty or on their way.
+    /// Bytes that are dirty or under write-back.
     pub fn held(&self) -> u64 {
         self.all.held.now()
     }
 
-    /// Drop-behind bytes that are dirty and not on their way: what the flusher owes.
+    /// Drop-behind bytes that are dirty and not under write-back: the bytes that the flusher has to
+    /// write.
     pub fn marked_dirty(&self) -> u64 {
         self.marked.dirty.now()
     }
 
-    /// Drop-behind bytes that are dirty or on their way.
+    /// Drop-behind bytes that are dirty or under write-back.
     pub fn marked_held(&self) -> u64 {
         self.marked.held.now()
     }
 
-    /// Puts the byte counts and their peaks into `stats`.
+    /// Stores the byte counts and their maxima in `stats`.
     pub fn fill_in(&self, stats: &mut CacheStats) {
         stats.cached = self.cached.now();
         stats.dirty = self.dirty();
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_is_lost_takes_its_bytes_along() {
+    fn unmarking_removes_the_bytes_from_the_marked_counts() {
         let account = Account::new(1 << 30, 1 << 26);
         account.marked(65536);
         account.dirtied(12288, true);

@@ -1,4 +1,4 @@
-//! What a don't-cache write call does for its bytes, by policy.
+//! What a don't-cache write call writes back itself, by policy.
 
 use super::DirtyFile;
 use super::flusher::Writeback;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl<F: DirtyFile> Writeback<F> {
-    /// A don't-cache write of `range` has returned. A call that finished no page does nothing more:
-    /// the next one most likely goes on in the same page.
+    /// Applies the policy after a don't-cache write of `range`. A call that finished no page does
+    /// nothing: the next call most likely continues in the same page.
     pub(super) fn dont_cache(&self, file: &Arc<F>, range: Range<u64>) {
         let finished_a_page = file.state().wrote(&range, self.settings.page);
-        let known = self.know(file);
+        let was_listed = self.list_as_drop_behind(file);
         match self.settings.policy {
-            // A file's first call is told of in any case: the flusher then looks again until
-            // nobody goes on in the page.
-            DontCachePolicy::Flusher if finished_a_page || !known => self.kick.kick(),
+            // The first call of a file always kicks: the flusher then checks again until no writer
+            // continues in the page.
+            DontCachePolicy::Flusher if finished_a_page || !was_listed => self.kick.kick(),
             DontCachePolicy::Inline if finished_a_page => self.write_inline(file, range),
             DontCachePolicy::RateLimited if finished_a_page => self.write_limited(file, range),
             _ => {}
@@ -28,27 +28,28 @@ impl<F: DirtyFile> Writeback<F> {
         let start = range.start / page * page;
         let end = range.end / page * page;
         if let Some(owner) = self.owner() {
-            // The file's openers hear of an error; this call's bytes are in the cache.
+            // The file's openers get the error; the bytes of this call are in the cache.
             let _ = self.write(&*owner, file, start..end, end - start);
         }
     }
 
-    /// One call per file at a time writes back what it and the calls that it kept away have
-    /// written. Clearing `in_flight` and reading `owed` follow the rule of [`super::flag`]: clear first.
+    /// One call per file at a time writes back its own bytes and those of the calls that found it
+    /// in flight. Clearing `in_flight` and reading `pending` follow the rule of [`super::flag`]:
+    /// clear first.
     fn write_limited(&self, file: &Arc<F>, range: Range<u64>) {
         let state = file.state();
-        state.owed.fetch_add(range.end - range.start, Ordering::Relaxed);
+        state.pending.fetch_add(range.end - range.start, Ordering::Relaxed);
         if state.in_flight.swap(true, Ordering::Release) {
             return;
         }
-        let owed = state.owed.swap(0, Ordering::Relaxed);
+        let pending = state.pending.swap(0, Ordering::Relaxed);
         if let Some(owner) = self.owner() {
-            let _ = self.write(&*owner, file, 0..u64::MAX, owed);
+            let _ = self.write(&*owner, file, 0..u64::MAX, pending);
         }
         state.in_flight.swap(false, Ordering::Acquire);
-        // Calls that came meanwhile count on this one. It does not go on for ever for others: the
-        // flusher does.
-        let left = state.owed.swap(0, Ordering::Relaxed);
+        // Calls that came meanwhile rely on this one. This call does not continue for them without
+        // end: the flusher writes the rest.
+        let left = state.pending.swap(0, Ordering::Relaxed);
         if left > 0 {
             self.handed_over.fetch_add(left, Ordering::Relaxed);
             self.kick.kick();

@@ -1,22 +1,25 @@
-//! The files that have dirty bytes, and whose turn it is.
+//! The files that have dirty bytes, and the order in which the flusher visits them.
 //!
 //! ```text
 //!                     pick: oldest first
 //!   dirtied ──► waiting ──────────────► visited ──┬─► clean: leaves the list
 //!                  ▲ ▲                            ├─► data left ──► waiting
 //!                  │ └────────────────────────────┘
-//!                  │  time over                   └─► failed, or only its tail is left
-//!                  └──────────────────── resting ◄──────────┘
+//!                  │  delay over                  └─► failed, or only its tail is left
+//!                  └──────────────────── delayed ◄──────────┘
 //! ```
 //!
-//! A file's age is that of its oldest dirty byte. A visit writes a bounded part, from where the
-//! last one ended; once as much has been written as was dirty when the pass began, all that is left
-//! is younger than the pass, so the file is given the pass's age and goes behind the others. So no
-//! file holds up the rest by being written to all the time, and no part of a file its other parts.
+//! A file's age is that of its oldest dirty byte. A visit writes a bounded part of the file and
+//! starts where the last visit ended. A *pass* is a series of visits that has written as many bytes
+//! as were dirty when it began. After a pass every dirty byte left is younger than the pass, so the
+//! file gets the pass's start as its age and moves to the back of the queue. A file that is written
+//! to all the time therefore does not delay other files, and no part of a file delays its other
+//! parts.
 //!
-//! *Tail*: the page in which the last don't-cache write ended, when it did not fill it. The next
-//! write most likely goes on there; written now, the page would be written twice, and as its folio
-//! leaves the cache read back in between. It is spared until nobody touched it for [`TAIL_REST`].
+//! *Tail*: the page in which the last don't-cache write ended without filling it. The next write
+//! most likely continues there. Writing the page now would write it twice, and, because its folio
+//! leaves the cache, read it back in between. The flusher spares the tail until no write has
+//! touched it for [`TAIL_DELAY`].
 
 use super::{DirtyFile, nanos};
 use std::collections::{BTreeSet, HashMap};
@@ -25,30 +28,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the page in which a writer stopped waits for the writer to go on.
-pub(super) const TAIL_REST: Duration = Duration::from_millis(50);
-/// How long a file rests of which nothing could be written, without an error.
-const NOTHING_REST: Duration = Duration::from_millis(10);
-/// How long a file rests after its first failure; twice as long after each further one.
-const FAILED_REST: Duration = Duration::from_millis(100);
-const FAILED_REST_MAX: Duration = Duration::from_secs(5);
+/// How long the flusher spares an unfinished page for its writer to continue.
+pub(super) const TAIL_DELAY: Duration = Duration::from_millis(50);
+/// Delay of a file when a visit wrote nothing and met no error.
+const NOTHING_DELAY: Duration = Duration::from_millis(10);
+/// Delay of a file after its first failure; it doubles after each further one.
+const FAILED_DELAY: Duration = Duration::from_millis(100);
+const FAILED_DELAY_MAX: Duration = Duration::from_secs(5);
 
 const NO_TAIL: u64 = u64::MAX;
 
-/// What write-back knows of one file without a lock. Shared by the file and the list.
+/// Write-back state of one file that is read without a lock. The file and the list share it.
 pub(crate) struct FileState {
-    /// Unlike any other's in this process.
+    /// Unique in this process.
     id: u64,
-    /// The list knows that the file has drop-behind data, and the file does not rest for its tail.
-    known: AtomicBool,
-    /// Where the page begins that the last don't-cache write left unfinished.
+    /// The list has the file as one with drop-behind data, and the file is not delayed for its
+    /// tail.
+    listed_as_drop_behind: AtomicBool,
+    /// Byte offset of the page that the last don't-cache write left unfinished.
     tail: AtomicU64,
-    /// When that was ([`nanos`]).
+    /// Time of that write ([`nanos`]).
     touched: AtomicU64,
-    /// Somebody writes the file back within a write call (rate-limited policy).
+    /// A write call writes the file back (rate-limited policy).
     pub(super) in_flight: AtomicBool,
-    /// Bytes that calls have left to whoever is writing the file back.
-    pub(super) owed: AtomicU64,
+    /// Bytes that calls left to the thread that writes the file back.
+    pub(super) pending: AtomicU64,
 }
 
 impl Default for FileState {
@@ -56,17 +60,17 @@ impl Default for FileState {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         FileState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            known: AtomicBool::new(false),
+            listed_as_drop_behind: AtomicBool::new(false),
             tail: AtomicU64::new(NO_TAIL),
             touched: AtomicU64::new(0),
             in_flight: AtomicBool::new(false),
-            owed: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
         }
     }
 }
 
 impl FileState {
-    /// A don't-cache write of `range` has ended. Whether it finished a page of `page` bytes.
+    /// Records a don't-cache write of `range`; returns whether it finished a page of `page` bytes.
     pub fn wrote(&self, range: &Range<u64>, page: u64) -> bool {
         let end = range.end / page * page;
         if end == range.end {
@@ -78,41 +82,41 @@ impl FileState {
         range.start < end
     }
 
-    /// Names the file in the list.
+    /// Identifies the file in the list.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    pub fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed)
+    pub fn is_listed_as_drop_behind(&self) -> bool {
+        self.listed_as_drop_behind.load(Ordering::Relaxed)
     }
 
-    /// The tail, while it is to be spared, and when that ends.
+    /// The tail's offset while the flusher spares it, and when that ends.
     fn tail(&self, now: Instant) -> Option<(u64, Instant)> {
         let tail = self.tail.load(Ordering::Relaxed);
         let age = nanos(now).saturating_sub(self.touched.load(Ordering::Relaxed));
-        let left = TAIL_REST.checked_sub(Duration::from_nanos(age))?;
+        let left = TAIL_DELAY.checked_sub(Duration::from_nanos(age))?;
         (tail != NO_TAIL && !left.is_zero()).then_some((tail, now + left))
     }
 }
 
-/// Why a file is picked.
+/// Why the flusher picks a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Room is wanted: whatever is oldest.
+pub(super) enum Reason {
+    /// Too much is dirty: the oldest file.
     Oldest,
-    /// Drop-behind bytes are owed: whatever is oldest, and the oldest file that has such bytes, in
-    /// turns. Any bytes written relieve the device's queue as much and gather into large writes; but
-    /// the drop-behind bytes have a small cap, and must not stand behind gigabytes.
+    /// Drop-behind bytes must be written: alternately the oldest file, and the oldest file that has
+    /// such bytes. Writing any bytes shortens the device's queue as much, and merges into large
+    /// writes. But drop-behind bytes have a small cap and must not wait for gigabytes of others.
     DropBehind {
-        /// Tails are spared.
+        /// Do not write tails.
         spare_tails: bool,
     },
-    /// Only what has been dirty since this time or before.
+    /// Only files that have been dirty since this time or longer.
     Since(Instant),
 }
 
-/// A part of a file that is to be written now.
+/// A part of a file to be written now: about `limit` bytes of `range`.
 pub(super) struct Visit<F> {
     pub file: Arc<F>,
     pub range: Range<u64>,
@@ -122,73 +126,73 @@ pub(super) struct Visit<F> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Waiting,
-    Visited,
-    Resting { until: Instant, for_tail: bool },
+    InVisit,
+    Delayed { until: Instant, for_tail: bool },
 }
 
-/// Writing a file once, in as many visits as it takes.
+/// One pass over a file, in as many visits as it takes.
 struct Pass {
     started: Instant,
-    /// Bytes that were dirty then and are not written yet.
+    /// Bytes that were dirty when the pass began and are not written yet.
     left: u64,
 }
 
 struct Entry<F> {
-    /// A file lives while it has folios, so while it is dirty; the list keeps none alive.
+    /// A file object exists while it has folios, so while it is dirty. The list keeps none alive.
     file: Weak<F>,
     state: Arc<FileState>,
-    /// No byte has been dirty for longer.
+    /// Every dirty byte became dirty at this time or later.
     since: Instant,
     place: Place,
     drop_behind: bool,
-    /// Where the next visit begins.
+    /// Byte offset at which the next visit starts.
     cursor: u64,
     pass: Option<Pass>,
-    /// Visits that failed, since the last one that did not.
+    /// Consecutive visits that failed.
     failures: u32,
 }
 
-/// The dirty files; see the module.
+/// The dirty files; see the module documentation.
 pub(super) struct DirtyList<F> {
     page: u64,
     files: HashMap<u64, Entry<F>>,
     waiting: BTreeSet<(Instant, u64)>,
-    /// Those of `waiting` that have drop-behind data.
+    /// The part of `waiting` that has drop-behind data.
     marked: BTreeSet<(Instant, u64)>,
-    resting: BTreeSet<(Instant, u64)>,
-    marked_turn: bool,
+    delayed: BTreeSet<(Instant, u64)>,
+    marked_next: bool,
     failing: usize,
 }
 
 impl<F: DirtyFile> DirtyList<F> {
-    /// An empty list; pages of `page` bytes are written whole.
+    /// An empty list. The flusher writes whole pages of `page` bytes.
     pub fn new(page: u64) -> DirtyList<F> {
         DirtyList {
             page,
             files: HashMap::new(),
             waiting: BTreeSet::new(),
             marked: BTreeSet::new(),
-            resting: BTreeSet::new(),
-            marked_turn: false,
+            delayed: BTreeSet::new(),
+            marked_next: false,
             failing: 0,
         }
     }
 
-    fn seat(&mut self, id: u64, place: Place) {
+    fn move_to(&mut self, id: u64, place: Place) {
         let Some(entry) = self.files.get_mut(&id) else { return };
         match entry.place {
             Place::Waiting => {
                 self.waiting.remove(&(entry.since, id));
                 self.marked.remove(&(entry.since, id));
             }
-            Place::Resting { until, .. } => {
-                self.resting.remove(&(until, id));
+            Place::Delayed { until, .. } => {
+                self.delayed.remove(&(until, id));
             }
-            Place::Visited => {}
+            Place::InVisit => {}
         }
         entry.place = place;
-        let for_tail = matches!(place, Place::Resting { for_tail: true, .. });
-        entry.state.known.store(entry.drop_behind && !for_tail, Ordering::Relaxed);
+        let for_tail = matches!(place, Place::Delayed { for_tail: true, .. });
+        entry.state.listed_as_drop_behind.store(entry.drop_behind && !for_tail, Ordering::Relaxed);
         match place {
             Place::Waiting => {
                 self.waiting.insert((entry.since, id));
@@ -196,21 +200,22 @@ impl<F: DirtyFile> DirtyList<F> {
                     self.marked.insert((entry.since, id));
                 }
             }
-            Place::Resting { until, .. } => {
-                self.resting.insert((until, id));
+            Place::Delayed { until, .. } => {
+                self.delayed.insert((until, id));
             }
-            Place::Visited => {}
+            Place::InVisit => {}
         }
     }
 
     fn remove(&mut self, id: u64) {
-        self.seat(id, Place::Visited);
+        self.move_to(id, Place::InVisit);
         let Some(entry) = self.files.remove(&id) else { return };
-        entry.state.known.store(false, Ordering::Relaxed);
+        entry.state.listed_as_drop_behind.store(false, Ordering::Relaxed);
         self.failing -= usize::from(entry.failures > 0);
     }
 
-    /// `file` was clean and is dirty. Whether it is the only one that waits.
+    /// Adds `file`, which was clean and is dirty now. Returns whether it is the only file that
+    /// waits.
     pub fn dirtied(&mut self, file: &Arc<F>, now: Instant) -> bool {
         let id = file.state().id;
         match self.files.get_mut(&id) {
@@ -219,65 +224,70 @@ impl<F: DirtyFile> DirtyList<F> {
                     file: Arc::downgrade(file),
                     state: file.state().clone(),
                     since: now,
-                    place: Place::Visited,
+                    place: Place::InVisit,
                     drop_behind: false,
                     cursor: 0,
                     pass: None,
                     failures: 0,
                 };
                 self.files.insert(id, entry);
-                self.seat(id, Place::Waiting);
+                self.move_to(id, Place::Waiting);
             }
-            // It was written by somebody else in between; a visit under way does the rest itself.
+            // Another thread wrote it meanwhile. If a visit is under way, the visit handles this
+            // itself.
             Some(entry) if entry.place == Place::Waiting => {
-                self.seat(id, Place::Visited);
+                self.move_to(id, Place::InVisit);
                 if let Some(entry) = self.files.get_mut(&id) {
                     entry.since = now;
                     entry.pass = None;
                 }
-                self.seat(id, Place::Waiting);
+                self.move_to(id, Place::Waiting);
             }
             Some(_) => {}
         }
         self.waiting.len() == 1
     }
 
-    /// A don't-cache write went to the file, and [`FileState::is_known`] said no.
+    /// Records that the file has drop-behind data. Called when
+    /// [`FileState::is_listed_as_drop_behind`] is false.
     pub fn drop_behind(&mut self, id: u64) {
         let Some(entry) = self.files.get_mut(&id) else { return };
         entry.drop_behind = true;
         let place = match entry.place {
-            Place::Resting { for_tail: true, .. } => Place::Waiting,
+            Place::Delayed { for_tail: true, .. } => Place::Waiting,
             place => place,
         };
-        // Out of its old seat first: the set of marked files follows from the new one.
-        self.seat(id, place);
+        // Remove the entry from its old queue first: `move_to` derives the set of marked files from
+        // the new place.
+        self.move_to(id, place);
     }
 
-    /// Takes a file to write about `limit` bytes of it; [`DirtyList::done`] gives it back. Files that
-    /// are clean by now leave the list; `gone` is to be dropped outside of its lock.
+    /// Picks a file to write about `limit` bytes of it; [`DirtyList::done`] returns it. Files that
+    /// are clean by now leave the list. The caller drops `gone` without the list's lock.
     pub fn pick(
         &mut self,
-        why: Why,
+        reason: Reason,
         limit: u64,
         now: Instant,
         gone: &mut Vec<Arc<F>>,
     ) -> Option<Visit<F>> {
-        while let Some((until, id)) = self.resting.first().copied().filter(|rest| rest.0 <= now) {
-            self.resting.remove(&(until, id));
-            self.seat(id, Place::Waiting);
+        while let Some((until, id)) =
+            self.delayed.first().copied().filter(|delayed| delayed.0 <= now)
+        {
+            self.delayed.remove(&(until, id));
+            self.move_to(id, Place::Waiting);
         }
-        self.marked_turn = !self.marked_turn;
+        self.marked_next = !self.marked_next;
         loop {
             let oldest = self.waiting.first();
-            let next = match why {
-                Why::Oldest => oldest,
-                Why::DropBehind { .. } if self.marked_turn => self.marked.first().or(oldest),
-                Why::DropBehind { .. } => oldest,
-                Why::Since(time) => oldest.filter(|oldest| oldest.0 <= time),
+            let next = match reason {
+                Reason::Oldest => oldest,
+                Reason::DropBehind { .. } if self.marked_next => self.marked.first().or(oldest),
+                Reason::DropBehind { .. } => oldest,
+                Reason::Since(time) => oldest.filter(|oldest| oldest.0 <= time),
             };
             let id = next?.1;
-            let spare_tails = why == Why::DropBehind { spare_tails: true };
+            let spare_tails = reason == Reason::DropBehind { spare_tails: true };
             let entry = self.files.get_mut(&id)?;
             let Some(file) = entry.file.upgrade() else {
                 self.remove(id);
@@ -288,11 +298,11 @@ impl<F: DirtyFile> DirtyList<F> {
                 gone.push(file);
                 continue;
             }
-            // All of it is on its way by somebody else, who may yet fail.
+            // Another thread has all of it under write-back, and may still fail.
             if file.dirty_bytes() == 0 {
                 gone.push(file);
-                let until = now + NOTHING_REST;
-                self.seat(id, Place::Resting { until, for_tail: false });
+                let until = now + NOTHING_DELAY;
+                self.move_to(id, Place::Delayed { until, for_tail: false });
                 continue;
             }
             let tail = entry.state.tail(now).filter(|_| spare_tails && entry.drop_behind);
@@ -300,7 +310,7 @@ impl<F: DirtyFile> DirtyList<F> {
                 && file.dirty_bytes() <= self.page
             {
                 gone.push(file);
-                self.seat(id, Place::Resting { until, for_tail: true });
+                self.move_to(id, Place::Delayed { until, for_tail: true });
                 continue;
             }
             let end = tail.map_or(u64::MAX, |tail| tail.0);
@@ -311,34 +321,34 @@ impl<F: DirtyFile> DirtyList<F> {
                 entry.pass = Some(Pass { started: now, left: file.dirty_bytes() });
             }
             let range = entry.cursor..end;
-            self.seat(id, Place::Visited);
+            self.move_to(id, Place::InVisit);
             return Some(Visit { file, range, limit });
         }
     }
 
-    /// The end of a visit: `written` bytes, or it failed.
+    /// Ends a visit that wrote `written` bytes, or failed (`None`).
     pub fn done(&mut self, visit: &Visit<F>, written: Option<u64>, now: Instant) {
         let id = visit.file.state().id;
-        // Asked for under the list's lock: who dirties the file from here on, having found it
-        // clean, comes to the list after this and puts it in again.
+        // Checked under the list's lock: a thread that finds the file clean and dirties it from
+        // here on takes this lock afterwards and adds the file again.
         if !visit.file.is_dirty() {
             return self.remove(id);
         }
         let Some(entry) = self.files.get_mut(&id) else { return };
         let failed_before = entry.failures > 0;
-        let rest = |until| Place::Resting { until, for_tail: false };
+        let delay_until = |until| Place::Delayed { until, for_tail: false };
         let place = match written {
             None => {
-                let delay = FAILED_REST.saturating_mul(1 << entry.failures.min(10));
+                let delay = FAILED_DELAY.saturating_mul(1 << entry.failures.min(10));
                 entry.failures += 1;
                 entry.cursor = 0;
-                rest(now + delay.min(FAILED_REST_MAX))
+                delay_until(now + delay.min(FAILED_DELAY_MAX))
             }
             Some(0) if visit.range.start == 0 => {
                 let tail = entry.state.tail(now);
                 match tail.filter(|tail| tail.0 == visit.range.end) {
-                    Some((_, until)) => Place::Resting { until, for_tail: true },
-                    None => rest(now + NOTHING_REST),
+                    Some((_, until)) => Place::Delayed { until, for_tail: true },
+                    None => delay_until(now + NOTHING_DELAY),
                 }
             }
             Some(written) => {
@@ -358,27 +368,27 @@ impl<F: DirtyFile> DirtyList<F> {
         };
         self.failing += usize::from(entry.failures > 0);
         self.failing -= usize::from(failed_before);
-        self.seat(id, place);
+        self.move_to(id, place);
     }
 
-    /// Whether a file waits for its turn.
+    /// Whether a file waits for a visit.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether files are dirty and each of them failed when it was written last.
+    /// Whether there are dirty files and the last visit of every one failed.
     pub fn is_stuck(&self) -> bool {
         self.failing > 0 && self.failing == self.files.len()
     }
 
-    /// The time for which somebody has to be awake again, if nobody calls before: a file has been
-    /// dirty for `expire`, or one has rested.
+    /// The next time at which a thread must wake, if no event comes before: when a file has been
+    /// dirty for `expire`, or when a delay ends.
     pub fn next_due(&self, expire: Duration) -> Option<Instant> {
         let oldest = self.waiting.first().map(|oldest| oldest.0 + expire);
-        let rested = self.resting.first().map(|rest| rest.0);
-        match (oldest, rested) {
-            (Some(oldest), Some(rested)) => Some(oldest.min(rested)),
-            (oldest, rested) => oldest.or(rested),
+        let delayed_until = self.delayed.first().map(|delayed| delayed.0);
+        match (oldest, delayed_until) {
+            (Some(oldest), Some(delayed_until)) => Some(oldest.min(delayed_until)),
+            (oldest, delayed_until) => oldest.or(delayed_until),
         }
     }
 

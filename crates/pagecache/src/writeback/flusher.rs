@@ -1,10 +1,10 @@
-//! The flusher's threads, and what a write call does for write-back.
+//! The flusher's threads, and the write-back part of a write call.
 
 use super::account::Account;
-use super::dirty_list::{DirtyList, Visit, Why};
-use super::flag::{Kick, Ring};
-use super::gate::Room;
-use super::throttle::{Line, Rate};
+use super::dirty_list::{DirtyList, Reason, Visit};
+use super::flag::{Kick, WakeUp};
+use super::gate::WritePermit;
+use super::throttle::{Rate, Throttle};
 use super::{DirtyFile, WriteBack};
 use crate::config::{CacheConfig, DontCachePolicy};
 use crate::owner::{Demand, Use};
@@ -15,29 +15,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads that write back, each another file at a time: while one file's last bytes are on their way,
-/// or its blocks are found, the device is busy with others'. With 32 writers that have 1 MiB dirty
-/// each, a device of 1 GB/s and 0.1 ms was 80 to 90 % busy with one thread, 75 to 90 % with two (a
-/// thread that wakes late leaves it idle) and 99 % with four; with few writers all are alike.
+/// Flusher threads. Each visits another file: while one thread waits for its last bytes or maps
+/// blocks, the device is busy with the files of the others. With 32 writers that have 1 MiB dirty
+/// each, a device of 1 GB/s and 0.1 ms latency was 80 to 90 % busy with one thread, 75 to 90 % with
+/// two (a thread that wakes late leaves it idle) and 99 % with four. With few writers all are
+/// alike.
 const THREADS: usize = 4;
-/// A visit to a file takes the device about this long,
+/// A visit takes the device about this long, in seconds,
 const VISIT_TIME: f64 = 0.1;
-/// but is no smaller or larger than this many bytes,
+/// but has at least and at most this many bytes,
 const VISIT_MIN: u64 = 1 << 20;
 const VISIT_MAX: u64 = 16 << 20;
-/// and this many before anybody knows the device.
+/// and this many before the device's rate is measured.
 const VISIT_FIRST: u64 = 8 << 20;
-/// However few bytes are owed, the device is given as many as make a large write.
-const OWED_MIN: u64 = 4 << 20;
+/// A visit requests at least this many bytes, however few are pending, to make writes large.
+const PENDING_MIN: u64 = 4 << 20;
 
-/// How long a thread stands aside for readers until it looks again.
-const ASIDE: Duration = Duration::from_millis(5);
+/// How long a thread pauses for readers until it checks again.
+const READER_RECHECK: Duration = Duration::from_millis(5);
 
 /// Limits, times and the policy.
 pub(crate) struct Settings {
     pub policy: DontCachePolicy,
     pub expire: Duration,
-    /// Bytes that are written as one at least: a page or a block, whichever is larger.
+    /// Unit of writing in bytes: a page or a block, whichever is larger.
     pub page: u64,
 }
 
@@ -46,7 +47,7 @@ struct Running<F> {
     owner: Option<Arc<dyn WriteBack<F>>>,
 }
 
-/// The one who writes back: a list of dirty files, threads, and the writers' brakes.
+/// The flusher: a list of dirty files, threads, and the throttles of writers.
 pub(crate) struct Writeback<F> {
     pub(super) account: Arc<Account>,
     pub(super) settings: Settings,
@@ -55,41 +56,41 @@ pub(crate) struct Writeback<F> {
     pub(super) rate: Rate,
     running: Mutex<Running<F>>,
     is_running: AtomicBool,
-    /// Everything that was dirty then is to be written ("write everything").
-    everything: Mutex<Option<Instant>>,
-    /// Bytes that write calls gave to the flusher, where the policy does not give it all.
+    /// All files that were dirty at this time must be written ("write everything").
+    write_all_since: Mutex<Option<Instant>>,
+    /// Bytes that write calls left to the flusher, under the policies that write in the call.
     pub(super) handed_over: AtomicU64,
-    /// Threads that look for a file or are at one.
-    at_work: AtomicUsize,
+    /// Threads that choose or visit a file.
+    active_threads: AtomicUsize,
     is_stuck: AtomicBool,
     /// The latest failure.
     failure: Mutex<Option<Error>>,
 }
 
-/// What a visit is to write. Where it would end, it goes on while no other file waits: until a next
-/// visit has found its first bytes the device would have nothing to do.
-struct Visiting<'a, F> {
+/// The demand of a visit. At its bound the visit continues while no other file waits: otherwise the
+/// device would be idle until the next visit has found its first bytes.
+struct VisitDemand<'a, F> {
     flusher: &'a Writeback<F>,
     limit: AtomicU64,
-    /// Bytes that the rate knows of.
+    /// Bytes that `rate` has counted.
     counted: AtomicU64,
 }
 
-impl<F: DirtyFile> Demand for Visiting<'_, F> {
+impl<F: DirtyFile> Demand for VisitDemand<'_, F> {
     fn wanted(&self, begun: u64) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         if begun < limit {
             return limit;
         }
         let counted = self.counted.swap(begun, Ordering::Relaxed);
-        self.flusher.rate.so_far(begun.saturating_sub(counted));
-        let limit = limit.saturating_add(self.flusher.more());
+        self.flusher.rate.add(begun.saturating_sub(counted));
+        let limit = limit.saturating_add(self.flusher.extension());
         self.limit.store(limit, Ordering::Relaxed);
         limit
     }
 
     fn flights(&self, most: usize) -> usize {
-        if self.flusher.account.readers.are_there() { 1 } else { most }
+        if self.flusher.account.readers.are_active() { 1 } else { most }
     }
 }
 
@@ -106,9 +107,9 @@ impl<F: DirtyFile> Writeback<F> {
             rate: Rate::new(),
             running: Mutex::new(Rank::Leaf, running),
             is_running: AtomicBool::new(false),
-            everything: Mutex::new(Rank::Leaf, None),
+            write_all_since: Mutex::new(Rank::Leaf, None),
             handed_over: AtomicU64::new(0),
-            at_work: AtomicUsize::new(0),
+            active_threads: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
             failure: Mutex::new(Rank::Leaf, None),
         })
@@ -122,13 +123,13 @@ impl<F: DirtyFile> Writeback<F> {
     ) -> Result<()> {
         self.running.lock().owner = Some(owner.clone());
         self.is_running.store(true, Ordering::SeqCst);
-        self.lines(|line| line.open(false));
+        self.throttles(|throttle| throttle.set_disabled(false));
         for _ in 0..count.max(1) {
             let (this, owner) = (self.clone(), owner.clone());
             let thread = std::thread::Builder::new().name("extant-flusher".into());
             match thread.spawn(move || this.run(&*owner)) {
                 Ok(thread) => self.running.lock().threads.push(thread),
-                // One is enough to live on.
+                // One thread is enough.
                 Err(_) if !self.running.lock().threads.is_empty() => break,
                 Err(source) => {
                     self.stop();
@@ -144,17 +145,17 @@ impl<F: DirtyFile> Writeback<F> {
         Ok(())
     }
 
-    /// Wakes all who wait, joins the threads, drops the owner. What is dirty stays so, and in
-    /// [`Writeback::dirty_files`]. Again is fine.
+    /// Wakes all waiting threads, joins the flusher's threads and drops the owner. Dirty files stay
+    /// dirty and stay in [`Writeback::dirty_files`]. Further calls have no effect.
     pub fn stop(&self) {
         self.is_running.store(false, Ordering::SeqCst);
-        self.lines(|line| line.open(true));
-        self.kick.bell().ring();
+        self.throttles(|throttle| throttle.set_disabled(true));
+        self.kick.events().notify();
         let threads = std::mem::take(&mut self.running.lock().threads);
         for thread in threads {
-            // The last user of the cache may be the flusher itself, at the end of a visit.
+            // The last user of the cache may be a flusher thread, at the end of a visit.
             if thread.thread().id() != std::thread::current().id() {
-                // A thread that panicked has told so itself.
+                // A thread that panicked has reported it.
                 let _ = thread.join();
             }
         }
@@ -162,21 +163,21 @@ impl<F: DirtyFile> Writeback<F> {
         drop(owner);
     }
 
-    fn lines(&self, each: impl Fn(&Line)) {
-        each(&self.account.all_line);
-        each(&self.account.marked_line);
+    fn throttles(&self, each: impl Fn(&Throttle)) {
+        each(&self.account.throttle);
+        each(&self.account.marked_throttle);
     }
 
-    /// `file` has dirty bytes and had none.
+    /// Records that `file`, which was clean, has dirty bytes.
     pub fn file_dirtied(&self, file: &Arc<F>) {
-        // Innermost, as the bell: see the module's locks.
+        // Innermost, like the event count: see "Locks" in the module documentation.
         let mut list = self.list.lock_second();
         let is_first = list.dirtied(file, Instant::now());
         self.is_stuck.store(list.is_stuck(), Ordering::SeqCst);
         drop(list);
-        // Whoever sleeps knows of no time to wake at.
+        // Sleeping threads have no time set at which to wake.
         if is_first {
-            self.kick.bell().ring();
+            self.kick.events().notify();
         }
     }
 
@@ -187,10 +188,11 @@ impl<F: DirtyFile> Writeback<F> {
         files
     }
 
-    /// Has the flusher write all that is dirty now, before anything else. Does not wait.
+    /// Requests that the flusher write all bytes that are dirty now, before anything else. Does not
+    /// wait.
     pub fn write_everything(&self) {
-        *self.everything.lock() = Some(Instant::now());
-        self.kick.bell().ring();
+        *self.write_all_since.lock() = Some(Instant::now());
+        self.kick.events().notify();
     }
 
     pub(super) fn owner(&self) -> Option<Arc<dyn WriteBack<F>>> {
@@ -199,33 +201,33 @@ impl<F: DirtyFile> Writeback<F> {
 
     fn run(&self, owner: &dyn WriteBack<F>) {
         loop {
-            let heard = self.kick.bell().heard();
+            let seen = self.kick.events().count();
             if !self.is_running.load(Ordering::SeqCst) {
                 return;
             }
-            // Beside readers there is one at a time; the others look again when they have gone.
-            let others = self.at_work.fetch_add(1, Ordering::SeqCst);
-            if others > 0 && self.account.readers.are_there() {
-                self.at_work.fetch_sub(1, Ordering::SeqCst);
-                self.kick.bell().sleep(heard, Some(Instant::now() + ASIDE));
+            // While there are readers, one thread works; the others check again later.
+            let others = self.active_threads.fetch_add(1, Ordering::SeqCst);
+            if others > 0 && self.account.readers.are_active() {
+                self.active_threads.fetch_sub(1, Ordering::SeqCst);
+                self.kick.events().wait(seen, Some(Instant::now() + READER_RECHECK));
                 continue;
             }
-            let owed = self.kick.claim(|| self.owed());
-            let next = self.next(owed);
+            let pending = self.kick.take(|| self.pending());
+            let next = self.next(pending);
             let is_idle = next.is_none();
             if let Some(visit) = next {
                 self.visit(owner, visit);
             }
-            self.at_work.fetch_sub(1, Ordering::SeqCst);
+            self.active_threads.fetch_sub(1, Ordering::SeqCst);
             if is_idle {
                 let due = self.list.lock().next_due(self.settings.expire);
-                self.kick.bell().sleep(heard, due);
+                self.kick.events().wait(seen, due);
             }
         }
     }
 
-    /// Drop-behind bytes that the flusher is to write.
-    fn owed(&self) -> u64 {
+    /// Drop-behind bytes that the flusher has to write.
+    fn pending(&self) -> u64 {
         let dirty = self.account.marked_dirty();
         match self.settings.policy {
             DontCachePolicy::Flusher => dirty,
@@ -233,7 +235,7 @@ impl<F: DirtyFile> Writeback<F> {
         }
     }
 
-    /// Most bytes of a visit, and of each time that it goes on.
+    /// Maximum bytes of a visit, and of each extension of it.
     fn visit_limit(&self) -> u64 {
         match self.rate.now() {
             0.0 => VISIT_FIRST,
@@ -241,52 +243,52 @@ impl<F: DirtyFile> Writeback<F> {
         }
     }
 
-    /// How many bytes a visit that has come to its end may go on for.
-    fn more(&self) -> u64 {
+    /// Bytes by which a visit at its bound may be extended; 0 ends it.
+    fn extension(&self) -> u64 {
         if !self.is_running.load(Ordering::Relaxed) || self.list.lock().has_waiting() {
             return 0;
         }
-        let (limit, owed) = (self.visit_limit(), self.owed());
-        if self.account.dirty() > self.account.all_line.fill().start {
+        let (limit, pending) = (self.visit_limit(), self.pending());
+        if self.account.dirty() > self.account.throttle.thresholds().start {
             limit
-        } else if owed > 0 {
-            limit.min(owed.max(OWED_MIN))
+        } else if pending > 0 {
+            limit.min(pending.max(PENDING_MIN))
         } else {
             0
         }
     }
 
-    fn next(&self, owed: u64) -> Option<Visit<F>> {
+    fn next(&self, pending: u64) -> Option<Visit<F>> {
         let limit = self.visit_limit();
         let now = Instant::now();
         let mut gone = Vec::new();
         let mut list = self.list.lock();
-        let mut pick = |why, limit| list.pick(why, limit, now, &mut gone);
-        let everything = *self.everything.lock_second();
-        if let Some(time) = everything {
-            if let Some(visit) = pick(Why::Since(time), limit) {
+        let mut pick = |reason, limit| list.pick(reason, limit, now, &mut gone);
+        let write_all_since = *self.write_all_since.lock_second();
+        if let Some(time) = write_all_since {
+            if let Some(visit) = pick(Reason::Since(time), limit) {
                 return Some(visit);
             }
-            let mut everything = self.everything.lock_second();
-            if *everything == Some(time) {
-                *everything = None;
+            let mut write_all_since = self.write_all_since.lock_second();
+            if *write_all_since == Some(time) {
+                *write_all_since = None;
             }
         }
-        if owed > 0 {
-            let brakes = self.account.marked_line.fill();
-            let spare_tails = self.account.marked_held() < brakes.start;
-            let why = Why::DropBehind { spare_tails };
-            if let Some(visit) = pick(why, limit.min(owed.max(OWED_MIN))) {
+        if pending > 0 {
+            let thresholds = self.account.marked_throttle.thresholds();
+            let spare_tails = self.account.marked_held() < thresholds.start;
+            let reason = Reason::DropBehind { spare_tails };
+            if let Some(visit) = pick(reason, limit.min(pending.max(PENDING_MIN))) {
                 return Some(visit);
             }
         }
-        if self.account.dirty() > self.account.all_line.fill().start
-            && let Some(visit) = pick(Why::Oldest, limit)
+        if self.account.dirty() > self.account.throttle.thresholds().start
+            && let Some(visit) = pick(Reason::Oldest, limit)
         {
             return Some(visit);
         }
         let expired = now.checked_sub(self.settings.expire)?;
-        let visit = pick(Why::Since(expired), limit);
+        let visit = pick(Reason::Since(expired), limit);
         drop(list);
         drop(gone);
         visit
@@ -294,7 +296,7 @@ impl<F: DirtyFile> Writeback<F> {
 
     fn visit(&self, owner: &dyn WriteBack<F>, mut visit: Visit<F>) {
         let limit = AtomicU64::new(visit.limit);
-        let demand = Visiting { flusher: self, limit, counted: AtomicU64::new(0) };
+        let demand = VisitDemand { flusher: self, limit, counted: AtomicU64::new(0) };
         self.rate.begin();
         let written = self.write_file(owner, &visit.file, visit.range.clone(), &demand);
         let bytes = *written.as_ref().unwrap_or(&0);
@@ -310,11 +312,12 @@ impl<F: DirtyFile> Writeback<F> {
         let changed = self.is_stuck.swap(is_stuck, Ordering::SeqCst) != is_stuck;
         drop(list);
         if changed {
-            self.lines(Line::look_again);
+            self.throttles(Throttle::recheck_stuck);
         }
     }
 
-    /// Writes `bytes` of a file back, in a write call; an error is kept for the file's openers.
+    /// Writes `bytes` of a file back within a write call. An error is recorded for the file's
+    /// openers.
     pub(super) fn write(
         &self,
         owner: &dyn WriteBack<F>,
@@ -345,16 +348,17 @@ impl<F: DirtyFile> Writeback<F> {
         written
     }
 
-    /// Before a write of `len` bytes, no lock held: waits until don't-cache bytes have room under the
-    /// cap. Errors: that of write-back, when waiting for it is in vain.
-    pub fn make_room(&self, len: u64, how: Use) -> Result<Room<'_>> {
+    /// Waits, before a write of `len` bytes, until don't-cache bytes fit under the cap. The caller
+    /// holds no lock. Errors: the write-back error, when every dirty file fails and waiting cannot
+    /// succeed.
+    pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
         let account = &*self.account;
         if how == Use::Keep || !self.is_running.load(Ordering::Relaxed) {
-            return Ok(Room::new(account, 0));
+            return Ok(WritePermit::new(account, 0));
         }
         let held = || account.marked_held();
-        if let Some(bytes) = account.gate.try_pass(len, held) {
-            return Ok(Room::new(account, bytes));
+        if let Some(bytes) = account.gate.try_admit(len, held) {
+            return Ok(WritePermit::new(account, bytes));
         }
         let end = || {
             self.handed_over.fetch_max(account.marked_dirty(), Ordering::Relaxed);
@@ -362,59 +366,59 @@ impl<F: DirtyFile> Writeback<F> {
             if !self.is_running.load(Ordering::SeqCst) {
                 return Some(Ok(()));
             }
-            // What is only expected goes by itself.
+            // Bytes that are only reserved are released without the flusher's help.
             let is_full = held() + len > account.gate.cap();
             self.stuck().filter(|_| is_full).map(Err)
         };
-        let bytes = account.gate.pass(len, held, end)?;
-        Ok(Room::new(account, bytes))
+        let bytes = account.gate.admit(len, held, end)?;
+        Ok(WritePermit::new(account, bytes))
     }
 
-    /// A write of `len` bytes at `offset` has returned: policy, then brakes. May sleep; holds no
-    /// lock. An error is that of write-back, when waiting for it is in vain; the bytes are in the
-    /// cache nevertheless.
+    /// Applies the policy and then throttling after a write of `len` bytes at `offset`. May sleep;
+    /// the caller holds no lock. Errors: the write-back error, when every dirty file fails and
+    /// waiting cannot succeed; the bytes are in the cache nevertheless.
     pub fn wrote(&self, file: &Arc<F>, offset: u64, len: u64, how: Use) -> Result<()> {
         if len == 0 || !self.is_running.load(Ordering::Relaxed) {
             return Ok(());
         }
         if how == Use::DropBehind {
-            self.account.marked_line.used(len);
+            self.account.marked_throttle.note_written(len);
             self.dont_cache(file, offset..offset.saturating_add(len));
         }
         let account = &self.account;
-        account.all_line.used(len);
-        let (held, brakes) = (account.held(), account.all_line.fill());
-        if held <= brakes.start && how == Use::Keep {
+        account.throttle.note_written(len);
+        let (held, thresholds) = (account.held(), account.throttle.thresholds());
+        if held <= thresholds.start && how == Use::Keep {
             return Ok(());
         }
-        let all = brakes.of(held);
+        let all = thresholds.position(held);
         let marked = match how {
-            Use::DropBehind => account.marked_line.fill().of(account.marked_held()),
+            Use::DropBehind => account.marked_throttle.thresholds().position(account.marked_held()),
             Use::Keep => 0.0,
         };
         if all.max(marked) <= 0.0 {
             return Ok(());
         }
-        // The flusher relieves the pressure under any policy.
+        // The flusher writes these bytes under every policy.
         if how == Use::DropBehind && marked > 0.0 {
             self.handed_over.fetch_max(account.marked_dirty(), Ordering::Relaxed);
         }
         self.kick.kick();
         let rate = self.rate.now();
         if marked > all {
-            account.marked_line.brake(len, rate, || account.marked_held(), || self.stuck())
+            account.marked_throttle.throttle(len, rate, || account.marked_held(), || self.stuck())
         } else {
-            account.all_line.brake(len, rate, || account.held(), || self.stuck())
+            account.throttle.throttle(len, rate, || account.held(), || self.stuck())
         }
     }
 
-    /// The list learns that `file` has drop-behind data, if it does not know. Whether it did.
-    pub(super) fn know(&self, file: &F) -> bool {
-        let known = file.state().is_known();
-        if !known {
+    /// Lists `file` as one with drop-behind data, unless it is listed so. Returns whether it was.
+    pub(super) fn list_as_drop_behind(&self, file: &F) -> bool {
+        let was_listed = file.state().is_listed_as_drop_behind();
+        if !was_listed {
             self.list.lock().drop_behind(file.state().id());
         }
-        known
+        was_listed
     }
 
     fn stuck(&self) -> Option<Error> {
@@ -426,7 +430,7 @@ impl<F: DirtyFile> Writeback<F> {
 }
 
 impl Writeback<crate::file::FileCache> {
-    /// Write-back as `config` has it, not started.
+    /// Write-back configured by `config`, not started.
     pub fn new(config: &CacheConfig, account: Arc<Account>) -> Arc<Self> {
         let page = (config.block_size.bytes() as u64).max(4096);
         let settings = Settings { policy: config.policy, expire: config.expire, page };

@@ -1,49 +1,57 @@
-//! Write-back: how many bytes are in which state, and who writes them when.
+//! Write-back: which files are written back when, by which thread, and how writers are limited.
 //!
 //! ```text
 //!   a write call                          the flusher's threads
-//!     │ Flusher::make_room: Gate
-//!     │ folios: Account, file_dirtied       look: 1 "write everything"   4 older than `expire`
-//!     │ returned: Flusher::wrote                  2 drop-behind bytes owed   3 too much is dirty
+//!     │ Flusher::acquire_permit: Gate
+//!     │ folios: Account, file_dirtied       choose: 1 "write everything"   4 older than `expire`
+//!     │ returned: Flusher::wrote                    2 drop-behind bytes    3 too much is dirty
 //!     │    policy: one flag (Kick) ─────►    │
-//!     │    brakes: Line           ◄─┐        ▼
-//!     ▼                             │     DirtyList: whose turn, which part
+//!     │    pauses: Throttle       ◄─┐        ▼
+//!     ▼                             │     DirtyList: which file, which part
 //!   the caller                      │        ▼
 //!                      Account::written ◄─ Owner::write_back: one file, some MiB in order
 //! ```
+//! A *visit* is one call of [`Owner::write_back`] for one file.
 //!
-//! ## What is promised
+//! ## Guarantees
 //!
-//! - *Don't cache* is a hint. A marked folio leaves when it was written back, unless an ordinary
-//!   reader or writer found it before. When that is, nobody is told; `fsync` waits for it as for
+//! - *Don't cache* is a hint. A marked folio leaves the cache after write-back, unless an ordinary
+//!   reader or writer used it before. Nothing reports when it leaves. `fsync` waits for it as for
 //!   any other data, and only `fsync` makes it durable.
-//! - A kick does not flush the file that was written. As many bytes are written as are dirty and
-//!   marked, from the files that are oldest: ordinary dirty data of other files may be written
-//!   first. Every other visit goes to a file that has marked bytes, so that they cannot stand
-//!   behind gigabytes of others.
-//! - A visit has an end, so that each file has its turn; while no other file waits and bytes are owed
-//!   it goes on where it would end, for the device has nothing to do until a next visit has found its
-//!   first bytes.
-//! - While somebody reads from the device the flusher has one transfer under way, not sixteen
-//!   (`readers`): who reads waits for his bytes, and a writer's are in memory.
-//! - The flusher goes on while marked bytes are dirty, so none is left to a timer. One page per file
-//!   is the exception, the one that a write call has left unfinished: it is spared for 50 ms after
-//!   the last call that touched it (`dirty_list`).
-//! - Marked bytes that are dirty or on their way stay within the cap, exactly, for writers that ask
-//!   for room before a write (`gate`). All are braked after it, from half of the cap on, and wait at
-//!   three quarters (`throttle`), so the gate seldom has to; brakes that begin earlier only make
-//!   calls slower. Without the gate `n` writers at a time stay within the cap with calls of up to
-//!   `cap / 4 / n` bytes.
-//! - Ordinary data: the flusher begins at half of the dirty limit, and writers are braked; at the
-//!   limit they wait. What has been dirty for `expire` is written in any case.
-//! - A file that cannot be written stays dirty. It is tried again after 100 ms, and after twice as
-//!   long each time, up to 5 s; [`FileCache::note_error`] is told of each try. While nothing but such
-//!   files is dirty, writers above a limit get the error instead of waiting.
+//! - A kick does not flush the file that was written. The flusher writes as many bytes as are dirty
+//!   and marked, from the oldest files, so it may write ordinary dirty data of other files first.
+//!   Every other visit goes to a file that has marked bytes, so that marked bytes never wait for
+//!   gigabytes of others.
+//! - A visit is bounded, so every dirty file is reached. While no other file waits and bytes must
+//!   be written, the visit continues past its bound: otherwise the device would be idle until the
+//!   next visit has found its first bytes.
+//! - While a thread reads from the device, the flusher has one write in flight, not sixteen
+//!   (`readers`): the reader waits for its bytes, and a writer does not.
+//! - The flusher continues while marked bytes are dirty, so none of them waits for a timer. The one
+//!   exception is one page per file: the page that the last write call left unfinished. The flusher
+//!   spares it for 50 ms after the last call that wrote to it (`dirty_list`).
+//! - Marked bytes that are dirty or under write-back never exceed the cap, for writers that acquire
+//!   a permit before the write (`gate`). All don't-cache writers are paused after the write from
+//!   half of the cap on and wait at three quarters (`throttle`), so that the gate seldom blocks;
+//!   pausing earlier would only make calls slower. Without the gate, `n` concurrent writers stay
+//!   within the cap with calls of up to `cap / 4 / n` bytes.
+//! - Ordinary data: from half of the dirty limit on, the flusher writes and writers are paused; at
+//!   the limit writers wait. Data that has been dirty for `expire` is written in any case.
+//! - A file that cannot be written stays dirty. The flusher retries after 100 ms and doubles the
+//!   delay each time, up to 5 s. Each failed try calls [`FileCache::note_error`]. While every dirty
+//!   file fails, a writer above a limit gets the error instead of waiting.
 //!
 //! ## Locks
 //!
-//! The list, the lines and the bell are innermost: nothing is locked inside them, so they may be
-//! taken under any lock. [`Owner::write_back`] is called with none held.
+//! All locks here have rank `Leaf`. The locks of the list, the throttles, the gate and the event
+//! count may be taken under any lock. Code that holds one of them takes at most these locks, and
+//! code that holds those takes none.
+//!
+//! - under the list: the flusher's `write_all_since` and `failure`;
+//! - under a throttle: `failure`;
+//! - under the gate: `failure` and the event count.
+//!
+//! The cache holds no lock when it calls [`Owner::write_back`].
 
 mod account;
 mod direct;
@@ -58,7 +66,7 @@ mod throttle;
 
 pub(crate) use account::Account;
 pub(crate) use dirty_list::FileState;
-pub use gate::Room;
+pub use gate::WritePermit;
 
 use crate::file::FileCache;
 use crate::owner::{Demand, Owner};
@@ -70,15 +78,15 @@ use std::time::Instant;
 /// Write-back of a cache's files.
 pub(crate) type Flusher = flusher::Writeback<FileCache>;
 
-/// What write-back needs of a file.
+/// The interface of a file towards write-back.
 pub(crate) trait DirtyFile: Send + Sync + 'static {
-    /// Whether it has dirty bytes that are not on their way. Takes no lock.
+    /// Whether the file has bytes that are dirty or under write-back. Takes no lock.
     fn is_dirty(&self) -> bool;
-    /// How many they are. Takes no lock.
+    /// Dirty bytes that are not under write-back. Takes no lock.
     fn dirty_bytes(&self) -> u64;
-    /// Keeps an error for the file's openers.
+    /// Records an error for the file's openers.
     fn note_error(&self, error: &Error);
-    /// Write-back's own part of the file.
+    /// The file's write-back state.
     fn state(&self) -> &Arc<FileState>;
 }
 
@@ -100,7 +108,7 @@ impl DirtyFile for FileCache {
     }
 }
 
-/// Who writes files of kind `F`; an [`Owner`], or a test's device.
+/// Writes files of type `F`: an [`Owner`], or a test's device.
 pub(crate) trait WriteBack<F>: Send + Sync {
     /// See [`Owner::write_back`].
     fn write_back(&self, file: &Arc<F>, range: Range<u64>, demand: &dyn Demand) -> Result<u64>;

@@ -1,25 +1,26 @@
-//! The writers' brakes: nobody outruns the device for long, and nobody stands still for long.
+//! Throttling of writers: a writer does not outrun the device for long, and does not stop for long.
 //!
 //! ```text
 //!   pause per byte, in the device's own time per byte
-//!    4× ┤                    ▄▀│ wait in line,
+//!    4× ┤                    ▄▀│ wait in the queue,
 //!    2× ┤                 ▄▀   │ first come, first served:
-//!    1× ┤             ▄▀       │ one leaves for each byte that arrived
+//!    1× ┤             ▄▀       │ one leaves for each byte that was written
 //!    ½× ┤        ▄▀            │
 //!    ¼× ┤    ▄▀                │
-//!       └────┬─────────────────┬──────────────► bytes that are dirty or on their way
+//!       └────┬─────────────────┬──────────────► level: bytes that are dirty or under write-back
 //!          start              full
 //! ```
 //!
-//! All writers of a class share one clock that runs ahead by each byte's pause; a writer sleeps
-//! until the clock's time was reached, 200 ms at most. So their sum keeps to the measured rate of
-//! write-back, each gets its share, and the fill settles where a byte's pause is the device's
-//! time, in the middle, at any number of writers. Between the two classes (ordinary data, don't
-//! cache) the rate is not divided beforehand: the fill of each finds its share.
+//! All writers of a class share one clock, which each byte advances by its pause. A writer sleeps
+//! until the clock's time, at most 200 ms. So the writers together keep to the measured rate of
+//! write-back, each gets its share, and the level settles in the middle, where a byte's pause
+//! equals the device's time per byte, at any number of writers. The rate is not divided in advance
+//! between the two classes (ordinary data, don't cache): each class finds its share through its
+//! level.
 //!
-//! A writer brakes after its write, so a class may pass `full` by the calls under way. Those who
-//! wait in line leave it one by one, and not faster than bytes arrive: else all would write at once
-//! the moment that one has room.
+//! A writer is throttled after its write, so a class may exceed `full` by the calls under way.
+//! Waiting writers leave the queue one by one, and not faster than bytes are written: otherwise all
+//! of them would write at once as soon as one of them fits.
 
 use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{Error, Result};
@@ -28,143 +29,146 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest pause; beyond it only a full line makes a writer wait.
+/// The longest pause. Only a full queue makes a writer wait longer.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Pauses shorter than this are saved up: sleeping costs about as much.
+/// Shorter pauses accumulate: sleeping costs about as much.
 const PAUSE_MIN: Duration = Duration::from_micros(300);
-/// How far the clock may lie behind: what writers that slept too long catch up.
+/// How far the clock may lag behind the time: it lets writers that slept too long catch up.
 const CREDIT: Duration = Duration::from_millis(2);
-/// After this time a writer that left the line is thought to write no more.
-const ABSENT: Duration = Duration::from_millis(50);
+/// After this time the unused grant of a writer that left the queue expires.
+const GRANT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Where brakes begin and where they hold, in bytes that are dirty or on their way.
+/// The levels at which pauses begin and at which writers stop, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fill {
+pub(super) struct Thresholds {
     pub start: u64,
     pub full: u64,
 }
 
-impl Fill {
-    /// 0 at `start`, 1 at `full`.
-    pub fn of(&self, level: u64) -> f64 {
+impl Thresholds {
+    /// Position of `level` between the thresholds: 0 at `start`, 1 at `full`.
+    pub fn position(&self, level: u64) -> f64 {
         let span = self.full.saturating_sub(self.start).max(1);
         (level as f64 - self.start as f64) / span as f64
     }
 }
 
-/// One who waits in line.
+/// A waiting writer.
 struct Waiter {
-    may_go: AtomicBool,
+    admitted: AtomicBool,
     changed: Condvar,
 }
 
 struct Queue {
     waiting: VecDeque<(Arc<Waiter>, u64)>,
-    /// When somebody left the line last.
-    left_at: Instant,
-    /// Nothing is written any more: nobody shall wait.
-    open: bool,
+    /// When a writer last left the queue.
+    last_admitted: Instant,
+    /// Throttling is off: the flusher does not run, so no writer may wait.
+    disabled: bool,
 }
 
-/// The brakes of one class of writers.
-pub(super) struct Line {
-    fill: Fill,
-    /// Nanoseconds from `born`, until which the bytes so far were to be paused for.
+/// The throttle of one class of writers.
+pub(super) struct Throttle {
+    thresholds: Thresholds,
+    /// Nanoseconds since `epoch` up to which the bytes written so far are paced.
     clock: AtomicU64,
-    born: Instant,
-    /// Those who wait in the queue or pause.
+    epoch: Instant,
+    /// Number of writers that wait in the queue or pause.
     sleeping: AtomicU64,
-    /// Bytes that those who left the line are about to write.
+    /// Bytes that writers which left the queue may still write.
     granted: AtomicU64,
     queue: Mutex<Queue>,
-    /// The level is below the start of the brakes.
-    calm: Condvar,
+    /// Signalled when the level is below `start`.
+    below_start: Condvar,
 }
 
-impl Line {
-    pub fn new(fill: Fill) -> Line {
-        let born = Instant::now();
-        let queue = Queue { waiting: VecDeque::new(), left_at: born, open: true };
-        Line {
-            fill,
+impl Throttle {
+    pub fn new(thresholds: Thresholds) -> Throttle {
+        let epoch = Instant::now();
+        let queue = Queue { waiting: VecDeque::new(), last_admitted: epoch, disabled: true };
+        Throttle {
+            thresholds,
             clock: AtomicU64::new(0),
-            born,
+            epoch,
             sleeping: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             queue: Mutex::new(Rank::Leaf, queue),
-            calm: Condvar::new(),
+            below_start: Condvar::new(),
         }
     }
 
-    /// Where the brakes stand.
-    pub fn fill(&self) -> Fill {
-        self.fill
+    /// The thresholds.
+    pub fn thresholds(&self) -> Thresholds {
+        self.thresholds
     }
 
-    /// Whether anybody had to pause so far, however shortly, and how many wait in line.
+    /// Whether a pause was charged so far, however short, and how many writers wait in the queue.
     #[cfg(test)]
     pub fn seen(&self) -> (bool, usize) {
         (self.clock.load(Ordering::Relaxed) > 0, self.queue.lock().waiting.len())
     }
 
-    /// `bytes` were written by somebody of this class: what was granted has been used.
-    pub fn used(&self, bytes: u64) {
+    /// Records that a writer of this class wrote `bytes`: uses up grants.
+    pub fn note_written(&self, bytes: u64) {
         if self.granted.load(Ordering::Relaxed) > 0 {
             let less = |granted: u64| Some(granted.saturating_sub(bytes));
             let _ = self.granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
     }
 
-    /// Bytes left the class; how many are there now says `level`. Lets go who may.
+    /// Bytes left the class; `level` returns the bytes left now. Wakes the writers that now fit.
     #[inline]
-    pub fn moved(&self, level: impl Fn() -> u64) {
+    pub fn level_fell(&self, level: impl Fn() -> u64) {
         if self.sleeping.load(Ordering::SeqCst) > 0 {
-            self.let_go(level());
+            self.wake_sleepers(level());
         }
     }
 
-    // Innermost: called under locks of the same rank, and takes none.
-    fn let_go(&self, level: u64) {
+    // Innermost lock: callers may hold locks of the same rank, and this takes none.
+    fn wake_sleepers(&self, level: u64) {
         let mut queue = self.queue.lock_second();
-        if level < self.fill.start {
-            self.calm.notify_all();
+        if level < self.thresholds.start {
+            self.below_start.notify_all();
         }
-        self.serve(&mut queue, level);
+        self.admit_waiters(&mut queue, level);
     }
 
-    fn serve(&self, queue: &mut Queue, level: u64) {
-        if queue.left_at.elapsed() > ABSENT {
+    fn admit_waiters(&self, queue: &mut Queue, level: u64) {
+        if queue.last_admitted.elapsed() > GRANT_TIMEOUT {
             self.granted.store(0, Ordering::Relaxed);
         }
         while let Some((waiter, bytes)) = queue.waiting.front() {
-            let coming = self.granted.load(Ordering::Relaxed);
-            // A call as large as the whole room counts as a quarter, or it would wait for ever.
-            let room = (*bytes).min(self.fill.full / 4);
-            if level.saturating_add(coming).saturating_add(room) > self.fill.full {
+            let granted = self.granted.load(Ordering::Relaxed);
+            // A call counts as at most a quarter of `full`; a larger one would wait forever.
+            let wanted = (*bytes).min(self.thresholds.full / 4);
+            if level.saturating_add(granted).saturating_add(wanted) > self.thresholds.full {
                 break;
             }
             self.granted.fetch_add(*bytes, Ordering::Relaxed);
-            waiter.may_go.store(true, Ordering::Relaxed);
+            waiter.admitted.store(true, Ordering::Relaxed);
             waiter.changed.notify_all();
             queue.waiting.pop_front();
-            queue.left_at = Instant::now();
+            queue.last_admitted = Instant::now();
         }
     }
 
-    /// Brakes a writer that just wrote `bytes`. `rate` is what write-back does, in bytes a second, 0 if
-    /// nobody knows yet. `stuck` tells whether waiting is in vain, and then why.
-    pub fn brake(
+    /// Throttles a writer that has just written `bytes`. `rate` is the rate of write-back in bytes
+    /// per second, 0 if it is not measured yet. `stuck` returns an error when waiting cannot
+    /// succeed.
+    ///
+    /// Errors: that of `stuck`, when the level is at `full`.
+    pub fn throttle(
         &self,
         bytes: u64,
         rate: f64,
         level: impl Fn() -> u64,
         stuck: impl Fn() -> Option<Error>,
     ) -> Result<()> {
-        let fill = self.fill.of(level());
-        if fill >= 1.0 {
-            self.wait_in_line(bytes, &level, &stuck)
-        } else if fill > 0.0 && rate > 0.0 {
-            self.pause(bytes, rate * 16f64.powf(0.5 - fill), &level);
+        let position = self.thresholds.position(level());
+        if position >= 1.0 {
+            self.wait_in_queue(bytes, &level, &stuck)
+        } else if position > 0.0 && rate > 0.0 {
+            self.pause(bytes, rate * 16f64.powf(0.5 - position), &level);
             Ok(())
         } else {
             Ok(())
@@ -174,7 +178,7 @@ impl Line {
     fn pause(&self, bytes: u64, rate: f64, level: &impl Fn() -> u64) {
         let cost = (bytes as f64 / rate).min(PAUSE_MAX.as_secs_f64());
         let cost = Duration::from_secs_f64(cost).as_nanos() as u64;
-        let now = self.born.elapsed().as_nanos() as u64;
+        let now = self.epoch.elapsed().as_nanos() as u64;
         let ahead = |clock: u64| {
             let from = clock.max(now.saturating_sub(CREDIT.as_nanos() as u64));
             (from + cost).min(now + PAUSE_MAX.as_nanos() as u64)
@@ -182,64 +186,64 @@ impl Line {
         let before = self
             .clock
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |clock| Some(ahead(clock)))
-            .expect("the clock always runs on");
+            .expect("the closure always returns Some");
         let pause = Duration::from_nanos(ahead(before).saturating_sub(now));
         if pause < PAUSE_MIN {
             return;
         }
         let mut queue = self.queue.lock();
         self.sleeping.fetch_add(1, Ordering::SeqCst);
-        if !queue.open && level() >= self.fill.start {
-            self.calm.wait_for(&mut queue, pause);
+        if !queue.disabled && level() >= self.thresholds.start {
+            self.below_start.wait_for(&mut queue, pause);
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn wait_in_line(
+    fn wait_in_queue(
         &self,
         bytes: u64,
         level: &impl Fn() -> u64,
         stuck: &impl Fn() -> Option<Error>,
     ) -> Result<()> {
-        let waiter = Arc::new(Waiter { may_go: AtomicBool::new(false), changed: Condvar::new() });
+        let waiter = Arc::new(Waiter { admitted: AtomicBool::new(false), changed: Condvar::new() });
         let mut queue = self.queue.lock();
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         queue.waiting.push_back((waiter.clone(), bytes));
         let mut answer = Ok(());
-        // The level is asked for once more after `sleeping` tells of this thread: whoever lowers
-        // it from here on looks at the line. The time limit is for what was granted and not used.
+        // The level is read after `sleeping` counts this thread: a thread that lowers the level
+        // from here on serves the queue. The timeout covers grants that were not used.
         loop {
-            self.serve(&mut queue, level());
-            if queue.open || waiter.may_go.load(Ordering::Relaxed) {
+            self.admit_waiters(&mut queue, level());
+            if queue.disabled || waiter.admitted.load(Ordering::Relaxed) {
                 break;
             }
-            if level() >= self.fill.full
+            if level() >= self.thresholds.full
                 && let Some(error) = stuck()
             {
                 answer = Err(error);
                 break;
             }
-            waiter.changed.wait_for(&mut queue, ABSENT);
+            waiter.changed.wait_for(&mut queue, GRANT_TIMEOUT);
         }
         queue.waiting.retain(|(other, _)| !Arc::ptr_eq(other, &waiter));
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
         answer
     }
 
-    /// Lets everybody in line look again whether waiting is in vain.
-    pub fn look_again(&self) {
+    /// Lets each waiting writer check again whether waiting cannot succeed.
+    pub fn recheck_stuck(&self) {
         let queue = self.queue.lock();
         for (waiter, _) in &queue.waiting {
             waiter.changed.notify_all();
         }
     }
 
-    /// Nobody waits any more, or (`false`) brakes work again.
-    pub fn open(&self, open: bool) {
+    /// Turns throttling off (`true`: all writers go on) or on again (`false`).
+    pub fn set_disabled(&self, disabled: bool) {
         let mut queue = self.queue.lock();
-        queue.open = open;
-        if open {
-            self.calm.notify_all();
+        queue.disabled = disabled;
+        if disabled {
+            self.below_start.notify_all();
             for (waiter, _) in &queue.waiting {
                 waiter.changed.notify_all();
             }
@@ -247,23 +251,23 @@ impl Line {
     }
 }
 
-/// How fast write-back is, measured while it is busy.
+/// The rate of write-back, measured while it is busy.
 pub(super) struct Rate {
     state: Mutex<Busy>,
-    /// Bytes a second, 0 before the first measurement.
+    /// Bytes per second, 0 before the first measurement.
     now: AtomicU64,
 }
 
 struct Busy {
     calls: u32,
-    /// When the time that is not counted yet began.
+    /// Start of the time that is not counted yet.
     since: Instant,
     time: Duration,
     bytes: u64,
 }
 
 impl Rate {
-    /// Shorter times are gathered before they count.
+    /// Times are accumulated up to this before they count.
     const WINDOW: Duration = Duration::from_millis(20);
 
     pub fn new() -> Rate {
@@ -271,18 +275,18 @@ impl Rate {
         Rate { state: Mutex::new(Rank::Leaf, busy), now: AtomicU64::new(0) }
     }
 
-    /// Bytes a second, 0 if nobody knows yet.
+    /// Bytes per second, 0 before the first measurement.
     pub fn now(&self) -> f64 {
         self.now.load(Ordering::Relaxed) as f64
     }
 
-    /// As if it had been measured.
+    /// Sets the rate as if it had been measured.
     #[cfg(test)]
     pub fn set(&self, bytes_a_second: u64) {
         self.now.store(bytes_a_second, Ordering::Relaxed);
     }
 
-    /// A write-back begins; several may run at once.
+    /// Write-back of a file starts; several may run at once.
     pub fn begin(&self) {
         let mut busy = self.state.lock();
         if busy.calls == 0 {
@@ -291,12 +295,12 @@ impl Rate {
         busy.calls += 1;
     }
 
-    /// One that began has written `bytes` and goes on.
-    pub fn so_far(&self, bytes: u64) {
+    /// A running write-back has written `bytes` and continues.
+    pub fn add(&self, bytes: u64) {
         self.count(bytes, 0);
     }
 
-    /// One that began has written `bytes`, but for those told of before, and ends.
+    /// A running write-back ends; it has written `bytes` since its last `add`.
     pub fn end(&self, bytes: u64) {
         self.count(bytes, 1);
     }

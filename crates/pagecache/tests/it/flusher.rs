@@ -1,4 +1,4 @@
-//! The cache and its flusher together, over files that a device of known speed keeps.
+//! The cache with its flusher, over files on a device of known speed.
 
 use crate::common::{Driver, Store, config, failed};
 use extant_base::{Ino, IoOp, Result};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Files by inode number, from 12 on.
+/// The files, by inode number from 12 on.
 struct Engine {
     files: Vec<Driver>,
     bytes_per_second: f64,
@@ -102,9 +102,9 @@ fn a_stream_stays_within_the_cap(policy: DontCachePolicy) {
                 let (mut at, step) = (0, 150_000);
                 while at < len {
                     let end = (at + step).min(len);
-                    let room = cache.make_room(end - at, Use::DropBehind).unwrap();
+                    let permit = cache.acquire_permit(end - at, Use::DropBehind).unwrap();
                     driver.write(at, &pattern(n, at..end), Use::DropBehind);
-                    drop(room);
+                    drop(permit);
                     cache.wrote(&driver.file, at, end - at, Use::DropBehind).unwrap();
                     at = end;
                 }
@@ -117,7 +117,7 @@ fn a_stream_stays_within_the_cap(policy: DontCachePolicy) {
     assert!(settles(&cache), "{:?}", cache.stats());
     let stats = cache.stats();
     assert_eq!((stats.drop_behind_dirty, stats.drop_behind), (0, 0), "{stats:?}");
-    assert_eq!(stats.cached, 0, "what is written has left");
+    assert_eq!(stats.cached, 0, "written folios leave the cache");
     for (n, driver) in engine.files.iter().enumerate() {
         let bytes = driver.read(0, len as usize, Use::DropBehind);
         assert!(bytes == pattern(n, 0..len), "file {n}");
@@ -141,7 +141,7 @@ fn inline_streams_stay_within_the_cap_and_leave() {
 }
 
 #[test]
-fn the_sums_come_out_even_after_any_mix_of_uses() {
+fn the_counts_are_exact_after_any_mix_of_uses() {
     let settings = CacheConfig {
         dont_cache_cap: 4 * MIB,
         expire: Duration::from_millis(20),
@@ -164,7 +164,7 @@ fn the_sums_come_out_even_after_any_mix_of_uses() {
                     match random.random_range(0..20) {
                         0 => engine.fails.store(true, SeqCst),
                         1..4 => engine.fails.store(false, SeqCst),
-                        // Never longer: the driver knows no hole at its end.
+                        // Never longer: the driver does not support a hole at its end.
                         4 if n % 2 == 0 => driver.truncate(at.min(driver.file.len())),
                         5..10 => drop(driver.read(at, len, how)),
                         _ => {
@@ -192,7 +192,7 @@ fn the_sums_come_out_even_after_any_mix_of_uses() {
 }
 
 #[test]
-fn a_failed_write_back_is_told_once_and_tried_again() {
+fn a_failed_write_back_is_reported_once_and_retried() {
     let settings = CacheConfig { expire: Duration::from_millis(10), ..config(BLOCK, 32 * MIB) };
     let (cache, engine) = engine(settings, 1, 1e9);
     let driver = &engine.files[0];

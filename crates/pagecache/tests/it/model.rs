@@ -1,5 +1,5 @@
-//! Random work on a file and on a plain vector: they agree at each step, with a cache so small that
-//! folios come and go all the time.
+//! Random operations on a file and on a plain vector agree at each step. The cache is so small that
+//! it creates and evicts folios all the time.
 
 use crate::common::{Faulty, driver};
 use extant_pagecache::{ReadStream, Use};
@@ -86,7 +86,7 @@ fn run(seed: u64, block: usize, steps: usize) {
                 assert!(driver.file.drop_clean(at..at + size));
             }
             84..87 => {
-                // Write-back that fails: dirty again.
+                // Write-back fails: the bytes are dirty again.
                 if let Some(run) = driver.file.next_dirty(0..u64::MAX, 1 << 20) {
                     let before = driver.file.dirty_bytes();
                     let taken = driver.file.take_dirty(run).unwrap();

@@ -1,4 +1,4 @@
-//! Write preparation is bounded by the write: counted, not timed.
+//! The cost of write preparation depends on the write: blocks are counted, not timed.
 
 use crate::common::{Faulty, driver};
 use extant_base::Ino;
@@ -23,7 +23,7 @@ fn visited(folio: u64, at: u64, size: usize, slow: bool) -> u64 {
 }
 
 #[test]
-fn an_overwrite_visits_its_own_blocks_whatever_the_folio() {
+fn an_overwrite_visits_its_own_blocks_for_any_folio_size() {
     for slow in [false, true] {
         for size in [1 << 10, 10 << 10] {
             let folios = [4 << 10, 64 << 10, 1 << 20, 2 << 20];
@@ -36,7 +36,7 @@ fn an_overwrite_visits_its_own_blocks_whatever_the_folio() {
                     counts.push(visited(folio, at, size, slow));
                 }
             }
-            // Whether they are dirty, and making them so.
+            // One visit checks that the blocks are dirty, one makes them dirty.
             let blocks = size.div_ceil(4096) as u64;
             assert!(counts.iter().all(|count| *count == 2 * blocks), "{size}: {counts:?}");
         }
@@ -77,7 +77,7 @@ fn a_short_copy_shows_nothing_stale() {
     driver.write(0, &[5; 65536], Use::Keep);
     driver.write_back(0..u64::MAX, 1 << 20);
     driver.file.discard(0..u64::MAX);
-    // The copy stops inside the third block, which it would have covered.
+    // The copy stops inside the third block, which the write would have covered.
     let bytes = [9; 16384];
     let n = driver.write_slow(0, &mut Faulty { bytes: &bytes, good: 9000 }, Use::Keep).unwrap();
     assert_eq!(n, 8192);
@@ -111,12 +111,12 @@ fn an_edge_that_cannot_be_read_fails_the_write_and_shows_nothing() {
 }
 
 #[test]
-fn what_a_failed_write_left_clean_needs_space_again_and_what_is_dirty_does_not() {
+fn after_a_failed_write_clean_blocks_need_space_again_and_dirty_ones_do_not() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &[5; 65536], Use::Keep);
     driver.write_back(0..u64::MAX, 1 << 20);
     let over = |at: u64| driver.file.overwrite_hit(at, &mut &[6u8; 100][..], Use::Keep, &|| true);
-    // One is dirty, another on its way.
+    // One block is dirty, another under write-back.
     assert_eq!((over(8192), over(20480)), (100, 100));
     let taken = driver.file.take_dirty(20480..24576).unwrap();
     let clean = driver.file.forget_clean(5000..40_000);
@@ -124,12 +124,12 @@ fn what_a_failed_write_left_clean_needs_space_again_and_what_is_dirty_does_not()
     taken.done();
     let backed: Vec<u64> = (0..16).filter(|block| over(block * 4096) > 0).collect();
     assert_eq!(backed, [0, 2, 5, 10, 11, 12, 13, 14, 15]);
-    // Where there is no folio nothing is dirty.
+    // Without a folio no block is dirty.
     let clean = driver.file.forget_clean(1 << 20..2 << 20);
     assert!(matches!(&clean[..], [one] if *one == (1 << 20..2 << 20)), "{clean:?}");
-    assert_eq!(driver.read(4096, 100, Use::Keep), [5; 100], "what was there is still");
+    assert_eq!(driver.read(4096, 100, Use::Keep), [5; 100], "the old bytes are still there");
     driver.write_slow(4096, &mut &[7u8; 100][..], Use::Keep).unwrap();
-    assert_eq!(over(4096), 100, "a write that went the slow way has space for it");
+    assert_eq!(over(4096), 100, "a write on the slow path has space for it");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_fresh_block_is_zero_around_the_write() {
 }
 
 #[test]
-fn an_overwrite_asks_before_it_changes_anything() {
+fn an_overwrite_checks_every_condition_before_it_changes_a_byte() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &[1; 4096], Use::Keep);
     driver.write(4096, &[1; 4096], Use::Keep);
@@ -153,7 +153,7 @@ fn an_overwrite_asks_before_it_changes_anything() {
     let over = |at: u64, len: usize, may: bool| {
         file.overwrite_hit(at, &mut &vec![2; len][..], Use::Keep, &|| may)
     };
-    assert_eq!(over(0, 100, false), 0, "may not");
+    assert_eq!(over(0, 100, false), 0, "`may` is false");
     assert_eq!(over(8000, 200, true), 0, "past the end");
     assert_eq!(over(u64::MAX, 2, true), 0, "past every end");
     file.set_hits(false);
@@ -168,14 +168,14 @@ fn an_overwrite_asks_before_it_changes_anything() {
 }
 
 #[test]
-fn what_lies_behind_the_end_is_zero_when_the_file_grows() {
+fn bytes_past_the_old_end_are_zero_when_the_file_grows() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &[0xEE; 8192], Use::Keep);
     driver.truncate(0);
     driver.write(0, &[1; 5000], Use::Keep);
     driver.write_back(0..u64::MAX, 1 << 20);
     driver.file.discard(0..u64::MAX);
-    // A frame that somebody has used, and a write up to the end: nothing is read.
+    // A frame that was used before, and a write up to the end: nothing is read.
     driver.cache.forget(Ino::new(13).unwrap());
     let other = driver.cache.file(Ino::new(13).unwrap());
     other.write(0, &mut &[0xEE; 8192][..], Use::Keep, &driver.store).unwrap();

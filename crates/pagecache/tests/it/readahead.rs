@@ -1,4 +1,4 @@
-//! Read-ahead: what is asked for, when, and how it arrives.
+//! Read-ahead: which ranges the cache requests, when, and what their readers then hit.
 
 use crate::common::{Store, config};
 use extant_base::{Ino, Result};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const LEN: u64 = 32 << 20;
 
-/// Reads ahead as the engine does, and notes what it was asked for.
+/// Reads ahead as the engine does, and records the requests.
 struct Reader {
     store: Arc<Store>,
-    asked: Mutex<Vec<Range<u64>>>,
+    requested: Mutex<Vec<Range<u64>>>,
 }
 
 impl Owner for Reader {
@@ -23,7 +23,7 @@ impl Owner for Reader {
 
     fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
         let _ = file.populate(range.clone(), how, &*self.store);
-        self.asked.lock().unwrap().push(range);
+        self.requested.lock().unwrap().push(range);
     }
 }
 
@@ -43,13 +43,13 @@ fn start() -> Run {
     store.put(0, &bytes);
     store.set_len(LEN);
     file.set_len(LEN);
-    let owner = Arc::new(Reader { store: store.clone(), asked: Mutex::default() });
+    let owner = Arc::new(Reader { store: store.clone(), requested: Mutex::default() });
     cache.start(owner.clone()).unwrap();
     Run { cache, file, store, owner }
 }
 
 impl Run {
-    /// Reads as the engine does; true when it was served without the slow way.
+    /// Reads as the engine does; true if the fast path served the whole read.
     fn read(&self, at: u64, len: usize, how: Use, stream: &ReadStream) -> bool {
         let mut buf = vec![0; len];
         let hit = self.file.read_hit(at, &mut buf, how);
@@ -64,17 +64,17 @@ impl Run {
         hit == len
     }
 
-    fn asked(&self) -> Vec<Range<u64>> {
-        self.owner.asked.lock().unwrap().clone()
+    fn requested(&self) -> Vec<Range<u64>> {
+        self.owner.requested.lock().unwrap().clone()
     }
 
-    /// Waits until `count` ranges were read ahead.
+    /// Waits until `count` ranges have been read ahead.
     fn wait(&self, count: usize) {
         let start = Instant::now();
-        while self.asked().len() < count && start.elapsed() < Duration::from_secs(10) {
+        while self.requested().len() < count && start.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_micros(200));
         }
-        assert!(self.asked().len() >= count, "{:?}", self.asked());
+        assert!(self.requested().len() >= count, "{:?}", self.requested());
     }
 }
 
@@ -84,23 +84,23 @@ fn a_sequential_reader_finds_ever_larger_windows() {
     let stream = ReadStream::new();
     let mut hits = 0;
     for at in (0..LEN).step_by(32 << 10) {
-        let before = run.asked();
+        let before = run.requested();
         let hit = run.read(at, 32 << 10, Use::Keep, &stream);
         hits += usize::from(hit);
-        // The slow way asks for one window, which this reader waits for.
+        // The slow path requests one window, and this reader waits for it.
         let all = before.last().is_some_and(|range| range.end == LEN);
         if !hit && at > 0 && !all {
             run.wait(before.len() + 1);
         }
     }
     run.cache.stop();
-    let asked = run.asked();
-    for pair in asked.windows(2) {
-        assert_eq!(pair[0].end, pair[1].start, "one after the other: {asked:?}");
+    let requested = run.requested();
+    for pair in requested.windows(2) {
+        assert_eq!(pair[0].end, pair[1].start, "one after the other: {requested:?}");
     }
-    let sizes: Vec<u64> = asked.iter().map(|range| range.end - range.start).collect();
+    let sizes: Vec<u64> = requested.iter().map(|range| range.end - range.start).collect();
     assert!(sizes.contains(&(2 << 20)) && sizes.iter().all(|size| *size <= 2 << 20), "{sizes:?}");
-    assert_eq!(asked.last().unwrap().end, LEN, "and no further");
+    assert_eq!(requested.last().unwrap().end, LEN, "and not past it");
     assert!(hits > 900, "{hits} of 1024 reads found everything");
     assert!(run.store.fills.load(SeqCst) < 40, "{} fills", run.store.fills.load(SeqCst));
 }
@@ -117,14 +117,14 @@ fn a_strided_reader_finds_its_records() {
     for n in 4..8 {
         run.read(at(n), 8192, Use::Keep, &stream);
     }
-    let asked = run.asked();
+    let requested = run.requested();
     for n in 4..10 {
-        assert!(asked.contains(&(at(n)..at(n) + 8192)), "{n}: {asked:?}");
+        assert!(requested.contains(&(at(n)..at(n) + 8192)), "{n}: {requested:?}");
     }
     run.wait(10);
     run.cache.stop();
     let misses = run.cache.stats().misses as usize;
-    assert!(misses <= 4 + run.asked().len(), "no record is filled twice: {misses}");
+    assert!(misses <= 4 + run.requested().len(), "no record is filled twice: {misses}");
 }
 
 #[test]
@@ -136,27 +136,27 @@ fn a_random_reader_reads_nothing_else() {
         at = at * 1_103_515_245 % 4001;
         run.read(at * 8192, 4096, Use::Keep, &stream);
     }
-    assert_eq!(run.asked(), []);
+    assert_eq!(run.requested(), []);
     run.cache.stop();
     assert!(run.cache.stats().cached <= 50 * 4096);
 }
 
 #[test]
-fn a_drop_behind_reader_is_read_ahead_for_and_leaves_nothing() {
+fn a_drop_behind_reader_gets_read_ahead_and_leaves_no_folio() {
     let run = start();
     let stream = ReadStream::new();
     for at in (0..LEN).step_by(64 << 10) {
         run.read(at, 64 << 10, Use::DropBehind, &stream);
     }
     run.cache.stop();
-    assert!(!run.asked().is_empty());
-    // A window that came after its reader stays, up to the cap.
+    assert!(!run.requested().is_empty());
+    // A window that was read after its reader passed stays, up to the cap.
     assert!(run.cache.stats().cached <= 64 << 20);
     assert!(run.cache.stats().cached_peak <= 64 << 20);
 }
 
 #[test]
-fn what_cannot_be_read_ahead_is_met_by_its_reader_alone() {
+fn a_read_ahead_error_reaches_the_reader_only() {
     let run = start();
     let stream = ReadStream::new();
     run.store.fill_fails.store(true, SeqCst);

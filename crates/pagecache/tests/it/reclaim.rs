@@ -1,4 +1,4 @@
-//! The memory limit, what stays under it, and drop-behind.
+//! The memory limit, the choice of folios to evict, and drop-behind.
 
 use crate::common::{config, driver, failed};
 use extant_base::{Ino, IoOp};
@@ -33,7 +33,7 @@ fn dirty_folios_stay_and_go_once_clean() {
 }
 
 #[test]
-fn a_scan_leaves_hot_folios_alone() {
+fn a_scan_does_not_evict_hot_folios() {
     let driver = driver(4096, 8 << 20);
     driver.write(0, &vec![1; 64 << 20], Use::DropBehind);
     driver.write_back(0..u64::MAX, 1 << 20);
@@ -42,7 +42,8 @@ fn a_scan_leaves_hot_folios_alone() {
     for _ in 0..4 {
         hot.iter().for_each(|at| drop(driver.read(*at, 4096, Use::Keep)));
     }
-    // A scan of four times the cache, by small sequential reads; the hot ones are used rarely.
+    // A scan of four times the cache's size, by small sequential reads. The hot folios are used
+    // rarely.
     for (n, at) in (0..32u64 << 20).step_by(8 << 10).enumerate() {
         driver.read(at, 8 << 10, Use::Keep);
         if n % 16 == 0 {
@@ -55,7 +56,7 @@ fn a_scan_leaves_hot_folios_alone() {
 }
 
 #[test]
-fn drop_behind_writes_leave_once_clean_unless_somebody_used_them() {
+fn drop_behind_writes_leave_once_clean_unless_used_meanwhile() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &vec![1; 1 << 20], Use::DropBehind);
     driver.write(1 << 20, &vec![2; 1 << 20], Use::DropBehind);
@@ -136,7 +137,7 @@ fn clean_marked_folios_are_bounded_by_the_cap() {
 }
 
 #[test]
-fn an_error_is_told_once_to_each_opener() {
+fn each_opener_gets_an_error_once() {
     let driver = driver(4096, 64 << 20);
     let file = &driver.file;
     let (a, b) = (AtomicU64::new(file.error_seen()), AtomicU64::new(file.error_seen()));
@@ -154,7 +155,7 @@ fn an_error_is_told_once_to_each_opener() {
 }
 
 #[test]
-fn a_forgotten_file_is_another_one_next_time() {
+fn after_forget_the_inode_gets_a_new_file_object() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &[1; 5000], Use::Keep);
     let ino = driver.file.ino();
@@ -162,13 +163,16 @@ fn a_forgotten_file_is_another_one_next_time() {
     driver.cache.forget(ino);
     assert!(!driver.file.has_folios() && !driver.file.is_dirty());
     assert!(!std::ptr::eq(&*driver.cache.file(ino), &*driver.file));
-    assert!(driver.write_slow(0, &mut &b"x"[..], Use::Keep).is_err(), "no folio comes back");
+    assert!(
+        driver.write_slow(0, &mut &b"x"[..], Use::Keep).is_err(),
+        "the old object takes no folio"
+    );
     let stats = driver.cache.stats();
     assert_eq!((stats.cached, stats.dirty), (0, 0));
 }
 
 #[test]
-fn discard_takes_blocks_and_leaves_the_others_dirty() {
+fn discard_removes_its_blocks_and_leaves_the_others_dirty() {
     let driver = driver(4096, 64 << 20);
     driver.write(0, &vec![1; 64 << 10], Use::Keep);
     driver.file.discard(8192..12288);
@@ -181,7 +185,7 @@ fn discard_takes_blocks_and_leaves_the_others_dirty() {
 }
 
 #[test]
-fn hostile_places_are_refused() {
+fn offsets_out_of_range_are_refused() {
     let driver = driver(4096, 64 << 20);
     driver.file.set_len(u64::MAX);
     assert!(driver.file.write(u64::MAX - 3, &mut &b"abcd"[..], Use::Keep, &driver.store).is_err());

@@ -1,4 +1,4 @@
-//! Several threads, really at once: no reader sees a torn or a stale block.
+//! Several threads in parallel: no reader sees a torn or a stale block.
 
 use crate::common::{Driver, driver};
 use extant_pagecache::{ReadStream, Use};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 512;
 
-/// A block of `generation`: every word says which block and which generation it is.
+/// A block of `generation`: every word holds the block's number and its generation.
 fn pattern(block: u64, generation: u64) -> Vec<u8> {
     let word = (block << 40 | generation).to_le_bytes();
     word.iter().copied().cycle().take(BLOCK).collect()
 }
 
-/// Which generation a block shows; panics when it is torn or another block's.
+/// The generation that a block holds; panics when the block is torn or another block's.
 fn generation(block: u64, bytes: &[u8]) -> u64 {
     let word = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes.chunks(8).all(|chunk| chunk == word.to_le_bytes()), "block {block} is torn");
@@ -35,7 +35,7 @@ fn race(limit: u64, time: Duration) -> Driver {
         driver.write(at * BLOCK as u64, &bytes, Use::Keep);
         at += blocks;
     }
-    // What was written and acknowledged, per block; each writer owns a residue class.
+    // The last generation written and acknowledged, per block; each writer owns a residue class.
     let done: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + time;
@@ -97,11 +97,11 @@ fn race(limit: u64, time: Duration) -> Driver {
 }
 
 #[test]
-fn nobody_sees_torn_or_stale_blocks() {
+fn no_reader_sees_torn_or_stale_blocks() {
     let soak = std::env::var("EXTANT_SOAK").ok().and_then(|n| n.parse().ok());
     let time = Duration::from_secs(soak.unwrap_or(1));
     race(64 << 20, time);
-    // Folios come and go.
+    // The cache creates and evicts folios all the time.
     let driver = race(1 << 20, time);
     assert!(driver.cache.stats().evicted > 0);
     driver.write_back(0..u64::MAX, 1 << 20);
@@ -126,7 +126,7 @@ fn overwrites_of_several_folios_are_whole_for_each_other() {
                 let mut next = writer;
                 while Instant::now() < deadline {
                     let bytes: Vec<u8> = (0..16).flat_map(|_| pattern(0, next)).collect();
-                    // Somebody holding a folio all the time may send it the slow way.
+                    // Another thread that holds a folio all the time may force the slow path.
                     driver.file.overwrite_hit(0, &mut &*bytes, Use::Keep, &|| true);
                     next += 3;
                 }
@@ -144,7 +144,7 @@ fn a_block_that_is_overwritten_meanwhile_is_not_forgotten_as_clean() {
     const LEN: u64 = 16 * BLOCK as u64;
     let driver = driver(BLOCK, 16 << 20);
     for _ in 0..300 {
-        // From the last on: folios of a block each.
+        // From the last block down, so that each folio has one block.
         for block in (0..16).rev() {
             driver.write_slow(block * BLOCK as u64, &mut &[1; BLOCK][..], Use::Keep).unwrap();
         }

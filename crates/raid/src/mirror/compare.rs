@@ -1,8 +1,8 @@
-//! Where members differ.
+//! Comparison of the members.
 
 use super::Mirror;
 use super::state::Place;
-use crate::crew::on_all;
+use crate::parallel::on_all;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::member::REGION_LOG2_MIN;
@@ -12,27 +12,27 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const PIECE: u64 = 1 << 20;
-/// No region is smaller.
+/// The smallest region size.
 const UNIT_MAX: u64 = 1 << REGION_LOG2_MIN;
 
-/// A range in which the members are not the same.
+/// A range in which the members differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// First byte and the one past the last.
+    /// Byte range of the volume.
     pub range: Range<u64>,
-    /// For each member in use: what it holds is the same for members of one number, in each unit of the
-    /// range; `None` where it could not be read, or is behind.
+    /// For each member in use: members with the same number hold the same bytes, in each unit of
+    /// the range. `None` for a member that could not be read, or is out of sync.
     pub contents: Arc<[Option<usize>]>,
 }
 
-/// Where members differ.
+/// The ranges in which members differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Ascending. Neighbours in which other members are the same are ranges of their own.
+    /// In ascending order. Adjacent units whose `contents` differ are ranges of their own.
     pub ranges: Vec<Comparison>,
-    /// Units in them.
+    /// Number of units in them.
     pub units: usize,
-    /// There are more than was asked for: nothing behind the last range was compared.
+    /// There are more than requested: nothing after the last range was compared.
     pub more: bool,
 }
 
@@ -52,7 +52,7 @@ impl Differences {
     }
 }
 
-/// How to compare.
+/// The parameters of a comparison.
 #[derive(Clone, Copy)]
 struct Rule {
     unit: u64,
@@ -60,10 +60,15 @@ struct Rule {
 }
 
 impl Mirror {
-    /// Compares in units of `unit` bytes, a power of two from 1024 to 64 KiB, and stops when more than
-    /// `units_max` of them differ. A member that is behind in a region is not compared there.
+    /// Compares the members in units of `unit` bytes, a power of two from 1024 to 64 KiB, and stops
+    /// when more than `units_max` units differ. A member is not compared in regions where it is out
+    /// of sync.
     ///
-    /// Tells `progress` how far it is; that returns false to stop, and what was found by then comes back.
+    /// Calls `progress` with the bytes done and the total; `false` stops the comparison, which then
+    /// returns what it has found.
+    ///
+    /// # Errors
+    /// None: a member that cannot be read counts as `None` in [`Comparison::contents`].
     pub fn compare(
         &self,
         unit: u64,
@@ -85,16 +90,18 @@ impl Mirror {
         Ok(found)
     }
 
-    /// As [`compare`](Mirror::compare), where some member is behind after a crash, of the members that were whole
-    /// before it: others are never the ones to be right.
+    /// As [`compare`](Mirror::compare), in regions where a member is out of sync after a crash.
+    /// Compares only the members that are not under rebuild: the others never have the correct
+    /// bytes.
     pub fn compare_behind(&self, unit: u64, units_max: usize) -> Differences {
         let rule = Rule::new(unit, units_max);
         let (regions, asked) = {
             let state = self.state.lock();
             let places = state.places.iter().filter(|place| place.active);
             let old = places.clone().filter(|place| !place.rebuilding);
-            let is_behind = |region: &usize| old.clone().any(|place| place.behind.get(*region));
-            let regions: Vec<_> = (0..state.regions.len()).filter(is_behind).collect();
+            let is_out_of_sync =
+                |region: &usize| old.clone().any(|place| place.out_of_sync.get(*region));
+            let regions: Vec<_> = (0..state.regions.len()).filter(is_out_of_sync).collect();
             (regions, places.map(|place| !place.rebuilding).collect::<Vec<_>>())
         };
         let mut found = Differences::default();
@@ -110,21 +117,22 @@ impl Mirror {
         found
     }
 
-    /// What is compared at once from `at` on, and for each member in use whether it is in line there.
+    /// The range to compare at once from `at` on, and for each member in use whether it is in sync
+    /// there.
     fn piece_from(&self, at: u64) -> (Range<u64>, Vec<bool>) {
         let state = self.state.lock();
-        let in_line = |region: usize| {
+        let in_sync = |region: usize| {
             let places = state.places.iter().filter(|place| place.active);
-            places.map(|place| !place.behind.get(region)).collect::<Vec<_>>()
+            places.map(|place| !place.out_of_sync.get(region)).collect::<Vec<_>>()
         };
         let regions = self.regions(&(at..self.len.min(at + PIECE)));
-        let first = in_line(regions.start);
-        let same = regions.take_while(|region| in_line(*region) == first);
+        let first = in_sync(regions.start);
+        let same = regions.take_while(|region| in_sync(*region) == first);
         let end = same.last().map_or(at, |region| self.region_bytes(region).end);
         (at..end.min(at + PIECE), first)
     }
 
-    /// Compares the members in use that are `asked`.
+    /// Compares the members in use that `asked` selects.
     fn compare_piece(
         &self,
         piece: &Range<u64>,
@@ -137,7 +145,7 @@ impl Mirror {
         let targets: Vec<_> = targets.map(|(target, _)| target).collect();
         let len = (piece.end - piece.start) as usize;
         let buffers: Vec<_> = targets.iter().map(|_| Mutex::new(vec![0; len])).collect();
-        self.alone(piece, || {
+        self.exclude_writers(piece, || {
             let read = on_all(&targets, self.together, |n, (_, slot)| {
                 slot.device.read_at(ByteOffset(piece.start), &mut buffers[n].lock()[..])
             });
@@ -184,21 +192,22 @@ impl Mirror {
         }
     }
 
-    /// Reads what the `place`-th member in use holds; the record as zeros.
+    /// Reads the bytes of the `place`-th member in use; the record reads as zeros.
     ///
-    /// Errors: `Device`; also where a member that is being rebuilt has nothing of the volume yet.
+    /// # Errors
+    /// `Device`; also when a member under rebuild does not have these bytes yet.
     pub fn read_of(&self, place: usize, at: u64, buf: &mut [u8]) -> Result<()> {
         let regions = self.regions(&(at..at + buf.len() as u64));
         let slot = {
             let state = self.state.lock();
             let place = state.places.iter().filter(|place| place.active).nth(place);
             let has = |place: &&Place| {
-                !place.rebuilding || !regions.clone().any(|region| place.behind.get(region))
+                !place.rebuilding || !regions.clone().any(|region| place.out_of_sync.get(region))
             };
             place.filter(has).map(|place| Arc::clone(&place.slot)).ok_or_else(|| no_member(at))?
         };
         slot.device.read_at(ByteOffset(at), buf)?;
-        super::read::hide_record(&(at..at + buf.len() as u64), buf);
+        super::read::zero_record(&(at..at + buf.len() as u64), buf);
         Ok(())
     }
 }

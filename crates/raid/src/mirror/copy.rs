@@ -1,18 +1,18 @@
-//! Bringing members in line: after a crash, and a new member from nothing.
+//! Resync: copies regions to members that are out of sync, after a crash and for new members.
 //!
 //! ```text
-//!   region ─► its bit on record ─► piece by piece, while nobody writes there:
+//!   region ─► its intent bit on record ─► piece by piece, with writers excluded:
 //!                                    source ──read──► same as on the other? ──no──► write
-//!          ─► no longer behind; its bit goes after the next flush
+//!          ─► in sync; its bit is cleared after the next flush
 //!
-//!   a new member:  every 64 MiB  flush it ─► record: rebuilt so far        cut: goes on from there
+//!   a new member:  every 64 MiB  flush it ─► record: rebuilt so far        crash: continues there
 //!                  at the end    flush it ─► record: a member like the others
 //! ```
 //!
-//! Rule L5: a new member never leads, and is flushed before its record says how far it is.
-//! Writes that come meanwhile go to all members, so a piece that was copied stays in line.
+//! Rule L5: a member under rebuild never leads, and it is flushed before its record says how far
+//! the rebuild is. Concurrent writes go to all members, so a copied piece stays in sync.
 
-use super::read::write_around;
+use super::read::write_except_record;
 use super::{Mirror, MirrorStats, PlaceState, Slot};
 use crate::assemble::is_changed_outside;
 use crate::part::Part;
@@ -24,22 +24,22 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// Bytes that writers may have to wait for.
+/// Size of a copy step in bytes; writers to it wait.
 const PIECE: u64 = 1 << 20;
-/// Bytes of zeros that are worth to be left out: less is written with what is around.
+/// Smallest run of zeros in bytes that is left as a hole; shorter ones are written.
 const HOLE: usize = 64 << 10;
-/// Bytes between two notes of how far a new member is.
-const NOTE_EVERY: u64 = 64 << 20;
+/// Bytes copied between two records of a rebuild's progress.
+const RECORD_EVERY: u64 = 64 << 20;
 
-/// Hears how many bytes are done, and of how many; false to stop.
+/// Called with the bytes done and the total; returns false to stop.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl Mirror {
     /// The members that are in use, or were until they failed.
     pub fn places(&self) -> Vec<PlaceState> {
         let state = self.state.lock();
-        let behind = |behind: &Intent| -> u64 {
-            let regions = (0..state.regions.len()).filter(|region| behind.get(*region));
+        let out_of_sync = |out_of_sync: &Intent| -> u64 {
+            let regions = (0..state.regions.len()).filter(|region| out_of_sync.get(*region));
             regions
                 .map(|region| self.region_bytes(region))
                 .map(|range| range.end - range.start)
@@ -50,42 +50,48 @@ impl Mirror {
             index: place.slot.index,
             active: place.active,
             rebuilding: place.rebuilding,
-            behind_bytes: if place.active { behind(&place.behind) } else { 0 },
+            behind_bytes: if place.active { out_of_sync(&place.out_of_sync) } else { 0 },
         });
         places.collect()
     }
 
-    /// What was counted since the opening.
+    /// The counters since the opening.
     pub fn stats(&self) -> MirrorStats {
         self.state.lock().stats
     }
 
-    /// The generation, and the members that take writes, by bit.
+    /// The generation, and a bit mask of the members that take writes.
     pub fn generation(&self) -> (u64, u32) {
         let state = self.state.lock();
         (state.generation, state.active_mask())
     }
 
-    /// Bytes in regions that some member is behind in.
+    /// Bytes in regions in which a member is out of sync.
     pub fn behind_bytes(&self) -> u64 {
         let state = self.state.lock();
         let any = |region: usize| {
-            state.places.iter().any(|place| place.active && place.behind.get(region))
+            state.places.iter().any(|place| place.active && place.out_of_sync.get(region))
         };
         let regions = (0..state.regions.len()).filter(|region| any(*region));
         regions.map(|region| self.region_bytes(region)).map(|range| range.end - range.start).sum()
     }
 
-    /// Takes `part` as a member in place of one that is missing, and returns its index. It has
-    /// everything after [`resync`](Mirror::resync); cut before, the next opening that names it goes on.
+    /// Adds `part` as a member in place of a missing one, and returns its index. It is complete
+    /// after [`resync`](Mirror::resync). After a crash before that, the next opening that names it
+    /// continues the rebuild.
     ///
-    /// Errors: `Invalid` when no member is missing; `Member` when it is too short, or a member of this
-    /// volume that may have changes which this mirror lacks; `Device`.
+    /// # Errors
+    /// `Invalid` when no member is missing; `Member` when the part is too short, or is a member of
+    /// this volume that may have changes which this mirror lacks; `Device`; `ReadOnly`.
     pub fn add(&self, part: Part) -> Result<u16> {
         self.add_part(part, false)
     }
 
-    /// As [`add`](Mirror::add), whatever the part holds.
+    /// As [`add`](Mirror::add), without the check of the part's own record: the part may have
+    /// changes that this mirror lacks, and they are lost.
+    ///
+    /// # Errors
+    /// As for `add`, except for the problems that the check finds.
     pub fn add_over(&self, part: Part) -> Result<u16> {
         self.add_part(part, true)
     }
@@ -103,32 +109,33 @@ impl Mirror {
         if let Some(own) = own.as_ref().filter(|_| !over) {
             self.check_outdated(&part, own)?;
         }
-        self.intend(0..0, false)?;
+        self.record_intent(0..0, false)?;
         let records = self.records.lock();
         let (index, first) = {
             let mut state = self.state.lock();
             let is_free = |index: &u16| state.active_mask() & (1 << index) == 0;
-            let wish = own.map(|record| record.index).filter(|index| *index < self.count);
-            let index = wish.filter(is_free).or_else(|| (0..self.count).find(is_free));
+            let preferred = own.map(|record| record.index).filter(|index| *index < self.count);
+            let index = preferred.filter(is_free).or_else(|| (0..self.count).find(is_free));
             let index = index.ok_or(Error::Invalid("the volume has all its members already"))?;
-            let mut behind = Intent::none();
-            (0..state.regions.len()).for_each(|region| behind.set(region, true));
+            let mut out_of_sync = Intent::none();
+            (0..state.regions.len()).for_each(|region| out_of_sync.set(region, true));
             state.generation += 1;
             state.settled = false;
-            state.setbacks += 1;
+            state.out_of_sync_events += 1;
             let device = Arc::clone(&part.device);
             state.places.push(super::state::Place {
                 slot: Arc::new(Slot { device, name: part.name.clone(), index }),
                 active: true,
                 rebuilding: true,
                 rebuilt_bytes: 0,
-                behind,
+                out_of_sync,
                 reads: 0,
             });
             let place = state.places.last().expect("it was pushed just now");
             (index, state.record(place, self))
         };
-        // The new member's record first: before the others count on it, it is known to be no leader.
+        // Write the new member's record first: it shows that the member cannot lead before the
+        // others count on it.
         let done = part
             .device
             .write_fua(ByteOffset(extant_ondisk::member::MEMBER_OFFSET), &first.to_bytes());
@@ -144,14 +151,14 @@ impl Mirror {
         Ok(index)
     }
 
-    /// Refuses a part, of which `own` is the record, that may have changes which this mirror lacks.
+    /// Refuses a part with record `own` that may have changes which this mirror lacks.
     ///
     /// ```text
-    ///   rebuilding ─────────────────────────────► nothing of its own: taken
-    ///   older, counts all whole members here ───► its changes are all here: taken
-    ///   same generation, each counts the other ─► taken
-    ///   newer, and counted on here ─────────────► Newer: copied the wrong way round
-    ///   else ───────────────────────────────────► Diverged
+    ///   rebuilding ───────────────────────────────────► has no changes of its own: accept
+    ///   older, counts all complete members here ──────► its changes are all here: accept
+    ///   same generation, each counts the other ───────► accept
+    ///   newer, and counted on here ───────────────────► Newer: the copy would go the wrong way
+    ///   else ─────────────────────────────────────────► Diverged
     /// ```
     fn check_outdated(&self, part: &Part, own: &Member) -> Result<()> {
         if own.rebuilding {
@@ -187,40 +194,45 @@ impl Mirror {
         }
     }
 
-    /// Brings all members in line; whether it came to the end. May be called while the mirror is in
-    /// use, and again after it was stopped.
+    /// Brings all members in sync; returns false if `progress` stopped it. May run while the mirror
+    /// is in use, and again after it was stopped.
     ///
-    /// Errors: `Device` when the source cannot be read. A member that cannot be written is lost.
+    /// # Errors
+    /// `Device` when the source cannot be read; `ReadOnly`. A member that cannot be written is
+    /// taken out.
     pub fn resync(&self, progress: Progress<'_>) -> Result<bool> {
         if !self.write {
             return Err(Error::ReadOnly);
         }
         let _copier = self.copier.lock();
         let total = self.behind_bytes();
-        let (mut done, mut noted) = (0, 0);
+        let (mut done, mut recorded) = (0, 0);
         if !progress(0, total) {
             return Ok(false);
         }
         let mut from = 0;
-        while let Some(region) = self.next_behind(from) {
-            self.bring_in_line(region)?;
+        while let Some(region) = self.next_out_of_sync(from) {
+            self.resync_region(region)?;
             let range = self.region_bytes(region);
             done += range.end - range.start;
-            if done - noted >= NOTE_EVERY {
-                noted = done;
-                self.note_rebuilt()?;
+            if done - recorded >= RECORD_EVERY {
+                recorded = done;
+                self.record_rebuilt()?;
             }
             if !progress(done.min(total), total) {
                 return Ok(false);
             }
-            // One that a write threw back meanwhile comes last.
+            // A region that became out of sync again meanwhile comes last.
             from = region + 1;
         }
-        self.note_rebuilt()?;
+        self.record_rebuilt()?;
         Ok(true)
     }
 
-    /// Brings members in line by a thread of its own, until that is done or `mirror` is dropped.
+    /// Brings members in sync in a background thread, until that is done or `mirror` is dropped.
+    ///
+    /// # Errors
+    /// `Device` when the system gives no thread.
     pub fn resync_in_background(mirror: &Arc<Mirror>) -> Result<()> {
         let mirror: Weak<Mirror> = Arc::downgrade(mirror);
         let work = move || {
@@ -228,18 +240,18 @@ impl Mirror {
             let mut since = 0;
             while let Some(mirror) = mirror.upgrade() {
                 let _copier = mirror.copier.lock();
-                let Some(region) = mirror.next_behind(from) else {
-                    let _ = mirror.note_rebuilt();
+                let Some(region) = mirror.next_out_of_sync(from) else {
+                    let _ = mirror.record_rebuilt();
                     return;
                 };
-                if mirror.bring_in_line(region).is_err() {
+                if mirror.resync_region(region).is_err() {
                     return;
                 }
                 from = region + 1;
                 since += 1u64 << mirror.region_log2;
-                if since >= NOTE_EVERY {
+                if since >= RECORD_EVERY {
                     since = 0;
-                    let _ = mirror.note_rebuilt();
+                    let _ = mirror.record_rebuilt();
                 }
             }
         };
@@ -252,51 +264,53 @@ impl Mirror {
         })
     }
 
-    /// The next region that some member is behind in: from `from` on, then from the first on.
-    fn next_behind(&self, from: usize) -> Option<usize> {
+    /// The next region in which a member is out of sync: from `from` on, then from the start.
+    fn next_out_of_sync(&self, from: usize) -> Option<usize> {
         let state = self.state.lock();
         let any = |region: &usize| {
-            state.places.iter().any(|place| place.active && place.behind.get(*region))
+            state.places.iter().any(|place| place.active && place.out_of_sync.get(*region))
         };
         let all = state.regions.len();
         (from..all).find(any).or_else(|| (0..from.min(all)).find(any))
     }
 
-    fn bring_in_line(&self, region: usize) -> Result<()> {
+    fn resync_region(&self, region: usize) -> Result<()> {
         loop {
-            let (mut targets, setbacks) = {
+            let (mut targets, out_of_sync_events) = {
                 let state = self.state.lock();
-                let behind = state.places.iter().enumerate();
-                let behind = behind.filter(|(_, place)| place.active && place.behind.get(region));
-                let targets: Vec<_> = behind
+                let out_of_sync = state.places.iter().enumerate();
+                let out_of_sync =
+                    out_of_sync.filter(|(_, place)| place.active && place.out_of_sync.get(region));
+                let targets: Vec<_> = out_of_sync
                     .map(|(n, place)| (n, Arc::clone(&place.slot), place.rebuilding))
                     .collect();
-                (targets, state.setbacks)
+                (targets, state.out_of_sync_events)
             };
             if targets.is_empty() {
                 return Ok(());
             }
-            self.intend(region..region + 1, false)?;
+            self.record_intent(region..region + 1, false)?;
             let bytes = self.region_bytes(region);
             let mut at = bytes.start;
             while at < bytes.end {
                 let piece = at..bytes.end.min(at + PIECE);
-                self.alone(&piece, || self.copy(&piece, &mut targets))?;
+                self.exclude_writers(&piece, || self.copy(&piece, &mut targets))?;
                 at = piece.end;
             }
             let mut state = self.state.lock();
             let now = state.flushes;
             state.regions[region].last = now;
-            if state.setbacks == setbacks {
+            if state.out_of_sync_events == out_of_sync_events {
                 for (n, _, _) in &targets {
-                    state.places[*n].behind.set(region, false);
+                    state.places[*n].out_of_sync.set(region, false);
                 }
                 return Ok(());
             }
         }
     }
 
-    /// Copies `piece` from a member that is in line there to `targets`; those that fail leave.
+    /// Copies `piece` from a member that is in sync there to `targets`. Members that fail are taken
+    /// out and removed from `targets`.
     fn copy(&self, piece: &Range<u64>, targets: &mut Vec<(usize, Arc<Slot>, bool)>) -> Result<()> {
         let mut bytes = vec![0; (piece.end - piece.start) as usize];
         self.read_source(piece, &mut bytes)?;
@@ -310,10 +324,11 @@ impl Mirror {
                 continue;
             }
             copied += bytes.len() as u64;
-            // A new member may be a sparse file: what reads as zeros there already stays a hole.
+            // A new member may be a sparse file: a range that reads as zeros on it already stays a
+            // hole.
             let put = match *new && bytes.chunks(HOLE).any(is_zero) && is_read(&mut held) {
-                true => write_but_holes(&*slot.device, piece.start, &bytes, &held),
-                false => write_around(&*slot.device, piece.start, &bytes),
+                true => write_except_holes(&*slot.device, piece.start, &bytes, &held),
+                false => write_except_record(&*slot.device, piece.start, &bytes),
             };
             if let Err(error) = put {
                 failed.push((*n, error.errno()));
@@ -321,8 +336,8 @@ impl Mirror {
         }
         self.state.lock().stats.copied_bytes += copied;
         if !failed.is_empty() {
-            self.lose(&failed)?;
-            self.put_on_record()?;
+            self.take_out(&failed)?;
+            self.record_losses()?;
             targets.retain(|(n, _, _)| !failed.iter().any(|(failed, _)| failed == n));
         }
         Ok(())
@@ -332,10 +347,10 @@ impl Mirror {
         let regions = self.regions(piece);
         let sources: Vec<_> = {
             let state = self.state.lock();
-            let in_line = state.places.iter().filter(|place| {
-                place.active && !regions.clone().any(|region| place.behind.get(region))
+            let in_sync = state.places.iter().filter(|place| {
+                place.active && !regions.clone().any(|region| place.out_of_sync.get(region))
             });
-            in_line.map(|place| Arc::clone(&place.slot)).collect()
+            in_sync.map(|place| Arc::clone(&place.slot)).collect()
         };
         let mut error = Error::Device {
             op: IoOp::Read,
@@ -352,37 +367,39 @@ impl Mirror {
         Err(error)
     }
 
-    /// Notes how far new members are, durably; one that has everything is a member as others.
-    fn note_rebuilt(&self) -> Result<()> {
-        let news: Vec<_> = {
+    /// Records durably how far rebuilds are. A member that is complete becomes a member like the
+    /// others.
+    fn record_rebuilt(&self) -> Result<()> {
+        let rebuilding: Vec<_> = {
             let state = self.state.lock();
-            let behind =
-                |behind: &Intent| (0..state.regions.len()).find(|region| behind.get(*region));
+            let out_of_sync = |out_of_sync: &Intent| {
+                (0..state.regions.len()).find(|region| out_of_sync.get(*region))
+            };
             let new = state.places.iter().enumerate();
             new.filter(|(_, place)| place.active && place.rebuilding)
-                .map(|(n, place)| (n, Arc::clone(&place.slot), behind(&place.behind)))
+                .map(|(n, place)| (n, Arc::clone(&place.slot), out_of_sync(&place.out_of_sync)))
                 .collect()
         };
-        if news.is_empty() {
+        if rebuilding.is_empty() {
             return Ok(());
         }
-        for (n, slot, first_behind) in news {
+        for (n, slot, first_out_of_sync) in rebuilding {
             let flushed = self.on_members(&[(n, slot)], false, |_, slot| slot.device.flush());
             if let Err(failure) = flushed {
-                self.lose(&failure.doubt.failed)?;
+                self.take_out(&failure.undecided.failed)?;
                 drop(failure);
-                self.put_on_record()?;
+                self.record_losses()?;
                 continue;
             }
             let records = self.records.lock();
             {
                 let mut state = self.state.lock();
                 let place = &mut state.places[n];
-                place.rebuilt_bytes = match first_behind {
+                place.rebuilt_bytes = match first_out_of_sync {
                     Some(region) => self.region_bytes(region).start,
                     None => self.len,
                 };
-                place.rebuilding = first_behind.is_some() || !place.behind.is_empty();
+                place.rebuilding = first_out_of_sync.is_some() || !place.out_of_sync.is_empty();
             }
             self.record(&records)?;
         }
@@ -394,8 +411,14 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Writes `bytes` at `start`, but for the record and what is zeros in both `bytes` and `held`, which is there already.
-fn write_but_holes(device: &dyn BlockDevice, start: u64, bytes: &[u8], held: &[u8]) -> Result<()> {
+/// Writes `bytes` at `start`, without the record and without ranges that are zeros in both `bytes`
+/// and `held`, the member's present bytes.
+fn write_except_holes(
+    device: &dyn BlockDevice,
+    start: u64,
+    bytes: &[u8],
+    held: &[u8],
+) -> Result<()> {
     let is_hole = |at: usize| {
         let end = bytes.len().min(at + HOLE);
         is_zero(&bytes[at..end]) && is_zero(&held[at..end])
@@ -404,13 +427,13 @@ fn write_but_holes(device: &dyn BlockDevice, start: u64, bytes: &[u8], held: &[u
     for at in (0..bytes.len()).step_by(HOLE) {
         if is_hole(at) {
             if from < at {
-                write_around(device, start + from as u64, &bytes[from..at])?;
+                write_except_record(device, start + from as u64, &bytes[from..at])?;
             }
             from = bytes.len().min(at + HOLE);
         }
     }
     match from < bytes.len() {
-        true => write_around(device, start + from as u64, &bytes[from..]),
+        true => write_except_record(device, start + from as u64, &bytes[from..]),
         false => Ok(()),
     }
 }

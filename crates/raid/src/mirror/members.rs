@@ -1,37 +1,38 @@
-//! One thing done on several members, and which of them failed.
+//! One operation on several members, and the members on which it failed.
 //!
-//! A device may tell of a failed flush once, to whichever of several callers: the others hear that all is well. So
-//! a failure is in doubt from the moment a member tells of it until somebody has decided what that means, and
-//! meanwhile nothing is acknowledged (`put_on_record`).
+//! A device may report a failed flush to one caller only; concurrent callers then see success. So a
+//! failure counts as *undecided* from the moment a member reports it until a thread decides whether
+//! the member is out. Meanwhile no write or flush is acknowledged (`record_losses`).
 
 use super::{Mirror, Slot};
-use crate::crew::on_all;
+use crate::parallel::on_all;
 use extant_base::{Error, Result};
 use std::sync::Arc;
 
-/// Something failed on some of the members.
+/// An operation failed on some members.
 pub(crate) struct Failure<'m> {
-    pub(crate) doubt: Doubt<'m>,
-    /// What the first of them told.
+    pub(crate) undecided: UndecidedFailures<'m>,
+    /// The first member's error.
     pub(crate) error: Error,
 }
 
-/// Who holds this decides whether the members in it are out, and lets go then.
-pub(crate) struct Doubt<'m> {
+/// Undecided failures. The thread that holds this decides whether the members are out, then drops
+/// it.
+pub(crate) struct UndecidedFailures<'m> {
     mirror: &'m Mirror,
-    /// Their places, each with its errno.
+    /// Numbers of the failed members, each with its errno.
     pub(crate) failed: Vec<(usize, i32)>,
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for UndecidedFailures<'_> {
     fn drop(&mut self) {
-        self.mirror.state.lock().doubts -= self.failed.len();
+        self.mirror.state.lock().undecided -= self.failed.len();
         self.mirror.changed.notify_all();
     }
 }
 
 impl Mirror {
-    /// Does `work` on each of `targets`, side by side if `together`.
+    /// Runs `work` on each of `targets`, in parallel if `together`.
     pub(crate) fn on_members(
         &self,
         targets: &[(usize, Arc<Slot>)],
@@ -41,21 +42,21 @@ impl Mirror {
         let done = on_all(targets, together, |n, (_, slot)| {
             let done = work(n, slot);
             if done.is_err() {
-                // At once, whatever the others still wait for.
-                self.state.lock().doubts += 1;
+                // Count it at once, while other members may still be busy.
+                self.state.lock().undecided += 1;
             }
             done
         });
-        let mut doubt = Doubt { mirror: self, failed: Vec::new() };
+        let mut undecided = UndecidedFailures { mirror: self, failed: Vec::new() };
         let mut first = None;
         for ((n, _), done) in targets.iter().zip(done) {
             if let Err(error) = done {
-                doubt.failed.push((*n, error.errno()));
+                undecided.failed.push((*n, error.errno()));
                 first.get_or_insert(error);
             }
         }
         match first {
-            Some(error) => Err(Failure { doubt, error }),
+            Some(error) => Err(Failure { undecided, error }),
             None => Ok(()),
         }
     }

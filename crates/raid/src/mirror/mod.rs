@@ -1,24 +1,30 @@
-//! raid1: every member holds all bytes.
+//! raid1: every member holds all bytes of the volume.
 //!
 //! ```text
-//!   write ─► wait for a copy of this range ─► its regions' intent bits durable on all? ─no─► records
-//!                                                             │ yes                            │
-//!            acknowledged ◄── who is out is on record ◄── on all members ◄─────────────────────┘
+//!   write ─► wait for a copy of this range ─► intent bits of its regions durable? ─no─► records
+//!                                                       │ yes                          │
+//!         acknowledge ◄── failed members on record ◄── write to all members ◄──────────┘
 //!
-//!   read ──► one member that is in line there ── fails, or `verify` says no ──► another, which mends it
-//!   flush ─► on all; now and then bits of regions that rest are cleared
+//!   read ──► a member in sync there ── error, or `verify` refuses ──► another; it repairs the first
+//!   flush ─► all members; now and then it clears the bits of idle regions
 //! ```
 //!
-//! What keeps two contents from being seen:
-//! - Rule L1: a region whose bit is clear is the same on all members (the bit is durable before the first
-//!   write, and cleared after a flush on all).
-//! - Rule L3: after a crash regions with a bit are *behind* on all members but the source, which alone is
-//!   read there until they are copied (`copy.rs`).
-//! - Rule L2: a member that missed a write is of an older generation than the others, durably, before that
-//!   write, or any that comes meanwhile, is acknowledged (`records.rs`).
+//! A *region* is a fixed-size range of the volume with one *intent bit* in every member's record. A
+//! member is *in sync* in a region when it holds the volume's bytes there. The *source* is the
+//! first member that is in sync everywhere.
 //!
-//! Locks: `superblock` → `records` → `state`; `state` is never held across I/O. None has a rank, as
-//! those of other devices.
+//! These rules keep readers from seeing two contents of one place:
+//! - Rule L1: a region whose intent bit is clear is identical on all active members. The bit is
+//!   durable on all of them before the first write to the region, and it is cleared only after a
+//!   flush of all of them.
+//! - Rule L2: a member that missed a write has an older generation than the other members, durably,
+//!   before that write, or any concurrent or later one, is acknowledged (`records.rs`).
+//! - Rule L3: after a crash, regions whose bit is set are *out of sync* on all members but the
+//!   source. Reads there use only the source until the regions are copied (`copy.rs`). Only a
+//!   verified read for which the source has no valid bytes tries the other members (`read.rs`).
+//!
+//! Locks: `superblock` → `records` → `state`, and `copier` → `records`. `state` is never held
+//! across I/O. None of them has a rank, like the locks of other devices.
 
 mod compare;
 mod copy;
@@ -44,42 +50,43 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use write::Change;
 
-/// The member records, which are no bytes of the volume: they read as zeros, writes pass over them.
+/// The bytes of the member record, which are not part of the volume: reads return zeros, writes
+/// skip them.
 pub(crate) const RECORD: Range<u64> = MEMBER_OFFSET..MEMBER_OFFSET + MEMBER_SIZE as u64;
-/// The first sector of the superblock, by which a change from outside is noticed.
+/// The first sector of the superblock. Its fingerprint reveals changes by other software.
 pub(crate) const PRINTED: Range<u64> = 1024..1536;
 
-/// A device and what it is called.
+/// A member's device, name and index.
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) name: String,
     pub(crate) index: u16,
 }
 
-type Hear = dyn Fn(MemberError) + Send + Sync;
+type ProblemHandler = dyn Fn(MemberError) + Send + Sync;
 
-/// A mirrored device. See the module's picture.
+/// A mirrored device. See the module documentation.
 pub struct Mirror {
     len: u64,
     region_log2: u8,
     uuid: [u8; 16],
     count: u16,
-    /// The members that the leader counted as active when it was opened, by bit.
+    /// Bit mask of the members that the leader's record counted as active at the opening.
     counted: u32,
     write: bool,
     together: bool,
     alignment: usize,
     left_out: Vec<MemberError>,
     state: Mutex<State>,
-    /// A copy is done, a range is free again, or it is decided who is out.
+    /// Signalled when a copy ends, a range becomes writable, or a failure is decided.
     changed: Condvar,
-    /// Held while records are written.
+    /// Held while records are written, and while a failed member is taken out.
     records: Mutex<()>,
-    /// The first sector of the superblock, as it was written last; held while that is written.
+    /// The first sector of the superblock as last written. Held while that sector is written.
     superblock: Mutex<[u8; 512]>,
-    /// Held by who copies.
+    /// Held while a thread resyncs, or adds a member.
     copier: Mutex<()>,
-    heard: OnceLock<Box<Hear>>,
+    problem_handler: OnceLock<Box<ProblemHandler>>,
 }
 
 impl std::fmt::Debug for Mirror {
@@ -92,7 +99,11 @@ impl std::fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// `taken` fit together and `leader`, the record of one of them, says what holds.
+    /// `taken` are the members to use, which agree; `leader` is the record of one of them and is
+    /// authoritative.
+    ///
+    /// # Errors
+    /// `Device` when the leader's superblock cannot be read.
     pub(crate) fn new(
         taken: Vec<(Part, Member)>,
         leader: Member,
@@ -127,54 +138,55 @@ impl Mirror {
             records: Mutex::new(()),
             superblock: Mutex::new(sector),
             copier: Mutex::new(()),
-            heard: OnceLock::new(),
+            problem_handler: OnceLock::new(),
         })
     }
 
-    /// Has `heard` told of each member that fails from here on, while the volume goes on without it, and of each place that
-    /// a read found bad on a member and mended ([`MemberProblem::Mended`]). The first caller's stays.
+    /// Sets the handler for problems after the opening: a member that fails while the volume goes
+    /// on without it, and a bad range that a read found and repaired ([`MemberProblem::Mended`]).
+    /// Only the first call has an effect.
     ///
-    /// It is called from any thread, whatever the reader holds: it must not use the mirror.
-    pub fn on_problem(&self, heard: impl Fn(MemberError) + Send + Sync + 'static) {
-        let _ = self.heard.set(Box::new(heard));
+    /// Any thread may call the handler, with any locks held: the handler must not use the mirror.
+    pub fn on_problem(&self, handler: impl Fn(MemberError) + Send + Sync + 'static) {
+        let _ = self.problem_handler.set(Box::new(handler));
     }
 
-    /// Tells of these places, which failed just now, each with its errno.
-    fn tell_failed(&self, failed: &[(usize, i32)]) {
+    /// Reports members that have just failed, each with its errno.
+    fn report_failed(&self, failed: &[(usize, i32)]) {
         for (place, errno) in failed {
-            self.tell(*place, MemberProblem::Failed { errno: *errno });
+            self.report(*place, MemberProblem::Failed { errno: *errno });
         }
     }
 
-    fn tell(&self, place: usize, problem: MemberProblem) {
-        let Some(heard) = self.heard.get() else { return };
+    fn report(&self, place: usize, problem: MemberProblem) {
+        let Some(handler) = self.problem_handler.get() else { return };
         let member = self.state.lock().places[place].slot.name.clone();
-        heard(MemberError { member, problem });
+        handler(MemberError { member, problem });
     }
 
-    /// Members that were named and are not used, with the reason.
+    /// Members that were named but are not used, with the reason.
     pub fn left_out(&self) -> &[MemberError] {
         &self.left_out
     }
 
-    /// How many members the layout has, present or not.
+    /// Number of members of the layout, present or not.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// The layout's identity.
+    /// The layout's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
 
-    /// Members of the layout, named or not, that are not in use.
+    /// Indexes of the members that are not in use, whether named or not.
     pub fn unused(&self) -> Vec<u16> {
         let state = self.state.lock();
         let is_used = |index: u16| state.places.iter().any(|p| p.active && p.slot.index == index);
         (0..self.count).filter(|index| !is_used(*index)).collect()
     }
 
-    /// A member that the volume counts on, and that was neither named nor left out.
+    /// Index of a member that the volume counts on and that was neither named nor left out.
     pub fn missing(&self) -> Option<u16> {
         let state = self.state.lock();
         let is_there = |index: &u16| state.places.iter().any(|place| place.slot.index == *index);
@@ -182,8 +194,8 @@ impl Mirror {
         counted.find(|index| !is_there(index)).filter(|_| self.left_out.is_empty())
     }
 
-    /// Which of the members in use, counted as [`Mirror::read_of`] does, the others follow where they are behind; `None`
-    /// when none is whole.
+    /// The source's number among the members in use, counted as in [`Mirror::read_of`]; `None` when
+    /// no member is in sync everywhere.
     pub fn source(&self) -> Option<usize> {
         let state = self.state.lock();
         let source = state.source()?;
@@ -258,7 +270,8 @@ impl BlockDevice for Mirror {
         self.change(at, Change::Bytes(buf), &|device, at, bytes| device.write_fua(at, bytes))
     }
 
-    /// Passes over the volume's first bytes, which hold the records.
+    /// Skips the first bytes of the volume, which hold the records and the superblock's first
+    /// sector.
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Discard, self.len, at, len)?;
         let start = at.0.max(PRINTED.end);
@@ -294,15 +307,14 @@ impl BlockDevice for Mirror {
         true
     }
 
-    /// Leaves records that say that all is in line, where that is so.
+    /// Writes records that show all members in sync, if that is so.
     fn settle(&self) {
         Mirror::settle(self);
     }
 }
 
 impl Drop for Mirror {
-    /// Leaves records that say that all is in line, if that is so. Otherwise the next opening copies
-    /// a little more than it had to.
+    /// Settles the records. If that fails, the next opening copies more than necessary.
     fn drop(&mut self) {
         self.settle();
     }

@@ -1,11 +1,12 @@
-//! Reads: one member answers, another where that fails.
+//! Reads: one member serves a read; another one if that fails.
 //!
 //! ```text
-//!   goes on where a read ended ─► the same member        a stream stays on one disk
-//!   else ─► the member with the fewest reads under way, the next one among equals
+//!   starts where a read ended ─► the same member        a sequential stream stays on one disk
+//!   otherwise ─► the member with the fewest reads in flight, in rotation among equals
 //!
-//!   failed, or not what `verify` wants ─► the next member ─► mends the ones before
-//!   nothing that `verify` wants        ─► members that a crash left behind there: what they hold was written, too
+//!   error, or `verify` refuses ─► the next member ─► repairs the failed ones before it
+//!   `verify` refuses all        ─► members that are out of sync there since a crash: their bytes
+//!                                  were written, too
 //! ```
 
 use super::state::{State, is_printed, overlap};
@@ -18,14 +19,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Mending writes whole multiples of this.
-const MEND_ALIGN: u64 = 4096;
+/// Alignment of a repair, in bytes.
+const REPAIR_ALIGN: u64 = 4096;
 
 type Get<'a> = &'a dyn Fn(&dyn BlockDevice, ByteOffset, &mut [u8]) -> Result<()>;
 pub(crate) type Verify<'a> = &'a dyn Fn(&[u8]) -> bool;
 
 impl Mirror {
-    /// Fills `buf`; whether `verify` was content with it.
+    /// Fills `buf`; returns whether `verify` accepts the bytes.
     pub(crate) fn read(
         &self,
         at: ByteOffset,
@@ -39,8 +40,8 @@ impl Mirror {
         let (mut tried, mut bad) = (0u64, Vec::new());
         let (mut error, mut unwanted) = (None, None);
         let pick = |tried| {
-            let behind = || verify.and_then(|_| self.pick_behind(&range, tried));
-            self.pick(&range, tried).or_else(behind)
+            let out_of_sync = || verify.and_then(|_| self.pick_out_of_sync(&range, tried));
+            self.pick(&range, tried).or_else(out_of_sync)
         };
         while let Some((n, slot)) = pick(tried) {
             tried |= 1 << n;
@@ -48,10 +49,10 @@ impl Mirror {
             self.state.lock().places[n].reads -= 1;
             match done {
                 Ok(()) => {
-                    hide_record(&range, buf);
+                    zero_record(&range, buf);
                     if is_good(buf) {
                         if !bad.is_empty() {
-                            self.mend(&range, &bad, n, verify);
+                            self.repair(&range, &bad, n, verify);
                         }
                         return Ok(true);
                     }
@@ -66,7 +67,7 @@ impl Mirror {
         match (unwanted, error) {
             (Some(slot), _) => {
                 slot.device.read_at(at, buf)?;
-                hide_record(&range, buf);
+                zero_record(&range, buf);
                 Ok(is_good(buf))
             }
             (None, Some(error)) => Err(error),
@@ -79,21 +80,21 @@ impl Mirror {
         }
     }
 
-    /// A member that is in line in `range` and not one of `tried`.
+    /// A member that is in sync in `range` and not in `tried`.
     fn pick(&self, range: &Range<u64>, tried: u64) -> Option<(usize, Arc<Slot>)> {
         let regions = self.regions(range);
         let mut state = self.state.lock();
         let can = |state: &State, n: usize| {
             let place = &state.places[n];
-            let in_line = || !regions.clone().any(|region| place.behind.get(region));
-            tried & (1 << n) == 0 && place.active && (place.behind.is_empty() || in_line())
+            let in_sync = || !regions.clone().any(|region| place.out_of_sync.get(region));
+            tried & (1 << n) == 0 && place.active && (place.out_of_sync.is_empty() || in_sync())
         };
         let stream = state.streams.iter().position(|(next, _)| *next == range.start);
         let same = stream.map(|stream| state.streams[stream].1).filter(|n| can(&state, *n));
         let n = same.or_else(|| {
-            let turn = state.next_stream;
+            let first = state.next_stream;
             let count = state.places.len();
-            let all = (0..count).map(|n| (n + turn) % count).filter(|n| can(&state, *n));
+            let all = (0..count).map(|n| (n + first) % count).filter(|n| can(&state, *n));
             all.min_by_key(|n| state.places[*n].reads)
         })?;
         let stream = stream.unwrap_or_else(|| {
@@ -109,32 +110,33 @@ impl Mirror {
         Some((n, Arc::clone(&state.places[n].slot)))
     }
 
-    /// A member that is behind in `range` since a crash, and not one of `tried`. One that is rebuilt holds anything there.
-    fn pick_behind(&self, range: &Range<u64>, tried: u64) -> Option<(usize, Arc<Slot>)> {
+    /// A member that is out of sync in `range` since a crash and is not in `tried`. A member under
+    /// rebuild does not qualify: its bytes there are arbitrary.
+    fn pick_out_of_sync(&self, range: &Range<u64>, tried: u64) -> Option<(usize, Arc<Slot>)> {
         let regions = self.regions(range);
         let mut state = self.state.lock();
         let n = state.places.iter().enumerate().position(|(n, place)| {
-            let is_behind = || regions.clone().any(|region| place.behind.get(region));
-            tried & (1 << n) == 0 && place.active && !place.rebuilding && is_behind()
+            let is_out_of_sync = || regions.clone().any(|region| place.out_of_sync.get(region));
+            tried & (1 << n) == 0 && place.active && !place.rebuilding && is_out_of_sync()
         })?;
         state.stats.reads_redirected += 1;
         state.places[n].reads += 1;
         Some((n, Arc::clone(&state.places[n].slot)))
     }
 
-    /// Puts what member `good` holds in place of what the `bad` ones hold, and tells of it.
-    fn mend(&self, range: &Range<u64>, bad: &[usize], good: usize, verify: Option<Verify<'_>>) {
+    /// Repairs the `bad` members with the bytes of member `good`, and reports it.
+    fn repair(&self, range: &Range<u64>, bad: &[usize], good: usize, verify: Option<Verify<'_>>) {
         if !self.write || range.is_empty() {
             return;
         }
         let (at, len) = (range.start, range.end - range.start);
-        for place in self.mended(range, bad, good, verify) {
-            self.tell(place, MemberProblem::Mended { at, len });
+        for place in self.repaired(range, bad, good, verify) {
+            self.report(place, MemberProblem::Mended { at, len });
         }
     }
 
-    /// Those of the `bad` ones that hold the same now.
-    fn mended(
+    /// Repairs the `bad` members; returns those that hold the good bytes now.
+    fn repaired(
         &self,
         range: &Range<u64>,
         bad: &[usize],
@@ -142,22 +144,23 @@ impl Mirror {
         verify: Option<Verify<'_>>,
     ) -> Vec<usize> {
         let mut done = Vec::new();
-        let start = range.start & !(MEND_ALIGN - 1);
-        let around = start..range.end.next_multiple_of(MEND_ALIGN).min(self.len);
+        let start = range.start & !(REPAIR_ALIGN - 1);
+        let around = start..range.end.next_multiple_of(REPAIR_ALIGN).min(self.len);
         let regions = self.regions(&around);
-        // Before `alone`, as writers do.
+        // Locked before `exclude_writers`, as writers do.
         let mut sector = is_printed(range).then(|| self.superblock.lock());
-        self.alone(&around, || {
+        self.exclude_writers(&around, || {
             let slots: Vec<_> = {
                 let state = self.state.lock();
-                // Whoever is behind somewhere in the wider range is not asked, and gets it all later.
+                // A member that is out of sync anywhere in the wider range is left out; resync
+                // repairs it.
                 let fit = |n: usize| {
                     let place = &state.places[n];
-                    place.active && !regions.clone().any(|region| place.behind.get(region))
+                    place.active && !regions.clone().any(|region| place.out_of_sync.get(region))
                 };
-                // One that is behind since a crash may give what was verified.
-                let is_old = state.places[good].active && !state.places[good].rebuilding;
-                if !fit(good) && !is_old {
+                // A member that is out of sync since a crash may supply the verified bytes.
+                let was_complete = state.places[good].active && !state.places[good].rebuilding;
+                if !fit(good) && !was_complete {
                     return;
                 }
                 let all = [good].into_iter().chain(bad.iter().copied().filter(|n| fit(*n)));
@@ -165,12 +168,12 @@ impl Mirror {
             };
             let mut bytes = vec![0; (around.end - around.start) as usize];
             let inner = (range.start - start) as usize..(range.end - start) as usize;
-            let (source, rest) = slots.split_first().expect("the good one is there");
+            let (source, others) = slots.split_first().expect("the good one is there");
             if source.1.device.read_at(ByteOffset(start), &mut bytes).is_err() {
                 return;
             }
             let mut asked = bytes[inner.clone()].to_vec();
-            hide_record(range, &mut asked);
+            zero_record(range, &mut asked);
             if verify.is_some_and(|verify| !verify(&asked)) {
                 return;
             }
@@ -180,35 +183,35 @@ impl Mirror {
                 let mut next = **sector;
                 next[(part.start - PRINTED.start) as usize..][..from.len()].copy_from_slice(from);
                 if next != **sector {
-                    if self.expect_print(print_of(&**sector), print_of(&next)).is_err() {
+                    if self.record_fingerprint(print_of(&**sector), print_of(&next)).is_err() {
                         return;
                     }
                     **sector = next;
                 }
             }
-            let mut mended = vec![0; bytes.len()];
-            for (n, slot) in rest {
-                // What is around was not asked for: there this member may be the one that is right.
-                match slot.device.read_at(ByteOffset(start), &mut mended) {
-                    Ok(()) => mended[inner.clone()].copy_from_slice(&bytes[inner.clone()]),
-                    Err(_) => mended.copy_from_slice(&bytes),
+            let mut repaired = vec![0; bytes.len()];
+            for (n, slot) in others {
+                // The bytes around were not read: there this member may be the correct one.
+                match slot.device.read_at(ByteOffset(start), &mut repaired) {
+                    Ok(()) => repaired[inner.clone()].copy_from_slice(&bytes[inner.clone()]),
+                    Err(_) => repaired.copy_from_slice(&bytes),
                 }
-                match write_around(&*slot.device, start, &mended) {
+                match write_except_record(&*slot.device, start, &repaired) {
                     Ok(()) => {
                         self.state.lock().stats.repaired += 1;
                         done.push(*n);
                     }
-                    // It neither reads nor writes: the volume goes on without it, if it can.
-                    // What is acknowledged next waits until that is on record.
-                    Err(error) => drop(self.lose(&[(*n, error.errno())])),
+                    // The member fails reads and writes: the volume goes on without it, if it can.
+                    // The next acknowledgement waits until that is on record.
+                    Err(error) => drop(self.take_out(&[(*n, error.errno())])),
                 }
             }
         });
         done
     }
 
-    /// Does `work` while nobody writes in `range`.
-    pub(crate) fn alone<T>(&self, range: &Range<u64>, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` while no write to `range` is in flight.
+    pub(crate) fn exclude_writers<T>(&self, range: &Range<u64>, work: impl FnOnce() -> T) -> T {
         {
             let mut state = self.state.lock();
             while state.copying.iter().any(|other| overlap(other, range)) {
@@ -228,8 +231,8 @@ impl Mirror {
     }
 }
 
-/// The record is no part of the volume.
-pub(crate) fn hide_record(range: &Range<u64>, buf: &mut [u8]) {
+/// Zeroes the bytes of the record, which is not part of the volume.
+pub(crate) fn zero_record(range: &Range<u64>, buf: &mut [u8]) {
     if overlap(range, &RECORD) {
         let start = RECORD.start.saturating_sub(range.start) as usize;
         let end = (RECORD.end.min(range.end) - range.start) as usize;
@@ -237,14 +240,18 @@ pub(crate) fn hide_record(range: &Range<u64>, buf: &mut [u8]) {
     }
 }
 
-/// Writes `bytes` at `start`, but for the record.
-pub(crate) fn write_around(device: &dyn BlockDevice, start: u64, bytes: &[u8]) -> Result<()> {
+/// Writes `bytes` at `start`, without the bytes of the record.
+pub(crate) fn write_except_record(
+    device: &dyn BlockDevice,
+    start: u64,
+    bytes: &[u8],
+) -> Result<()> {
     let range = start..start + bytes.len() as u64;
     if !overlap(&range, &RECORD) {
         return device.write_at(ByteOffset(start), bytes);
     }
     let before = RECORD.start.saturating_sub(start) as usize;
     device.write_at(ByteOffset(start), &bytes[..before])?;
-    let behind = (RECORD.end.min(range.end) - start) as usize;
-    device.write_at(ByteOffset(start + behind as u64), &bytes[behind..])
+    let after = (RECORD.end.min(range.end) - start) as usize;
+    device.write_at(ByteOffset(start + after as u64), &bytes[after..])
 }

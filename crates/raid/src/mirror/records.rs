@@ -1,19 +1,19 @@
 //! The members' records while the mirror is open.
 //!
 //! ```text
-//!   a member fails    ─┐                 ┌─► all active members say so ─► settled ─► acknowledged
-//!   first change       ├─► generation+1 ─┼─ one fails, too: it is out, generation+1, again
-//!   member added      ─┘                 └─ all fail: told as an error, again by who comes next
+//!   a member fails    ─┐                 ┌─► on all active members ─► settled ─► acknowledge
+//!   first change       ├─► generation+1 ─┼─ one fails, too: it is out, generation+1, repeat
+//!   member added      ─┘                 └─ all fail: an error; the next caller tries again
 //!
-//!   a region's bit set: same generation, durable on all before the write
+//!   an intent bit set: same generation, durable on all before the write
 //!
-//!   in ──► failed, in doubt ──► out, untold ──────────────────────► out on record
-//!          flushes and changes that are done wait, whoever they are of: a cut may show it as if it were in
+//!   in ──► failed, undecided ──► out, unrecorded ──────────────────► out on record
+//!          all completed flushes and changes wait here: after a crash the member may seem to be in
 //! ```
 //!
-//! A cut between two members' records leaves generations that differ by one, the newer not settled:
-//! both are taken by the next opening, for nothing was written that one of them lacks. Once one
-//! record of a generation is settled, all active members have that generation.
+//! A crash between the record writes of two members leaves generations that differ by one, the
+//! newer unsettled. The next opening uses both members, because no write was made that one of them
+//! lacks. Once one record of a generation is settled, all active members have that generation.
 
 use super::members::Failure;
 use super::state::State;
@@ -24,18 +24,18 @@ use parking_lot::MutexGuard;
 use std::io;
 use std::ops::Range;
 
-/// Flushes that a region rests before its bit is cleared.
-const REST_FLUSHES: u64 = 16;
+/// Number of flushes without a write to a region before its intent bit is cleared.
+const IDLE_FLUSHES: u64 = 16;
 
 impl Mirror {
-    /// Sees that the bits of `regions` and this opening's generation are on record; `anew` if
-    /// something else has to be, too.
-    pub(crate) fn intend(&self, regions: Range<usize>, anew: bool) -> Result<()> {
+    /// Makes the intent bits of `regions` and this opening's generation durable in the records.
+    /// `force` writes the records even so, for other changes.
+    pub(crate) fn record_intent(&self, regions: Range<usize>, force: bool) -> Result<()> {
         let records = self.records.lock();
         {
             let mut state = self.state.lock();
-            let is_told = !anew && !state.untold && state.started;
-            if is_told && regions.clone().all(|n| state.durable.get(n)) {
+            let is_recorded = !force && !state.unrecorded && state.started;
+            if is_recorded && regions.clone().all(|n| state.durable.get(n)) {
                 return Ok(());
             }
             if !state.started {
@@ -49,43 +49,44 @@ impl Mirror {
         Ok(())
     }
 
-    /// Goes on without the members in `failed`, each with the errno of what failed. Their loss is untold
-    /// then: see [`put_on_record`](Mirror::put_on_record).
+    /// Takes the members in `failed` out, each with the errno of its failure. The loss is
+    /// unrecorded until [`record_losses`](Mirror::record_losses).
     ///
-    /// Errors: none is left that holds everything.
-    pub(crate) fn lose(&self, failed: &[(usize, i32)]) -> Result<()> {
-        // Who writes records now does not say this, and must not take it for told.
+    /// Errors: `Device` when no member that is in sync everywhere would be left.
+    pub(crate) fn take_out(&self, failed: &[(usize, i32)]) -> Result<()> {
+        // A record write under way lacks this loss, and must not clear `unrecorded` for it.
         let _records = self.records.lock();
-        let news: Vec<(usize, i32)> = {
+        let newly_failed: Vec<(usize, i32)> = {
             let mut state = self.state.lock();
-            let news = failed.iter().copied().filter(|(n, _)| state.places[*n].active).collect();
-            if Vec::is_empty(&news) {
+            let newly_failed =
+                failed.iter().copied().filter(|(n, _)| state.places[*n].active).collect();
+            if Vec::is_empty(&newly_failed) {
                 return Ok(());
             }
-            lose(&mut state, failed)?;
-            news
+            take_out(&mut state, failed)?;
+            newly_failed
         };
-        self.tell_failed(&news);
+        self.report_failed(&newly_failed);
         Ok(())
     }
 
-    /// Rule L2: waits until the records say durably which members are out, of all that failed so far.
-    /// Nothing is acknowledged before.
+    /// Rule L2: waits until the records say durably which of the members that failed so far are
+    /// out. No write or flush is acknowledged before.
     ///
-    /// Errors: `Device`, when no member takes a record. Who comes next tries again.
-    pub(crate) fn put_on_record(&self) -> Result<()> {
+    /// Errors: `Device` when no member accepts a record. The next caller tries again.
+    pub(crate) fn record_losses(&self) -> Result<()> {
         {
             let mut state = self.state.lock();
-            while state.doubts > 0 {
+            while state.undecided > 0 {
                 self.changed.wait(&mut state);
             }
-            if !state.untold {
+            if !state.unrecorded {
                 return Ok(());
             }
         }
         let records = self.records.lock();
-        let is_told = !self.state.lock().untold;
-        if is_told { Ok(()) } else { self.record(&records) }
+        let is_recorded = !self.state.lock().unrecorded;
+        if is_recorded { Ok(()) } else { self.record(&records) }
     }
 
     /// Writes the records of all active members durably, and settles their generation.
@@ -94,11 +95,11 @@ impl Mirror {
             let done = self.record_once(records);
             let mut state = self.state.lock();
             if done.is_err() {
-                state.untold = true;
+                state.unrecorded = true;
                 return done;
             }
             if std::mem::replace(&mut state.settled, true) {
-                state.untold = false;
+                state.unrecorded = false;
                 return Ok(());
             }
         }
@@ -117,23 +118,24 @@ impl Mirror {
             let done = self.on_members(&targets, self.together, |n, slot| {
                 slot.device.write_fua(ByteOffset(MEMBER_OFFSET), &bytes[n])
             });
-            let Err(Failure { doubt, error }) = done else {
+            let Err(Failure { undecided, error }) = done else {
                 self.state.lock().durable = intent;
                 return Ok(());
             };
-            lose(&mut self.state.lock(), &doubt.failed).map_err(|_| error)?;
-            self.tell_failed(&doubt.failed);
+            take_out(&mut self.state.lock(), &undecided.failed).map_err(|_| error)?;
+            self.report_failed(&undecided.failed);
         }
     }
 
-    /// Clears bits of regions that rest, lazily: the records are durable with a later flush.
-    pub(crate) fn clear_rested(&self) {
+    /// Clears the intent bits of idle regions without waiting: the records become durable with a
+    /// later flush.
+    pub(crate) fn clear_idle_bits(&self) {
         let Some(_records) = self.records.try_lock() else { return };
         let (targets, bytes) = {
             let mut state = self.state.lock();
             if !state.started
-                || !state.flushed.is_multiple_of(REST_FLUSHES)
-                || !state.rest(REST_FLUSHES)
+                || !state.flushed.is_multiple_of(IDLE_FLUSHES)
+                || !state.clear_idle(IDLE_FLUSHES)
             {
                 return;
             }
@@ -143,25 +145,26 @@ impl Mirror {
             (targets, bytes)
         };
         for ((_, slot), bytes) in targets.iter().zip(bytes) {
-            // A bit that stays set costs a copy after a crash. A member that takes no record is
-            // found out by the next one that matters.
+            // A bit that stays set costs a copy after a crash. The next record write that matters
+            // detects a member that accepts no record.
             let _ = slot.device.write_at(ByteOffset(MEMBER_OFFSET), &bytes);
         }
     }
 
-    /// Rule L4: sees that the superblock's next fingerprint is on record before that is written.
-    pub(crate) fn expect_print(&self, old: u32, new: u32) -> Result<()> {
+    /// Rule L4: makes the fingerprint of the superblock's next content durable in the records
+    /// before that content is written.
+    pub(crate) fn record_fingerprint(&self, old: u32, new: u32) -> Result<()> {
         {
             let mut state = self.state.lock();
-            if state.started && !state.untold && state.prints.has(new) {
+            if state.started && !state.unrecorded && state.prints.has(new) {
                 return Ok(());
             }
             if state.prints.add(new) {
                 drop(state);
-                return self.intend(0..0, true);
+                return self.record_intent(0..0, true);
             }
         }
-        // No room: what was written before `old` is gone once `old` is durable.
+        // No free entry. Contents written before `old` are gone once `old` is durable.
         self.flush_all()?;
         {
             let mut state = self.state.lock();
@@ -176,17 +179,17 @@ impl Mirror {
             state.prints = Prints::one(old);
             state.prints.add(new);
         }
-        self.intend(0..0, true)
+        self.record_intent(0..0, true)
     }
 
-    /// The end of a use: clears what no write under way needs. Writes may come all the same.
+    /// Ends a use: clears the state that no write in flight needs. Writes may follow.
     pub(crate) fn settle(&self) {
-        // Nobody writes the superblock between the flush and the record of its only fingerprint.
+        // The superblock is not written between the flush and the record of its only fingerprint.
         let superblock = self.superblock.lock();
         let only = Prints::one(print_of(&*superblock));
         {
             let state = self.state.lock();
-            let is_settled = state.intent.is_empty() && state.prints == only && !state.untold;
+            let is_settled = state.intent.is_empty() && state.prints == only && !state.unrecorded;
             if !self.write || !state.started || is_settled {
                 return;
             }
@@ -197,18 +200,18 @@ impl Mirror {
         let records = self.records.lock();
         {
             let mut state = self.state.lock();
-            state.rest(1);
+            state.clear_idle(1);
             if !state.print_unknown {
                 state.prints = only;
             }
         }
-        // Without it the next opening copies more than it had to.
+        // If this fails, the next opening copies more than necessary.
         let _ = self.record(&records);
     }
 }
 
-/// Marks members as lost.
-fn lose(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
+/// Marks members as out.
+fn take_out(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
     let failed: Vec<usize> = failed.iter().map(|(n, _)| *n).collect();
     if !state.can_lose(&failed) {
         return Err(Error::Device {
@@ -225,6 +228,6 @@ fn lose(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
     }
     state.generation += 1;
     state.settled = false;
-    state.untold = true;
+    state.unrecorded = true;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a mirror knows of its members and regions.
+//! The state of a mirror's members and regions.
 
 use super::{PRINTED, Slot};
 use crate::part::Part;
@@ -6,66 +6,66 @@ use extant_ondisk::member::{INTENT_BITS, Intent, Kind, Member, Prints};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One member as it is now.
+/// The current state of one member.
 pub(crate) struct Place {
     pub(crate) slot: Arc<Slot>,
-    /// It takes reads and writes.
+    /// It takes part in reads and writes.
     pub(crate) active: bool,
     pub(crate) rebuilding: bool,
-    /// Bytes from the front that are durable on it, while it is rebuilt.
+    /// While it is rebuilt: bytes from the start that are durable on it.
     pub(crate) rebuilt_bytes: u64,
-    /// Regions that are not in line with the source.
-    pub(crate) behind: Intent,
-    /// Reads under way.
+    /// Regions that are out of sync with the source.
+    pub(crate) out_of_sync: Intent,
+    /// Reads in flight.
     pub(crate) reads: u32,
 }
 
 impl Place {
-    /// Whether it holds everything.
+    /// Whether it is in sync everywhere.
     pub(crate) fn is_whole(&self) -> bool {
-        self.active && !self.rebuilding && self.behind.is_empty()
+        self.active && !self.rebuilding && self.out_of_sync.is_empty()
     }
 }
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Region {
-    /// Writes under way.
+    /// Writes in flight.
     pub(crate) writes: u32,
-    /// The newest flush that had begun when the last write ended.
+    /// Number of the newest flush that had begun when the last write ended.
     pub(crate) last: u64,
 }
 
-/// What is counted.
+/// Counters of a mirror since its opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorStats {
-    /// Times that records were written.
+    /// Number of times that records were written.
     pub record_writes: u64,
-    /// Reads that another member answered, because one failed or what it gave was wrong.
+    /// Reads served by another member, because one failed or returned wrong bytes.
     pub reads_redirected: u64,
-    /// Of those, places that were mended by the good copy.
+    /// Ranges repaired on a member with the good copy.
     pub repaired: u64,
-    /// Bytes copied from member to member.
+    /// Bytes copied between members.
     pub copied_bytes: u64,
-    /// Members that failed while open.
+    /// Members that failed since the opening.
     pub failed_members: u64,
 }
 
-/// One member, for people.
+/// The state of one member, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceState {
     /// Its name.
     pub name: String,
-    /// Which member.
+    /// Its index.
     pub index: u16,
     /// It is in use.
     pub active: bool,
     /// It is being rebuilt.
     pub rebuilding: bool,
-    /// Bytes that are not yet in line.
+    /// Bytes that are out of sync.
     pub behind_bytes: u64,
 }
 
-/// Places in a stream of reads that are remembered.
+/// Number of sequential read streams that are remembered.
 const STREAMS: usize = 8;
 
 pub(crate) struct State {
@@ -74,30 +74,30 @@ pub(crate) struct State {
     pub(crate) settled: bool,
     /// This opening's generation is on record.
     pub(crate) started: bool,
-    /// Bits that records shall have.
+    /// The intent bits that the next record write stores.
     pub(crate) intent: Intent,
-    /// Bits that the records of all active members have, durably.
+    /// The intent bits that are durable in the records of all active members.
     pub(crate) durable: Intent,
-    /// A member is out, and the records of the others do not say so durably yet: nothing is acknowledged.
-    /// Also when a record could not be written for anything else.
-    pub(crate) untold: bool,
-    /// Failures on members of which nobody has decided yet whether those are out.
-    pub(crate) doubts: usize,
+    /// A member is out, and the records of the other members do not say so durably yet. No write or
+    /// flush is acknowledged meanwhile. Also set when a record write failed for another reason.
+    pub(crate) unrecorded: bool,
+    /// Failures for which no thread has decided yet whether their members are out.
+    pub(crate) undecided: usize,
     pub(crate) regions: Vec<Region>,
     /// Flushes that have begun.
     pub(crate) flushes: u64,
-    /// The newest that succeeded.
+    /// Number of the newest flush that succeeded.
     pub(crate) flushed: u64,
     pub(crate) prints: Prints,
-    /// A write of the superblock failed: nobody knows which of the fingerprints it has.
+    /// A write of the superblock failed: which fingerprint it has is unknown.
     pub(crate) print_unknown: bool,
-    /// Ranges that are being written.
+    /// Ranges with writes in flight.
     pub(crate) writing: Vec<Range<u64>>,
-    /// Ranges that are being copied: writers wait.
+    /// Ranges under copy; writers to them wait.
     pub(crate) copying: Vec<Range<u64>>,
-    /// Goes up whenever something falls behind.
-    pub(crate) setbacks: u64,
-    /// Where reads went on, and on which place.
+    /// Incremented whenever a region becomes out of sync.
+    pub(crate) out_of_sync_events: u64,
+    /// For each stream: the end of its last read, and the member that served it.
     pub(crate) streams: [(u64, usize); STREAMS],
     pub(crate) next_stream: usize,
     pub(crate) stats: MirrorStats,
@@ -119,13 +119,13 @@ impl State {
         let mut prints = leader.prints;
         prints.add(print);
         let places = taken.into_iter().map(|(part, record)| {
-            let mut behind = Intent::none();
+            let mut out_of_sync = Intent::none();
             if record.index != leader.index {
-                behind = intent.clone();
+                out_of_sync = intent.clone();
             }
             if record.rebuilding {
                 for region in (record.rebuilt_bytes >> region_log2) as usize..regions {
-                    behind.set(region, true);
+                    out_of_sync.set(region, true);
                 }
             }
             Place {
@@ -133,7 +133,7 @@ impl State {
                 active: true,
                 rebuilding: record.rebuilding,
                 rebuilt_bytes: record.rebuilt_bytes,
-                behind,
+                out_of_sync,
                 reads: 0,
             }
         });
@@ -144,8 +144,8 @@ impl State {
             started: false,
             intent,
             durable: Intent::none(),
-            untold: false,
-            doubts: 0,
+            unrecorded: false,
+            undecided: 0,
             regions: vec![Region::default(); regions],
             flushes: 0,
             flushed: 0,
@@ -153,14 +153,14 @@ impl State {
             print_unknown: false,
             writing: Vec::new(),
             copying: Vec::new(),
-            setbacks: 0,
+            out_of_sync_events: 0,
             streams: [(u64::MAX, 0); STREAMS],
             next_stream: 0,
             stats: MirrorStats::default(),
         }
     }
 
-    /// Members that take writes, with their place.
+    /// Members that take writes, each with its number in `places`.
     pub(crate) fn targets(&self) -> Vec<(usize, Arc<Slot>)> {
         let active = self.places.iter().enumerate().filter(|(_, place)| place.active);
         active.map(|(n, place)| (n, Arc::clone(&place.slot))).collect()
@@ -189,35 +189,38 @@ impl State {
         }
     }
 
-    /// Whether there is a whole member beside those in `failed`.
+    /// Whether a member outside `failed` is in sync everywhere.
     pub(crate) fn can_lose(&self, failed: &[usize]) -> bool {
         let mut places = self.places.iter().enumerate();
         places.any(|(n, place)| place.is_whole() && !failed.contains(&n))
     }
 
-    /// The place that the others follow: the first whole one.
+    /// The source: the first member that is in sync everywhere.
     pub(crate) fn source(&self) -> Option<usize> {
         self.places.iter().position(Place::is_whole)
     }
 
-    /// Nobody knows what the members hold in `regions`: the source counts.
-    pub(crate) fn fall_behind(&mut self, regions: Range<usize>) {
+    /// The content of `regions` is unknown on every member: marks all members but the source out of
+    /// sync.
+    pub(crate) fn mark_out_of_sync(&mut self, regions: Range<usize>) {
         let source = self.source();
-        self.setbacks += 1;
+        self.out_of_sync_events += 1;
         for (n, place) in self.places.iter_mut().enumerate() {
             if Some(n) != source {
-                regions.clone().for_each(|region| place.behind.set(region, true));
+                regions.clone().for_each(|region| place.out_of_sync.set(region, true));
             }
         }
     }
 
-    /// Clears the bits of regions that were not written for `age` flushes; whether there were any.
-    pub(crate) fn rest(&mut self, age: u64) -> bool {
+    /// Clears the intent bits of regions that had no write for `age` flushes. Returns whether any
+    /// bit changed.
+    pub(crate) fn clear_idle(&mut self, age: u64) -> bool {
         let mut any = false;
         for (n, region) in self.regions.iter().enumerate() {
-            let rests = region.writes == 0 && region.last.saturating_add(age) <= self.flushed;
-            let in_line = || !self.places.iter().any(|place| place.active && place.behind.get(n));
-            if self.intent.get(n) && rests && in_line() {
+            let is_idle = region.writes == 0 && region.last.saturating_add(age) <= self.flushed;
+            let in_sync =
+                || !self.places.iter().any(|place| place.active && place.out_of_sync.get(n));
+            if self.intent.get(n) && is_idle && in_sync() {
                 self.intent.set(n, false);
                 self.durable.set(n, false);
                 any = true;

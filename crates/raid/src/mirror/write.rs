@@ -1,4 +1,4 @@
-//! Changes go to all members.
+//! Writes and flushes go to all members.
 
 use super::members::Failure;
 use super::state::{State, is_printed, overlap};
@@ -10,19 +10,19 @@ use extant_ondisk::member::print_of;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Changes from here on are made on all members side by side.
+/// Changes of at least this many bytes go to all members in parallel.
 const TOGETHER_BYTES: u64 = 64 << 10;
 
-/// What is changed.
+/// The content of a change.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'a> {
-    /// These bytes are written.
+    /// Writes these bytes.
     Bytes(&'a [u8]),
-    /// So many bytes behind the superblock's first sector are changed in a way of their own.
+    /// Another change of this many bytes, which lie after the superblock's first sector.
     Other(u64),
 }
 
-/// Does the change on one member, as far as these bytes go.
+/// Makes the change on one member, for the given bytes.
 pub(crate) type Put<'a> = &'a (dyn Fn(&dyn BlockDevice, ByteOffset, &[u8]) -> Result<()> + Sync);
 
 impl Mirror {
@@ -49,7 +49,7 @@ impl Mirror {
                 let mut next = *sector;
                 let place = (part.start - PRINTED.start) as usize;
                 next[place..place + from.len()].copy_from_slice(from);
-                self.expect_print(old, print_of(&next))?;
+                self.record_fingerprint(old, print_of(&next))?;
                 *sector = next;
                 let done = self.put_all(range, bytes, put);
                 if done.is_err() {
@@ -60,21 +60,21 @@ impl Mirror {
             Change::Bytes(bytes) => self.put_all(range, bytes, put),
             Change::Other(_) => self.put_all(range, &[], put),
         }?;
-        self.put_on_record()
+        self.record_losses()
     }
 
     fn put_all(&self, range: Range<u64>, bytes: &[u8], put: Put<'_>) -> Result<()> {
         let targets = self.begin(&range)?;
         let together = self.together && range.end - range.start >= TOGETHER_BYTES;
         let done = self.on_members(&targets, together, |_, slot| {
-            put_around(&*slot.device, &range, bytes, put)
+            put_except_record(&*slot.device, &range, bytes, put)
         });
-        let outcome = self.judge(done, |state| state.fall_behind(self.regions(&range)));
+        let outcome = self.decide(done, |state| state.mark_out_of_sync(self.regions(&range)));
         self.end(&range);
         outcome
     }
 
-    /// Waits until nobody copies there, and sees that a crash would be noticed there.
+    /// Waits until no copy of `range` runs, and makes the intent bits of its regions durable.
     fn begin(&self, range: &Range<u64>) -> Result<Vec<(usize, Arc<Slot>)>> {
         let regions = self.regions(range);
         {
@@ -90,7 +90,7 @@ impl Mirror {
                 return Ok(state.targets());
             }
         }
-        match self.intend(regions, false) {
+        match self.record_intent(regions, false) {
             Ok(()) => Ok(self.state.lock().targets()),
             Err(error) => {
                 self.end(range);
@@ -114,22 +114,23 @@ impl Mirror {
         }
     }
 
-    /// What comes of it when members failed: where all did that count, nobody knows what is there now, on
-    /// each, and `unsure` says where that is.
-    fn judge(
+    /// Decides about failed members. While a member that is in sync everywhere is left, the failed
+    /// ones are out and the operation succeeds. Otherwise the content is unknown on each member:
+    /// `mark_unknown` marks where, and the error is returned.
+    fn decide(
         &self,
         done: std::result::Result<(), Failure<'_>>,
-        unsure: impl FnOnce(&mut State),
+        mark_unknown: impl FnOnce(&mut State),
     ) -> Result<()> {
-        let Err(Failure { doubt, error }) = done else { return Ok(()) };
-        if self.lose(&doubt.failed).is_ok() {
+        let Err(Failure { undecided, error }) = done else { return Ok(()) };
+        if self.take_out(&undecided.failed).is_ok() {
             return Ok(());
         }
-        unsure(&mut self.state.lock());
+        mark_unknown(&mut self.state.lock());
         Err(error)
     }
 
-    /// Makes everything durable on all members.
+    /// Makes all completed writes durable on all members.
     pub(crate) fn flush_all(&self) -> Result<()> {
         if !self.write {
             return Err(Error::ReadOnly);
@@ -140,24 +141,24 @@ impl Mirror {
             (state.flushes, state.targets())
         };
         let done = self.on_members(&targets, self.together, |_, slot| slot.device.flush());
-        self.judge(done, |state| {
-            // Any of the writes since the last flush.
-            let unsure = (0..state.regions.len()).filter(|region| state.intent.get(*region));
-            let unsure: Vec<_> = unsure.collect();
-            unsure.into_iter().for_each(|region| state.fall_behind(region..region + 1));
+        self.decide(done, |state| {
+            // It may concern any write since the last flush.
+            let unknown = (0..state.regions.len()).filter(|region| state.intent.get(*region));
+            let unknown: Vec<_> = unknown.collect();
+            unknown.into_iter().for_each(|region| state.mark_out_of_sync(region..region + 1));
         })?;
-        self.put_on_record()?;
+        self.record_losses()?;
         {
             let mut state = self.state.lock();
             state.flushed = state.flushed.max(number);
         }
-        self.clear_rested();
+        self.clear_idle_bits();
         Ok(())
     }
 }
 
-/// Does a change, leaving out the bytes of the record.
-fn put_around(
+/// Makes a change on one member, without the bytes of the record.
+fn put_except_record(
     device: &dyn BlockDevice,
     range: &Range<u64>,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Mirrors whose power is cut at different points of each member.
+//! Power cuts of mirrors, at different points for each member.
 
 use extant_base::{ByteOffset, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const LEN: u64 = 1 << 20;
 
-/// A part of a recording that stands for a device of its own.
+/// A part of a recording that serves as a device.
 struct Disk {
     recorder: Arc<Recorder<MemoryDevice>>,
     start: u64,
@@ -55,7 +55,7 @@ fn open(parts: &[Part], write: bool) -> Result<Arc<Mirror>> {
     }
 }
 
-/// Where the rounds write, the superblock's first sector included.
+/// Offsets that the rounds write, including the superblock's first sector.
 const PLACES: [u64; 4] = [1024, 70_000, 300_032, 999_424];
 
 #[test]

@@ -1,4 +1,4 @@
-//! raid1: what it promises while it is open, and which members it takes.
+//! raid1: what a mirror guarantees while it is open, and which members it accepts.
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
@@ -51,13 +51,13 @@ fn bytes(device: &dyn BlockDevice, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A copy of a device as it is now.
+/// A copy of a device at this moment.
 fn copy(device: &Arc<MemoryDevice>) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::clone(device))
 }
 
 #[test]
-fn members_hold_the_same_but_for_the_record() {
+fn members_are_identical_except_for_the_record() {
     let devices = devices(3);
     let mirror = open(&devices).unwrap();
     mirror.write_at(ByteOffset(0), &vec![7; 8192]).unwrap();
@@ -78,7 +78,7 @@ fn members_hold_the_same_but_for_the_record() {
     for (index, device) in devices.iter().enumerate() {
         let record = record_of(&**device).unwrap().unwrap();
         assert_eq!((record.index as usize, record.generation, record.settled), (index, 2, true));
-        assert!(record.intent.is_empty(), "a clean end leaves no bits");
+        assert!(record.intent.is_empty(), "a clean end leaves no intent bits");
     }
 }
 
@@ -102,9 +102,9 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
                 .map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device))))
                 .collect();
             let mirror = open(&faulty).unwrap();
-            let told = Arc::new(Mutex::new(Vec::new()));
-            let hears = Arc::clone(&told);
-            mirror.on_problem(move |error| hears.lock().push((error.member, error.problem)));
+            let reported = Arc::new(Mutex::new(Vec::new()));
+            let reports = Arc::clone(&reported);
+            mirror.on_problem(move |error| reports.lock().push((error.member, error.problem)));
             faulty[1].fail_from(op, nth);
             for n in 0..6u8 {
                 mirror.write_at(ByteOffset(8192 * (1 + u64::from(n))), &[n; 5000]).unwrap();
@@ -113,7 +113,7 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
             let failed = mirror.stats().failed_members == 1;
             drop(mirror);
             let wanted = [("m1".to_owned(), MemberProblem::Failed { errno: 5 })];
-            assert_eq!(*told.lock(), wanted[..usize::from(failed)], "{op} {nth}");
+            assert_eq!(*reported.lock(), wanted[..usize::from(failed)], "{op} {nth}");
             let copies: Vec<_> =
                 faulty.iter().map(|device| Arc::new(device.inner().clone())).collect();
             let again = open(&copies).unwrap();
@@ -126,7 +126,7 @@ fn a_member_that_fails_a_write_is_older_before_the_write_is_acknowledged() {
 }
 
 #[test]
-fn when_all_members_fail_the_caller_is_told_and_sees_one_content() {
+fn when_all_members_fail_the_caller_gets_the_error_and_sees_one_content() {
     let plain = devices(2);
     let faulty: Vec<_> =
         plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
@@ -135,7 +135,7 @@ fn when_all_members_fail_the_caller_is_told_and_sees_one_content() {
     faulty[0].fail(IoOp::Write, 1);
     faulty[1].fail(IoOp::Write, 1);
     assert!(mirror.write_at(ByteOffset(8192), &[2; 4096]).is_err());
-    // As if it had come to one of them.
+    // As if one member had received the write.
     faulty[1].inner().write_at(ByteOffset(8192), &[2; 4096]).unwrap();
     for _ in 0..10 {
         assert_eq!(bytes(&mirror, 8192, 4096), [1; 4096]);
@@ -146,7 +146,7 @@ fn when_all_members_fail_the_caller_is_told_and_sees_one_content() {
 }
 
 #[test]
-fn a_read_error_is_answered_by_the_other_member_and_mended() {
+fn after_a_read_error_the_other_member_serves_the_read_and_repairs_the_first() {
     let plain = devices(2);
     let faulty: Vec<_> =
         plain.iter().map(|device| Arc::new(Faulty::new(MemoryDevice::clone(device)))).collect();
@@ -159,20 +159,20 @@ fn a_read_error_is_answered_by_the_other_member_and_mended() {
             assert_eq!(bytes(&mirror, 299_900, 200), [9; 200]);
         }
         faulty[sick].heal();
-        assert_eq!(bytes(faulty[sick].inner(), 300_000, 100), [9; 100], "mended");
+        assert_eq!(bytes(faulty[sick].inner(), 300_000, 100), [9; 100], "repaired");
     }
     assert_eq!(mirror.stats().failed_members, 0);
 }
 
 #[test]
-fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
+fn a_verified_read_finds_and_repairs_wrong_bytes() {
     let devices = devices(3);
     let mirror = open(&devices).unwrap();
     mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
     let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&told);
-    mirror.on_problem(move |error| hears.lock().push((error.member, error.problem)));
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&reported);
+    mirror.on_problem(move |error| reports.lock().push((error.member, error.problem)));
     for (n, sick) in devices.iter().enumerate() {
         sick.write_at(ByteOffset(8200), &[6]).unwrap();
         for _ in 0..6 {
@@ -182,7 +182,7 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
         }
         assert_eq!(bytes(sick, 8200, 1), [5]);
         let mended = (format!("m{n}"), MemberProblem::Mended { at: 8192, len: 4096 });
-        assert_eq!(std::mem::take(&mut *told.lock()), [mended], "told once");
+        assert_eq!(std::mem::take(&mut *reported.lock()), [mended], "reported once");
     }
     devices.iter().for_each(|device| device.write_at(ByteOffset(8200), &[6]).unwrap());
     let mut buf = [0; 4096];
@@ -191,11 +191,11 @@ fn wrong_bytes_are_found_by_who_can_verify_and_mended() {
 }
 
 #[test]
-fn what_lies_beside_wrong_bytes_is_not_copied_along() {
+fn a_repair_does_not_copy_the_bytes_around() {
     let devices = devices(2);
     let mirror = open(&devices).unwrap();
     mirror.write_at(ByteOffset(8192), &[5; 4096]).unwrap();
-    // Each of them alone has one of these two right.
+    // Each member alone has the correct bytes at one of these two offsets.
     devices[0].write_at(ByteOffset(8200), &[6]).unwrap();
     devices[1].write_at(ByteOffset(10_000), &[6]).unwrap();
     let verify: &dyn Fn(&[u8]) -> bool = &|bytes| bytes.iter().all(|byte| *byte == 5);
@@ -209,9 +209,9 @@ fn what_lies_beside_wrong_bytes_is_not_copied_along() {
 }
 
 #[test]
-fn members_that_do_not_belong_are_named() {
+fn devices_that_do_not_belong_to_the_volume_are_named() {
     let (ours, theirs) = (devices(2), devices(2));
-    // Another volume's, with an id of its own.
+    // A member of another volume, with its own UUID.
     create(&parts(&theirs), Wanted::Mirrored { alike: true }, [9; 16], LEN).unwrap();
     let blank = Arc::new(MemoryDevice::new(LEN));
     let twin = copy(&ours[0]);
@@ -234,7 +234,7 @@ fn members_that_do_not_belong_are_named() {
     let left = degraded(&ours).unwrap();
     assert_eq!((left.left_out()[0].member.as_str(), left.missing()), ("m1", None));
     drop(left);
-    // Read alone, and in any order.
+    // Reading works with one member, and with members in any order.
     assert!(open_parts(parts(&ours[..1]), Opening::read()).is_ok());
     assert_eq!(open_parts(parts(&ours[..1]), Opening::read()).unwrap().missing(), Some(1));
     let fresh = devices(2);
@@ -243,7 +243,7 @@ fn members_that_do_not_belong_are_named() {
 }
 
 #[test]
-fn a_copy_that_was_put_back_is_out_of_date() {
+fn an_old_copy_of_a_member_is_out_of_date() {
     let mut devices = devices(2);
     let backup = copy(&devices[1]);
     open(&devices).unwrap().write_at(ByteOffset(8192), b"newer").unwrap();
@@ -255,34 +255,34 @@ fn a_copy_that_was_put_back_is_out_of_date() {
     assert_eq!(mirror.left_out()[0].problem, MemberProblem::Stale);
     mirror.write_at(ByteOffset(8192), b"newest").unwrap();
     drop(mirror);
-    // From now on nobody counts on it.
+    // From now on the other members do not count on it.
     assert_eq!(bytes(&open(&devices).unwrap(), 8192, 6), b"newest");
 }
 
 #[test]
-fn members_that_went_their_own_ways_are_not_mixed() {
+fn members_changed_without_each_other_are_not_combined() {
     let devices = devices(2);
     for device in &devices {
         degraded(std::slice::from_ref(device)).unwrap().write_at(ByteOffset(8192), b"x").unwrap();
     }
     assert_eq!(problem(open(&devices)), ("m1".into(), MemberProblem::Split));
     assert_eq!(problem(degraded(&devices)), ("m1".into(), MemberProblem::Split));
-    assert!(open(&devices[..1]).is_ok(), "alone it is whole");
-    // However many more changes one of them had.
+    assert!(open(&devices[..1]).is_ok(), "alone it is complete");
+    // The number of changes on either side does not matter.
     degraded(&devices[1..]).unwrap().write_at(ByteOffset(8192), b"y").unwrap();
     assert_eq!(problem(open(&devices)), ("m0".into(), MemberProblem::Split));
     assert_eq!(problem(degraded(&devices)), ("m0".into(), MemberProblem::Split));
 }
 
 #[test]
-fn a_member_whose_superblock_somebody_else_wrote_is_refused() {
+fn a_member_whose_superblock_other_software_wrote_is_refused() {
     let devices = devices(2);
     open(&devices).unwrap().write_at(ByteOffset(1024), &[3; 1024]).unwrap();
     let mut sector = bytes(&devices[1], 1024, 1024);
     sector[0x34] ^= 1;
     sector[0x38..0x3A].copy_from_slice(&[0x53, 0xEF]);
     devices[1].write_at(ByteOffset(1024), &sector).unwrap();
-    // No superblock that could be believed: taken for damage, and the other one counts.
+    // The superblock is invalid: this counts as damage, and the other member leads.
     assert!(open(&devices).is_ok());
 }
 
@@ -316,16 +316,16 @@ fn a_new_member_gets_everything_while_others_write() {
                 }
             });
         }
-        let mut told = 0;
+        let mut reported = 0;
         assert!(
             mirror
                 .resync(&mut |done, _| {
-                    told = done;
+                    reported = done;
                     true
                 })
                 .unwrap()
         );
-        assert!(told > 0);
+        assert!(reported > 0);
         stop.store(true, Ordering::Relaxed);
     });
     assert!(mirror.places().iter().all(|place| !place.rebuilding && place.behind_bytes == 0));
@@ -336,7 +336,7 @@ fn a_new_member_gets_everything_while_others_write() {
 }
 
 #[test]
-fn a_stopped_rebuild_goes_on_and_is_never_read_before() {
+fn a_stopped_rebuild_continues_and_is_not_read_before_its_end() {
     let devices = devices(2);
     let blank = Arc::new(MemoryDevice::new(LEN));
     let mirror = degraded(&devices[..1]).unwrap();
@@ -367,7 +367,7 @@ fn a_stopped_rebuild_goes_on_and_is_never_read_before() {
 }
 
 #[test]
-fn what_differs_is_told_apart() {
+fn compare_shows_which_members_differ() {
     let devices = devices(3);
     let mirror = open(&devices).unwrap();
     devices[1].write_at(ByteOffset(1 << 20), b"x").unwrap();
@@ -383,7 +383,7 @@ fn what_differs_is_told_apart() {
 }
 
 #[test]
-fn a_member_is_not_compared_where_it_is_behind() {
+fn a_member_is_not_compared_where_it_is_out_of_sync() {
     for place in [0, 1] {
         let devices = devices(2);
         let new = Arc::new(MemoryDevice::new(LEN));
@@ -399,13 +399,13 @@ fn a_member_is_not_compared_where_it_is_behind() {
         assert!(!mirror.resync(&mut stop).unwrap());
         let all = mirror.compare(1024, 9, &mut |_, _| true).unwrap();
         assert_eq!(all, Differences::default(), "{place}");
-        // Where it was copied it is.
+        // Where it was copied it is compared.
         new.write_at(ByteOffset(10_240), &[9; 2048]).unwrap();
         let found = mirror.compare(1024, 9, &mut |_, _| true).unwrap();
         let ranges: Vec<_> = found.ranges.iter().map(|found| found.range.clone()).collect();
         assert!(matches!(&ranges[..], [one] if *one == (10_240..12_288)), "{ranges:?}");
         assert_eq!((found.units, found.more), (2, false));
-        // It is never asked elsewhere.
+        // It is never read elsewhere.
         let number = mirror.places().iter().position(|place| place.name == "new").unwrap();
         assert!(mirror.read_of(number, LEN - 4096, &mut [0; 4096]).is_err());
         assert!(mirror.read_of(number, 8192, &mut [0; 2048]).is_ok());
@@ -414,26 +414,26 @@ fn a_member_is_not_compared_where_it_is_behind() {
 }
 
 #[test]
-fn comparing_stops_when_more_differs_than_was_asked_for() {
+fn compare_stops_when_more_units_differ_than_requested() {
     let devices = devices(2);
     let mirror = open(&devices).unwrap();
     devices[1].write_at(ByteOffset(1 << 20), &vec![3; 1 << 20]).unwrap();
     let asked = |units| {
-        let mut told = 0;
+        let mut reported = 0;
         let found = mirror.compare(4096, units, &mut |at, _| {
-            told = at;
+            reported = at;
             true
         });
-        (found.unwrap(), told)
+        (found.unwrap(), reported)
     };
-    let (found, told) = asked(256);
-    assert_eq!((found.ranges.len(), found.units, found.more, told), (1, 256, false, LEN));
-    let (found, told) = asked(255);
-    assert_eq!((found.ranges.len(), found.units, found.more, told), (1, 255, true, 1 << 20));
+    let (found, reported) = asked(256);
+    assert_eq!((found.ranges.len(), found.units, found.more, reported), (1, 256, false, LEN));
+    let (found, reported) = asked(255);
+    assert_eq!((found.ranges.len(), found.units, found.more, reported), (1, 255, true, 1 << 20));
 }
 
 #[test]
-fn members_that_were_different_from_the_start_are_brought_in_line() {
+fn members_that_differ_from_the_start_are_resynced() {
     let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(LEN))).collect();
     devices[1].write_at(ByteOffset(2 << 20), &[1; 4096]).unwrap();
     create(&parts(&devices), Wanted::Mirrored { alike: false }, [1; 16], LEN).unwrap();
@@ -445,7 +445,7 @@ fn members_that_were_different_from_the_start_are_brought_in_line() {
 }
 
 #[test]
-fn a_member_with_changes_of_its_own_is_not_taken_for_an_old_one() {
+fn a_member_with_changes_of_its_own_does_not_count_as_out_of_date() {
     let add = |to: &Arc<MemoryDevice>, part: &Arc<MemoryDevice>| {
         let mirror = degraded(std::slice::from_ref(to)).unwrap();
         let before = bytes(&**to, 0, 4096);
@@ -466,18 +466,19 @@ fn a_member_with_changes_of_its_own_is_not_taken_for_an_old_one() {
     change(&pair[..1]);
     let newer = MemberProblem::Newer { generation: 2, source: 1 };
     assert_eq!(add(&pair[1], &pair[0]), ("new".into(), newer));
-    // Both were changed, one of them more often.
+    // Both have changes, one of them more often.
     change(&pair[1..]);
     change(&pair[1..]);
     let diverged = MemberProblem::Diverged { generation: 2, source: 3 };
     assert_eq!(add(&pair[1], &pair[0]).1, diverged);
     let diverged = MemberProblem::Diverged { generation: 3, source: 2 };
     assert_eq!(add(&pair[0], &pair[1]).1, diverged);
-    // The same number of times.
+    // Both have changes, equally often.
     change(&pair[..1]);
     let diverged = MemberProblem::Diverged { generation: 3, source: 3 };
     assert_eq!(add(&pair[0], &pair[1]).1, diverged);
-    // Two of three went on without the first, which then got changes of its own and a new second.
+    // Two of three went on without the first one, which then got changes of its own and a new
+    // second member.
     let three = devices(3);
     change(&three[1..]);
     change(&three[..1]);
@@ -493,7 +494,7 @@ fn a_member_with_changes_of_its_own_is_not_taken_for_an_old_one() {
 }
 
 #[test]
-fn a_member_that_is_there_already_is_not_added() {
+fn a_member_in_use_is_not_added_again() {
     let devices = devices(3);
     let mirror = degraded(&devices[..2]).unwrap();
     let done = mirror.add(Part::new(copy(&devices[1]) as _, "copy"));
@@ -502,7 +503,7 @@ fn a_member_that_is_there_already_is_not_added() {
 }
 
 #[test]
-fn a_settled_mirror_has_no_bits_and_gets_them_again() {
+fn settling_clears_the_intent_bits_and_a_write_sets_them_again() {
     let devices = devices(2);
     let mirror = open(&devices).unwrap();
     let record = |n: usize| record_of(&*devices[n]).unwrap().unwrap();
@@ -515,7 +516,7 @@ fn a_settled_mirror_has_no_bits_and_gets_them_again() {
         mirror.settle();
         assert_eq!(mirror.stats().record_writes, writes, "nothing to settle");
     }
-    // Settled again and again while others write, the superblock as well.
+    // Settle again and again during writes, also of the superblock.
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
             let mirror = &mirror;

@@ -1,4 +1,4 @@
-//! raid0: every byte has its place, and all members have to be there.
+//! raid0: the place of every byte, and the refusal of missing members.
 
 use extant_base::{ByteOffset, Error, MemberProblem};
 use extant_blockdev::{BlockDevice, MemoryDevice};
@@ -58,7 +58,7 @@ fn any_range_reads_back_what_was_written() {
 }
 
 #[test]
-fn all_members_have_to_be_there_and_of_one_generation() {
+fn all_members_must_be_present_and_of_one_generation() {
     let mut devices = made(3, 1 << 20);
     let problem = |devices: &[Arc<MemoryDevice>]| match open(devices).map(|_| ()) {
         Err(Error::Member(error)) => error.problem,
@@ -75,7 +75,7 @@ fn all_members_have_to_be_there_and_of_one_generation() {
 }
 
 #[test]
-fn a_device_without_a_record_is_itself() {
+fn a_device_without_a_record_is_returned_unchanged() {
     let device = Arc::new(MemoryDevice::new(8192));
     let single = assemble(parts(&[device]), Opening::write()).unwrap();
     assert!(matches!(single, Assembled::Single(_)));

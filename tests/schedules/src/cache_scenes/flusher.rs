@@ -70,10 +70,10 @@ impl Owner for Engine {
 
 /// A don't-cache write of a page, as the engine makes one.
 fn write(cache: &PageCache, driver: &Driver, page: u64, tell: bool) {
-    let room = cache.make_room(PAGE as u64, Use::DropBehind).unwrap();
+    let permit = cache.acquire_permit(PAGE as u64, Use::DropBehind).unwrap();
     let at = page * PAGE as u64;
     driver.write_slow(at, &mut &[page as u8 + 1; PAGE][..], Use::DropBehind).unwrap();
-    drop(room);
+    drop(permit);
     if tell {
         cache.wrote(&driver.file, at, PAGE as u64, Use::DropBehind).unwrap();
     }
@@ -134,7 +134,7 @@ fn gate() {
         }
     });
     // Room for all there may be: the flusher has written everything.
-    drop(cache.make_room(cap, Use::DropBehind).unwrap());
+    drop(cache.acquire_permit(cap, Use::DropBehind).unwrap());
     check(&cache, &engine, cap);
 }
 

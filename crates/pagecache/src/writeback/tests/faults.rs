@@ -14,13 +14,13 @@ fn a_failing_file_stays_dirty_and_its_writers_get_the_error() {
             Ok(()) => at += MIB,
             Err(error) => break error,
         }
-        assert!(at <= 16 * MIB, "nobody was told");
+        assert!(at <= 16 * MIB, "no writer got the error");
     };
     assert_eq!(error.errno(), 5);
     assert!(start.elapsed() < Duration::from_secs(2));
     assert!(file.errors.load(Ordering::SeqCst) >= 1);
     assert_eq!(scene.stats().dirty, at + MIB);
-    // It is tried again, not all the time, and succeeds in the end.
+    // The flusher retries with delays, and succeeds in the end.
     let errors = file.errors.load(Ordering::SeqCst);
     assert!(errors <= 6, "{errors} tries");
     file.fails.store(false, Ordering::SeqCst);
@@ -40,7 +40,7 @@ fn a_failing_file_does_not_stop_the_others() {
 }
 
 #[test]
-fn stop_wakes_those_who_wait() {
+fn stop_wakes_waiting_writers() {
     let scene = Scene::new(Plan::default());
     scene.shut(true);
     std::thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn stop_wakes_those_who_wait() {
         assert!(!writer.is_finished());
         let stop = scope.spawn(|| scene.writeback.stop());
         writer.join().unwrap();
-        // The visit under way is waited for.
+        // `stop` waits for the visit under way.
         assert!(!stop.is_finished());
         scene.shut(false);
         stop.join().unwrap();
@@ -63,7 +63,7 @@ fn stop_wakes_those_who_wait() {
 }
 
 #[test]
-fn without_a_flusher_nobody_waits() {
+fn without_a_flusher_writers_do_not_wait() {
     let scene = Scene::new(Plan::default());
     scene.writeback.stop();
     let file = Arc::new(FakeFile::default());
@@ -86,7 +86,7 @@ fn the_list_keeps_no_file_alive() {
 }
 
 #[test]
-fn what_is_dirty_at_the_stop_is_still_listed() {
+fn files_dirty_at_the_stop_stay_listed() {
     let scene = Scene::new(Plan::default());
     let file = Arc::new(FakeFile::default());
     scene.write(&file, 0..PAGE, Use::Keep).unwrap();

@@ -1,4 +1,4 @@
-//! Figures, for those who ask: `cargo test --release -p extant-pagecache -- --ignored --nocapture`.
+//! Measurements: `cargo test --release -p extant-pagecache -- --ignored --nocapture`.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn row(name: &str, policy: DontCachePolicy, how: Use, threads: usize, writers: u
         threads,
         ..Plan::default()
     });
-    // The first second fills what may be dirty; it is not measured.
+    // The first second fills the dirty limit and is not measured.
     storm(&scene, writers, call, how, Duration::from_secs(1));
     let before = scene.device.written();
     let seen = storm(&scene, writers, call, how, Duration::from_secs(2));

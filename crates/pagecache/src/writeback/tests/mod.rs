@@ -1,11 +1,11 @@
-//! Write-back against a device of memory: known bandwidth and latency, faults on demand.
+//! Write-back to a device in memory with given bandwidth, latency and faults.
 
-mod brakes;
 mod faults;
 mod list;
 mod measure;
 mod policies;
 mod readers;
+mod throttling;
 
 use super::account::Account;
 use super::dirty_list::FileState;
@@ -30,14 +30,14 @@ const FOREVER: Duration = Duration::from_secs(3600);
 pub struct FakeFile {
     state: Arc<FileState>,
     pages: Mutex<BTreeMap<u64, bool>>,
-    /// Bytes that are dirty or on their way.
+    /// Bytes that are dirty or under write-back.
     held: AtomicU64,
     errors: AtomicU64,
     fails: AtomicBool,
 }
 
 impl FakeFile {
-    /// One of which `bytes` are dirty, for tests that know no device.
+    /// A file with `bytes` dirty, for tests without a device.
     pub fn with_dirty(bytes: u64) -> FakeFile {
         FakeFile { held: AtomicU64::new(bytes), ..FakeFile::default() }
     }
@@ -69,21 +69,22 @@ impl DirtyFile for FakeFile {
     }
 }
 
-/// A device that takes `bandwidth` bytes a second, each write `latency` after the last byte.
+/// A device with a rate of `bandwidth` bytes per second; each write completes `latency` after its
+/// last byte.
 struct Device {
     account: Arc<Account>,
     page: u64,
     bandwidth: f64,
     latency: Duration,
-    /// When the last byte given to it will have passed.
+    /// When the device will have transferred the last byte given to it.
     free_at: Mutex<Instant>,
-    /// What was written, in order: which file, where it begins, how many bytes.
+    /// The writes, in order: file, byte offset, bytes.
     log: Mutex<Vec<(u64, u64, u64)>>,
     /// Calls so far.
     visits: AtomicU64,
-    /// Of four transfers at a time the last call was to have so many.
+    /// In-flight limit that the last call got for a maximum of four.
     flights: AtomicU64,
-    /// While true, nothing arrives.
+    /// While true, no write completes.
     shut: Mutex<bool>,
     opened: Condvar,
 }
@@ -123,7 +124,7 @@ impl Device {
 }
 
 impl WriteBack<FakeFile> for Device {
-    /// All writes of a call are in flight at once, as an engine does it.
+    /// All writes of a call are in flight at once, as in an engine.
     fn write_back(
         &self,
         file: &Arc<FakeFile>,
@@ -182,7 +183,7 @@ impl Device {
     }
 }
 
-/// What a scene is made of.
+/// The parameters of a scene.
 struct Plan {
     policy: DontCachePolicy,
     dirty_limit: u64,
@@ -211,15 +212,15 @@ impl Default for Plan {
     }
 }
 
-/// Write-back that runs, and its device.
+/// A running write-back and its device.
 struct Scene {
     account: Arc<Account>,
     writeback: Arc<Writeback<FakeFile>>,
     device: Arc<Device>,
     page: u64,
-    /// Writers ask for room.
+    /// Writers acquire permits.
     gate: bool,
-    /// As folios do, keeps the files alive that have dirty bytes.
+    /// Keeps files with dirty bytes alive, as folios do.
     files: Mutex<Vec<Arc<FakeFile>>>,
 }
 
@@ -251,7 +252,7 @@ impl Scene {
         }
     }
 
-    /// The folios' part of a write.
+    /// What folios do in a write.
     fn dirty(&self, file: &Arc<FakeFile>, range: Range<u64>, how: Use) {
         let marked = how == Use::DropBehind;
         let mut pages = file.pages.lock().unwrap();
@@ -268,9 +269,9 @@ impl Scene {
 
     fn write(&self, file: &Arc<FakeFile>, range: Range<u64>, how: Use) -> Result<()> {
         let len = range.end - range.start;
-        let room = if self.gate { Some(self.writeback.make_room(len, how)?) } else { None };
+        let permit = if self.gate { Some(self.writeback.acquire_permit(len, how)?) } else { None };
         self.dirty(file, range.clone(), how);
-        drop(room);
+        drop(permit);
         self.writeback.wrote(file, range.start, len, how)
     }
 
@@ -280,7 +281,7 @@ impl Scene {
         stats
     }
 
-    /// Waits until nothing is dirty or on its way; false: that did not come about in `time`.
+    /// Waits until nothing is dirty or under write-back; `false` if that takes longer than `time`.
     fn settles(&self, time: Duration) -> bool {
         self.comes(time, |stats| stats.dirty + stats.writing == 0)
     }
@@ -309,11 +310,11 @@ impl Drop for Scene {
     }
 }
 
-/// What writers saw.
+/// The writers' measurements.
 struct Seen {
-    /// Of each writer, in bytes.
+    /// Bytes of each writer.
     written: Vec<u64>,
-    /// Of each call, sorted.
+    /// Duration of each call, sorted.
     calls: Vec<Duration>,
     time: Duration,
 }
@@ -328,7 +329,7 @@ impl Seen {
     }
 }
 
-/// `writers` threads write files of their own in order, `call` bytes at a time, for `time`.
+/// `writers` threads write in order to files of their own, `call` bytes per call, for `time`.
 fn storm(scene: &Scene, writers: usize, call: u64, how: Use, time: Duration) -> Seen {
     let begun = Instant::now();
     let mut seen = Seen { written: Vec::new(), calls: Vec::new(), time: Duration::ZERO };

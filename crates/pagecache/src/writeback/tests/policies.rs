@@ -1,4 +1,4 @@
-//! What is written when, and in which order.
+//! What the flusher writes when, and in which order.
 
 use super::*;
 
@@ -20,11 +20,11 @@ fn small_writes_in_order_write_each_page_once() {
     for at in (0..64 * PAGE + 100).step_by(1000) {
         scene.write(&file, at..at + 1000, Use::DropBehind).unwrap();
     }
-    // The page in which the writer stopped is written once nobody goes on in it.
+    // The page in which the writer stopped is written once, after the writer has stopped.
     assert!(scene.settles(Duration::from_secs(2)));
     let bytes = scene.device.written();
     let pages = (64 * PAGE + 1100).div_ceil(PAGE);
-    // A busy machine may keep the writer from a page for longer than it is spared.
+    // On a busy machine the writer may stay away from a page for longer than the flusher spares it.
     assert!((pages..pages + 3).contains(&(bytes / PAGE)), "{} of {pages}", bytes / PAGE);
 }
 
@@ -49,7 +49,7 @@ fn ordinary_data_waits_for_its_age() {
 }
 
 #[test]
-fn everything_is_written_when_asked_for_the_oldest_first() {
+fn write_everything_writes_the_oldest_file_first() {
     let scene = Scene::new(Plan { threads: 1, ..Plan::default() });
     let files: Vec<Arc<FakeFile>> = (0..8).map(|_| Arc::default()).collect();
     for file in &files {
@@ -62,7 +62,7 @@ fn everything_is_written_when_asked_for_the_oldest_first() {
 }
 
 #[test]
-fn drop_behind_data_does_not_stand_behind_gigabytes() {
+fn drop_behind_data_does_not_wait_for_gigabytes_of_others() {
     let scene = Scene::new(Plan { threads: 1, ..Plan::default() });
     let (old, new) = (Arc::new(FakeFile::default()), Arc::new(FakeFile::default()));
     scene.write(&old, 0..100 * MIB, Use::Keep).unwrap();
@@ -73,7 +73,7 @@ fn drop_behind_data_does_not_stand_behind_gigabytes() {
 }
 
 #[test]
-fn a_file_that_is_always_written_to_does_not_hold_up_others() {
+fn a_file_under_constant_writes_does_not_delay_others() {
     let scene = Scene::new(Plan { threads: 1, bandwidth: 50e6, cap: 64 * MIB, ..Plan::default() });
     let (busy, quiet) = (Arc::new(FakeFile::default()), Arc::new(FakeFile::default()));
     scene.write(&busy, 0..8 * MIB, Use::DropBehind).unwrap();
@@ -112,7 +112,7 @@ fn inline_writes_its_own_range_before_it_returns() {
 }
 
 #[test]
-fn what_rate_limited_calls_skip_is_written_by_those_in_flight() {
+fn a_rate_limited_call_in_flight_writes_the_bytes_of_skipped_calls() {
     let scene = Scene::new(Plan { policy: DontCachePolicy::RateLimited, ..Plan::default() });
     let file = Arc::new(FakeFile::default());
     std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! Write-back beside readers.
+//! Write-back while readers use the device.
 
 use super::*;
 
 #[test]
-fn beside_a_reader_one_thread_writes_with_one_flight() {
+fn while_a_reader_is_active_one_thread_has_one_write_in_flight() {
     let scene = Scene::new(Plan::default());
     scene.shut(true);
     let files: Vec<_> = (0..4).map(|_| Arc::new(FakeFile::default())).collect();
@@ -14,7 +14,7 @@ fn beside_a_reader_one_thread_writes_with_one_flight() {
     let visits = |n: u64| scene.device.visits.load(Ordering::SeqCst) >= n;
     assert!(scene.comes(Duration::from_secs(10), |_| visits(1)));
     assert_eq!(scene.device.flights.load(Ordering::SeqCst), 1);
-    // The other thread comes by all the time and finds files that wait.
+    // The other thread checks again and again, and files wait.
     std::thread::sleep(Duration::from_millis(50));
     assert!(!visits(2));
     drop(reading);
@@ -25,7 +25,7 @@ fn beside_a_reader_one_thread_writes_with_one_flight() {
 }
 
 #[test]
-fn all_is_written_beside_a_reader_that_never_ends() {
+fn everything_is_written_although_a_reader_never_ends() {
     let scene = Scene::new(Plan::default());
     let _reading = scene.account.readers.begin();
     let files: Vec<_> = (0..8).map(|_| Arc::new(FakeFile::default())).collect();

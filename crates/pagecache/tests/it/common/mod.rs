@@ -1,4 +1,5 @@
-//! A file as the engine would drive it: a store of blocks, holes, errors; lengths and write-back.
+//! A file driven as the engine drives it: a store of blocks, holes and errors; lengths and
+//! write-back.
 #![allow(dead_code)]
 
 use extant_base::{BlockSize, ByteOffset, Error, Ino, IoOp, Result};
@@ -20,7 +21,7 @@ pub struct Store {
 struct Disk {
     bytes: Vec<u8>,
     allocated: Vec<bool>,
-    /// Allocated and never written: reads as zeros.
+    /// Allocated but unwritten: reads as zeros.
     fresh: Vec<bool>,
     len: u64,
 }
@@ -37,7 +38,7 @@ impl Store {
         }
     }
 
-    /// Blocks of `range` are reserved or allocated. What they hold on the device is garbage.
+    /// Reserves or allocates the blocks of `range`. Their content on the device is arbitrary.
     pub fn back(&self, range: Range<u64>) {
         let mut disk = self.disk.lock().unwrap();
         let last = (range.end as usize).div_ceil(self.block);
@@ -55,19 +56,19 @@ impl Store {
         self.disk.lock().unwrap().len = len;
     }
 
-    /// Write-back arrives.
+    /// Stores bytes that write-back wrote.
     pub fn put(&self, at: u64, bytes: &[u8]) {
         let mut disk = self.disk.lock().unwrap();
         let at = at as usize;
         assert_eq!((at % self.block, bytes.len() % self.block), (0, 0));
         for block in at / self.block..(at + bytes.len()) / self.block {
-            assert!(disk.allocated[block], "write-back of a block without room");
+            assert!(disk.allocated[block], "write-back of a block that is not allocated");
             disk.fresh[block] = false;
         }
         disk.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Blocks are freed, their bytes anybody's.
+    /// Frees blocks; other files may use them.
     pub fn free(&self, range: Range<u64>) {
         let mut disk = self.disk.lock().unwrap();
         let last = ((range.end as usize).div_ceil(self.block)).min(disk.allocated.len());
@@ -209,7 +210,7 @@ impl Driver {
         Ok(buf)
     }
 
-    /// Writes back what is dirty in `range`, in pieces of `max`.
+    /// Writes back the dirty bytes of `range`, at most `max` bytes at a time.
     pub fn write_back(&self, range: Range<u64>, max: u64) -> u64 {
         let _only = self.write_back.lock().unwrap();
         let mut written = 0;
@@ -237,7 +238,7 @@ impl Driver {
         if len < old {
             let tail = len.next_multiple_of(block).min(old);
             if len < tail {
-                // The last block's rest is zeroed through the cache, at its old length.
+                // The rest of the last block is zeroed through the cache, at its old length.
                 self.file.set_len(old);
                 self.store.back(len..tail);
                 let zeros = vec![0; (tail - len) as usize];

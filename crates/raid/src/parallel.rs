@@ -1,10 +1,10 @@
-//! The same thing done on several devices at once.
+//! One operation on several devices in parallel.
 
 use extant_base::Result;
 use std::thread;
 
-/// Does `work` for each of `targets`, side by side if `together`; the answers in order. The first
-/// is done by the caller's thread.
+/// Runs `work` for each of `targets`, in parallel if `together`. Returns the results in order. The
+/// caller's thread runs the first one.
 pub(crate) fn on_all<T: Sync>(
     targets: &[T],
     together: bool,
@@ -27,7 +27,7 @@ pub(crate) fn on_all<T: Sync>(
                     Ok(answer) => answer,
                     Err(panic) => std::panic::resume_unwind(panic),
                 },
-                // No thread to be had: then one after the other.
+                // The system gives no thread: run it in this thread.
                 Err(_) => work(n, &targets[n]),
             });
         }

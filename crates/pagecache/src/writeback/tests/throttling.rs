@@ -1,11 +1,11 @@
-//! Writers are braked smoothly, and no more is dirty than shall be.
+//! Writers are throttled smoothly, and dirty bytes stay within their limits.
 
 use super::*;
 
-/// Limits of time are generous: the machine may be busy with other things.
+/// Time limits are generous: the machine may be busy.
 fn within_the_cap(writers: usize, call: u64) {
     within(Plan::default(), writers, call);
-    // Without the gate the calls under way may fill the last quarter, and no more.
+    // Without the gate, calls under way may fill the last quarter, and no more.
     let plan = Plan { gate: false, ..Plan::default() };
     let most = plan.cap / 4 / writers as u64;
     within(plan, writers, call.min(most));
@@ -16,9 +16,9 @@ fn within(plan: Plan, writers: usize, call: u64) {
     let scene = Scene::new(plan);
     let seen = storm(&scene, writers, call, Use::DropBehind, Duration::from_millis(400));
     let peak = scene.stats().drop_behind_dirty_peak;
-    assert!(peak <= cap, "{peak} bytes were dirty or on their way");
+    assert!(peak <= cap, "{peak} bytes were dirty or under write-back");
     let (least, most) = (seen.written.iter().min().unwrap(), seen.written.iter().max().unwrap());
-    // The first ones find nothing dirty and run ahead.
+    // The first writers find nothing dirty and run ahead.
     assert!(least * 4 + cap >= *most, "one writer got {least} bytes and another {most}");
     let stall = seen.quantile(1.0);
     let share = call as f64 * writers as f64 / bandwidth;
@@ -61,7 +61,7 @@ fn ordinary_writers_stay_near_the_dirty_limit() {
 }
 
 #[test]
-fn nobody_is_braked_while_little_is_dirty() {
+fn no_writer_is_throttled_while_little_is_dirty() {
     let scene = Scene::new(Plan { bandwidth: 1e6, ..Plan::default() });
     let file = Arc::new(FakeFile::default());
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn nobody_is_braked_while_little_is_dirty() {
 }
 
 #[test]
-fn those_who_wait_go_one_by_one_as_bytes_arrive() {
+fn waiting_writers_go_on_one_by_one_as_bytes_are_written() {
     let scene = Scene::new(Plan { gate: false, ..Plan::default() });
     scene.shut(true);
     let file = Arc::new(FakeFile::default());
@@ -92,7 +92,7 @@ fn those_who_wait_go_one_by_one_as_bytes_arrive() {
                 })
             })
             .collect();
-        // Three quarters of the cap are full; who is braked after a call passes that by one call at most.
+        // Three quarters of the cap are full. Each writer exceeds that by at most one call.
         assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 6 * MIB));
         std::thread::sleep(Duration::from_millis(120));
         let full = scene.stats().drop_behind_dirty;
@@ -106,17 +106,17 @@ fn those_who_wait_go_one_by_one_as_bytes_arrive() {
     assert!(scene.settles(Duration::from_secs(2)));
 }
 
-/// Where the first brake was, and where the writer stood still, in bytes of its class; written in calls
-/// of 64 KiB to a device that takes nothing.
-fn brakes_of(how: Use, plan: Plan) -> (u64, u64) {
+/// The levels at which the first pause was charged and at which the writer stopped, in bytes of its
+/// class. The writer writes calls of 64 KiB to a device that completes nothing.
+fn thresholds_of(how: Use, plan: Plan) -> (u64, u64) {
     const CALL: u64 = 64 << 10;
     let scene = Scene::new(plan);
     scene.shut(true);
-    // Of a device so fast pauses are counted, and none is worth sleeping for.
+    // With such a fast device pauses are charged, but none is long enough to sleep.
     scene.writeback.rate.set(1 << 40);
-    let line = match how {
-        Use::DropBehind => &scene.account.marked_line,
-        Use::Keep => &scene.account.all_line,
+    let throttle = match how {
+        Use::DropBehind => &scene.account.marked_throttle,
+        Use::Keep => &scene.account.throttle,
     };
     let level = || match how {
         Use::DropBehind => scene.account.marked_held(),
@@ -125,11 +125,11 @@ fn brakes_of(how: Use, plan: Plan) -> (u64, u64) {
     let first = AtomicU64::new(u64::MAX);
     let over = AtomicBool::new(false);
     let file = Arc::new(FakeFile::default());
-    let stood = std::thread::scope(|scope| {
+    let stopped = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for call in 0.. {
                 scene.write(&file, call * CALL..(call + 1) * CALL, how).unwrap();
-                if line.seen().0 {
+                if throttle.seen().0 {
                     first.fetch_min(level(), Ordering::Relaxed);
                 }
                 if over.load(Ordering::Relaxed) {
@@ -137,28 +137,28 @@ fn brakes_of(how: Use, plan: Plan) -> (u64, u64) {
                 }
             }
         });
-        // Whoever waits elsewhere or nowhere is told from one in line by the level only.
-        scene.comes(Duration::from_secs(10), |_| line.seen().1 == 1 || level() > 64 * MIB);
-        let stood = level();
+        // The level alone shows a writer that waits elsewhere or not at all.
+        scene.comes(Duration::from_secs(10), |_| throttle.seen().1 == 1 || level() > 64 * MIB);
+        let stopped = level();
         over.store(true, Ordering::Relaxed);
         scene.shut(false);
         writer.join().unwrap();
-        stood
+        stopped
     });
-    (first.into_inner() - CALL, stood)
+    (first.into_inner() - CALL, stopped)
 }
 
 #[test]
-fn dont_cache_writers_are_braked_from_half_of_the_cap_on_and_stand_at_three_quarters() {
+fn dont_cache_writers_pause_from_half_of_the_cap_on_and_stop_at_three_quarters() {
     let plan = || Plan { cap: 8 * MIB, ..Plan::default() };
-    assert_eq!(brakes_of(Use::DropBehind, plan()), (4 * MIB, 6 * MIB));
-    // The gate has no part in that.
+    assert_eq!(thresholds_of(Use::DropBehind, plan()), (4 * MIB, 6 * MIB));
+    // The gate does not affect these levels.
     let plan = Plan { gate: false, ..plan() };
-    assert_eq!(brakes_of(Use::DropBehind, plan), (4 * MIB, 6 * MIB));
+    assert_eq!(thresholds_of(Use::DropBehind, plan), (4 * MIB, 6 * MIB));
 }
 
 #[test]
-fn ordinary_writers_are_braked_from_half_of_the_dirty_limit_on_and_stand_at_it() {
+fn ordinary_writers_pause_from_half_of_the_dirty_limit_on_and_stop_at_it() {
     let plan = Plan { dirty_limit: 8 * MIB, ..Plan::default() };
-    assert_eq!(brakes_of(Use::Keep, plan), (4 * MIB, 8 * MIB));
+    assert_eq!(thresholds_of(Use::Keep, plan), (4 * MIB, 8 * MIB));
 }
