@@ -403,6 +403,13 @@ impl From<Error> for std::io::Error {
     }
 }
 
+impl Site {
+    /// The error for the check `what` that failed at this place.
+    pub fn corrupt(self, what: What) -> Error {
+        Error::Corrupt { what, at: self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

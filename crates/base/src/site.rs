@@ -1,7 +1,6 @@
 //! The place of an error on a volume, as far as it is known.
 
 use crate::numbers::{BlockNr, GroupNr, Ino, Tid};
-use crate::{Error, What};
 use core::fmt;
 
 /// A place on a volume, as far as it is known.
@@ -65,11 +64,6 @@ impl Site {
     /// The same place, in transaction `tid`.
     pub fn tid(self, tid: Tid) -> Site {
         Site { tid: Some(tid), ..self }
-    }
-
-    /// The error for the check `what` that failed at this place.
-    pub fn corrupt(self, what: What) -> Error {
-        Error::Corrupt { what, at: self }
     }
 }
 

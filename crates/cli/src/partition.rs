@@ -9,7 +9,6 @@
 //! Source: UEFI Specification 2.10, "GUID Partition Table (GPT) Disk Layout" and "Legacy Master Boot
 //! Record (MBR)".
 
-use crate::signature::is_mbr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -124,4 +123,15 @@ fn logical(file: &File, extended: u64, found: &mut Vec<Partition>) -> io::Result
         at = extended + u64::from(word(next, 8)) * 512;
     }
     Ok(())
+}
+
+/// Whether `head`, the first sector of a disk, holds an MBR partition table: its boot signature, and at least
+/// one entry that is in use and makes sense.
+pub(crate) fn is_mbr(head: &[u8]) -> bool {
+    let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
+        return false;
+    };
+    let entries = table[..64].chunks(16);
+    let sane = entries.clone().all(|entry| entry[0] & 0x7F == 0);
+    sane && entries.into_iter().any(|entry| entry[4] != 0 && entry[12..] != [0; 4])
 }

@@ -4,7 +4,7 @@
 //!   first 68 KiB ──► Format: its name, and what to do with it here
 //! ```
 
-use crate::partition;
+use crate::partition::{self, is_mbr};
 use extant_ondisk::member::{MEMBER_MAGIC, MEMBER_OFFSET};
 use std::fs::File;
 use std::io;
@@ -166,16 +166,6 @@ fn format_of(head: &[u8]) -> Option<Format> {
     let format = known.map(|&(_, _, name, next)| Format { name, next });
     let mbr = Format { name: "an MBR partition table", next: Next::Partitions };
     format.or_else(|| is_mbr(head).then_some(mbr))
-}
-
-/// A boot signature alone is no partition table: an entry must be in use and make sense.
-pub(crate) fn is_mbr(head: &[u8]) -> bool {
-    let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
-        return false;
-    };
-    let entries = table[..64].chunks(16);
-    let sane = entries.clone().all(|entry| entry[0] & 0x7F == 0);
-    sane && entries.into_iter().any(|entry| entry[4] != 0 && entry[12..] != [0; 4])
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@
 //! "Sum" and "+" below are additions of polynomials over GF(2), which are xors.
 
 use crate::table::{Entry, HIGH_BITS, LEVELS, LOW_BITS, TWO_DIGITS};
-use crate::words;
 
 /// A backend's operations on polynomials: multiplication, and reduction mod P.
 pub(crate) trait Field: Copy {
@@ -162,7 +161,7 @@ pub(crate) fn ones<F: Field>(f: F, bits: u64) -> u32 {
 
 /// x^(8·len − 33) mod P.
 #[inline(always)]
-fn power_of_bytes<F: Field>(f: F, len: u64) -> u32 {
+pub(crate) fn power_of_bytes<F: Field>(f: F, len: u64) -> u32 {
     if len < TWO_DIGITS / 8 {
         let bits = len * 8;
         f.mul(low(bits).power, mid(bits).power)
@@ -183,29 +182,6 @@ pub(crate) fn append_zeros<F: Field>(f: F, crc: u32, len: u64) -> u32 {
 #[inline(always)]
 pub(crate) fn combine<F: Field>(f: F, crc1: u32, crc2: u32, len2: u64) -> u32 {
     f.mul_add(crc1, power_of_bytes(f, len2), crc2)
-}
-
-/// See [`crate::crc32c`].
-#[inline(always)]
-pub(crate) fn crc32c<F: Field>(f: F, seed: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() >= F::LONG { f.crc_long(seed, bytes) } else { words::crc(f, seed, bytes) }
-}
-
-/// See [`crate::splice_delta`].
-#[inline(always)]
-pub(crate) fn splice_delta<F: Field>(f: F, trailing: u64, old: &[u8], new: &[u8]) -> u32 {
-    let sum = if old.len() >= F::LONG {
-        f.crc_difference_long(old, new)
-    } else {
-        words::crc_difference(f, old, new)
-    };
-    f.mul(sum, power_of_bytes(f, trailing))
-}
-
-/// See [`crate::splice_delta`]; `first` and `last` are the words of [`words::two_words`].
-#[inline(always)]
-pub(crate) fn splice_two<F: Field>(f: F, trailing: u64, first: u64, last: u64) -> u32 {
-    f.mul(f.crc_word(f.crc_word(0, first), last), power_of_bytes(f, trailing))
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@
 
 mod field;
 mod lanes;
+mod operations;
 mod poly;
 pub mod portable;
 mod simd;

@@ -8,7 +8,8 @@
 //!
 //! The functions are those of the crate's root, without the selection of a backend.
 
-use crate::field::{self, Field};
+use crate::field::Field;
+use crate::operations;
 use crate::poly::P;
 use crate::words;
 
@@ -92,7 +93,7 @@ impl Field for Plain {
 /// [`crate::crc32c`] in plain arithmetic.
 #[must_use]
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    field::crc32c(Plain, seed, bytes)
+    operations::crc32c(Plain, seed, bytes)
 }
 
 /// [`crate::flip_delta`] in plain arithmetic.
@@ -102,13 +103,13 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 #[must_use]
 pub fn flip_delta(total_bits: u64, offset_bits: u64, count_bits: u64) -> u32 {
     crate::assert_range(total_bits, offset_bits, count_bits);
-    field::flip_delta(Plain, total_bits, offset_bits, count_bits)
+    operations::flip_delta(Plain, total_bits, offset_bits, count_bits)
 }
 
 /// [`crate::ones`] in plain arithmetic.
 #[must_use]
 pub fn ones(bits: u64) -> u32 {
-    field::ones(Plain, bits)
+    operations::ones(Plain, bits)
 }
 
 /// [`crate::splice_delta`] in plain arithmetic.
@@ -118,22 +119,22 @@ pub fn ones(bits: u64) -> u32 {
 #[must_use]
 pub fn splice_delta(trailing_len: u64, old_region: &[u8], new_region: &[u8]) -> u32 {
     crate::assert_regions(old_region, new_region);
-    field::splice_delta(Plain, trailing_len, old_region, new_region)
+    operations::splice_delta(Plain, trailing_len, old_region, new_region)
 }
 
 /// [`splice_delta`] of two words.
 pub(crate) fn splice_two(trailing: u64, first: u64, last: u64) -> u32 {
-    field::splice_two(Plain, trailing, first, last)
+    operations::splice_two(Plain, trailing, first, last)
 }
 
 /// [`crate::append_zeros`] in plain arithmetic.
 #[must_use]
 pub fn append_zeros(crc: u32, len: u64) -> u32 {
-    field::append_zeros(Plain, crc, len)
+    operations::append_zeros(Plain, crc, len)
 }
 
 /// [`crate::combine`] in plain arithmetic.
 #[must_use]
 pub fn combine(crc1: u32, crc2: u32, len2: u64) -> u32 {
-    field::combine(Plain, crc1, crc2, len2)
+    operations::combine(Plain, crc1, crc2, len2)
 }

@@ -12,7 +12,7 @@ use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, Wr
 use crate::reply::{self, Records, put, put_bytes};
 use crate::request::{Ask, Message, Request};
 use crate::statistics::Requests;
-use crate::transport::is_end;
+use crate::connection::{Log, is_end};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -20,9 +20,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
-
-/// Who is told of what went wrong in the server.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

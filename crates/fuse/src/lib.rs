@@ -11,6 +11,7 @@
 #![warn(missing_debug_implementations)]
 
 pub mod abi;
+mod connection;
 pub mod dispatch;
 mod mount;
 mod mount_as;
@@ -24,9 +25,9 @@ mod statistics;
 mod transport;
 mod volume;
 
-pub use dispatch::Log;
+pub use connection::{Idle, Log};
 pub use mount::unmount;
-pub use mount::{Idle, MountError, MountOptions, Transport};
+pub use mount::{MountError, MountOptions, Transport};
 pub use operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,

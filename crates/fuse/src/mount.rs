@@ -6,6 +6,7 @@
 //!        └──► fusermount3 ──SCM_RIGHTS──► fd              not allowed
 //! ```
 
+use crate::connection::Idle;
 use crate::mount_as::NamedMount;
 use crate::transport::dev;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -34,19 +35,6 @@ pub enum Transport {
     Best,
     /// `/dev/fuse`.
     Dev,
-}
-
-/// What processors do while the mount waits for work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Idle {
-    /// As `Poll` on machines of up to four processors, else as `Halt`.
-    #[default]
-    Auto,
-    /// While requests come close together (5000 a second and more), no processor sleeps deeply; in a virtual machine, not at
-    /// all. Takes the right to write `/dev/cpu_dma_latency`; without it, as `Halt`.
-    Poll,
-    /// They sleep as the system has them sleep.
-    Halt,
 }
 
 /// How to mount. `Default`: read and write, for the user who mounts, the kernel checks permissions.

@@ -10,7 +10,8 @@
 //! mount where it was, dead; that is noted, for nobody asked the server.
 
 use crate::abi::{self, InitFlags};
-use crate::dispatch::{Dispatch, Log};
+use crate::connection::Log;
+use crate::dispatch::Dispatch;
 use crate::mount::{self, MountError, MountOptions, Mounted, Transport};
 use crate::negotiate::{self, Agreed, Refusal};
 use crate::operations::{Operations, Settings};

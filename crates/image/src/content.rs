@@ -12,7 +12,7 @@
 
 use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
 use crate::error::SourceError;
-use crate::source::open_beneath;
+use crate::beneath::open_beneath;
 use crate::tree::{HostDir, Tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, openat};

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod beneath;
 mod build;
 mod content;
 mod digest;

@@ -12,9 +12,10 @@
 //! Pointers are 32 bits, little-endian. Source: ext4 documentation, "Direct/Indirect Block
 //! Addressing".
 
-use crate::inode::I_BLOCK_SIZE;
 use extant_base::{BlockNr, BlockSize, Error, LogicalBlock, Site, What};
 
+/// Bytes of `i_block`.
+pub const I_BLOCK_SIZE: usize = 60;
 /// Direct pointers in `i_block`.
 pub const DIRECT: u32 = 12;
 /// Pointers in `i_block`.

@@ -34,6 +34,7 @@
 //! Source: the ByteLog series of February 2026 for the record and the ANCHOR; decision 0006 for
 //! the differences.
 
+pub use crate::anchor::{ANCHOR_VALUE_LEN, Anchor, RawAnchor};
 use crate::fast_commit::{HEAD_LEN, Record, RecordTag, Records};
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -51,8 +52,6 @@ pub const BATCH_BYTES: usize = 4096;
 pub const TAG_BATCH: u16 = 0xFFFF;
 /// Flag: the header is complete.
 pub const COMMITTED: u16 = 1;
-/// Value bytes of an ANCHOR.
-pub const ANCHOR_VALUE_LEN: usize = 40;
 /// [`Anchor::seq`] of the one that opens an epoch.
 pub const OPEN: u64 = u64::MAX;
 /// The most payload bytes of a record: one fast-commit record of the greatest length.
@@ -80,21 +79,6 @@ pub struct RawHeader {
 }
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN && offset_of!(RawHeader, seq) == 0x20);
 
-/// The value of an ANCHOR as stored.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-#[expect(missing_docs, reason = "the names are the format's")]
-pub struct RawAnchor {
-    pub tid: U32,
-    pub zero: U32,
-    pub head: U64,
-    pub tail: U64,
-    pub seq: U64,
-    pub crc: U32,
-    pub zero2: U32,
-}
-const _: () = assert!(size_of::<RawAnchor>() == ANCHOR_VALUE_LEN);
-
 /// The bytes of the area that records are appended to, counted from the area's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
@@ -116,21 +100,6 @@ impl Ring {
     }
 }
 
-/// An ANCHOR: the place of a fast commit in the byte log, and the checksum up to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Anchor {
-    /// The transaction that the records belong to.
-    pub tid: Tid,
-    /// One past the last byte of the fast commit.
-    pub head: u64,
-    /// Its first byte.
-    pub tail: u64,
-    /// Number of records of the epoch up to `head`, or [`OPEN`].
-    pub seq: u64,
-    /// Checksum of the epoch's payload bytes that precede this ANCHOR.
-    pub crc: u32,
-}
-
 impl Anchor {
     /// Bytes of an ANCHOR, its head included.
     pub const LEN: usize = HEAD_LEN + ANCHOR_VALUE_LEN;
@@ -138,28 +107,6 @@ impl Anchor {
     /// The ANCHOR that opens an epoch.
     pub fn open(tid: Tid, ring: Ring) -> Anchor {
         Anchor { tid, head: ring.end, tail: ring.base, seq: OPEN, crc: SUM_START }
-    }
-
-    /// Reads the value of a record with the tag ANCHOR. The two padding words are ignored: other
-    /// writers leave uninitialized memory there.
-    pub(crate) fn read(value: &[u8]) -> Option<Anchor> {
-        let raw = RawAnchor::ref_from_bytes(value).ok()?;
-        let (head, tail, seq) = (raw.head.get(), raw.tail.get(), raw.seq.get());
-        Some(Anchor { tid: Tid(raw.tid.get()), head, tail, seq, crc: raw.crc.get() })
-    }
-
-    /// The value to store.
-    pub fn value(&self) -> [u8; ANCHOR_VALUE_LEN] {
-        let raw = RawAnchor {
-            tid: U32::new(self.tid.0),
-            zero: U32::ZERO,
-            head: U64::new(self.head),
-            tail: U64::new(self.tail),
-            seq: U64::new(self.seq),
-            crc: U32::new(self.crc),
-            zero2: U32::ZERO,
-        };
-        raw.as_bytes().try_into().expect("RawAnchor is 40 bytes long")
     }
 }
 

@@ -27,7 +27,7 @@ mod write;
 
 pub use write::{BlockWriter, encode, whole_records};
 
-use crate::byte_log::Anchor;
+use crate::anchor::Anchor;
 use core::mem::offset_of;
 use extant_base::{
     BlockNr, Error, Feature, FeatureSet, Ino, LogicalBlock, Result, Site, Tid, What,

@@ -25,6 +25,7 @@
 extern crate alloc;
 
 // The volume: superblock, groups, inodes, block maps.
+mod anchor;
 pub mod bitmap;
 pub mod block_map;
 pub mod checksum;

@@ -13,38 +13,14 @@
 //! ```
 
 use crate::mirror::Mirror;
+use crate::opening::Opening;
+use crate::origin::{SuperblockOrigin, is_changed_outside, superblock_origin};
 use crate::part::Part;
 use crate::stripes::Stripes;
-use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result, Site};
+use extant_base::{Error, MemberError, MemberProblem, Result};
 use extant_blockdev::BlockDevice;
-use extant_ondisk::member::{Kind, MEMBERS_MAX, Member, print_of};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_ondisk::member::{Kind, MEMBERS_MAX, Member};
 use std::sync::Arc;
-
-/// The options for opening a layout.
-#[derive(Clone, Copy, Debug)]
-pub struct Opening {
-    /// Whether the volume may be changed.
-    pub write: bool,
-    /// Whether a mirror may be changed while members that it counts on are missing. Those members
-    /// are out of date from then on.
-    pub degraded: bool,
-    /// Whether transfers go to the members in parallel. If false they go to one member after the
-    /// other, which makes tests repeatable.
-    pub together: bool,
-}
-
-impl Opening {
-    /// Opens for reading.
-    pub fn read() -> Opening {
-        Opening { write: false, degraded: false, together: true }
-    }
-
-    /// Opens for reading and writing.
-    pub fn write() -> Opening {
-        Opening { write: true, ..Opening::read() }
-    }
-}
 
 /// The result of [`assemble`].
 #[derive(Clone)]
@@ -201,37 +177,6 @@ fn problem_of(
     Ok(is_changed_outside(&other.0, record)?.then_some(MemberProblem::ChangedOutside))
 }
 
-/// Whether software other than the layout wrote the superblock of the member `part`.
-pub(crate) fn is_changed_outside(part: &Part, record: &Member) -> Result<bool> {
-    Ok(superblock_origin(part, record)? == SuperblockOrigin::Foreign)
-}
-
-/// Who wrote a member's superblock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SuperblockOrigin {
-    /// This layout wrote it.
-    Own,
-    /// It is damaged: its checksum is wrong.
-    Damaged,
-    /// Other software wrote it.
-    Foreign,
-}
-
-fn superblock_origin(part: &Part, record: &Member) -> Result<SuperblockOrigin> {
-    if record.volume_bytes < 2048 {
-        return Ok(SuperblockOrigin::Own);
-    }
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    part.device.read_fresh_at(ByteOffset(SUPERBLOCK_OFFSET), &mut bytes)?;
-    if record.prints.has(print_of(&bytes[..512])) {
-        return Ok(SuperblockOrigin::Own);
-    }
-    let superblock = RawSuperblock::from_prefix(&bytes).map(|raw| raw.check(Site::NOWHERE));
-    match superblock {
-        Some(Err(Error::Corrupt { .. })) => Ok(SuperblockOrigin::Damaged),
-        _ => Ok(SuperblockOrigin::Foreign),
-    }
-}
 
 fn mirror(
     found: Vec<(Part, Member)>,

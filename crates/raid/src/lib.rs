@@ -25,10 +25,13 @@ mod assemble;
 mod create;
 mod mirror;
 mod parallel;
+mod opening;
+mod origin;
 mod part;
 mod stripes;
 
-pub use assemble::{Assembled, Opening, assemble};
+pub use assemble::{Assembled, assemble};
+pub use opening::Opening;
 pub use create::{Wanted, create};
 pub use mirror::{Comparison, Differences, Mirror, MirrorStats, PlaceState};
 pub use part::{Part, record_of};

@@ -16,7 +16,8 @@ use core::arch::aarch64::{
 };
 
 use super::{cpu_has, level};
-use crate::field::{self, Field};
+use crate::field::Field;
+use crate::operations;
 use crate::lanes::{self, Lanes};
 use crate::portable;
 
@@ -127,7 +128,7 @@ impl Lanes for Pmull {
     }
 }
 
-/// The functions of [`field`], compiled for the features that a [`Pmull`] proves, and their
+/// The functions of [`operations`], compiled for the features that a [`Pmull`] proves, and their
 /// selection.
 macro_rules! with_pmull {
     ($($name:ident($($arg:ident: $type:ty),*);)+) => {
@@ -136,7 +137,7 @@ macro_rules! with_pmull {
             $(
                 #[target_feature(enable = "neon,aes,crc")]
                 pub(super) fn $name(pmull: Pmull, $($arg: $type),*) -> u32 {
-                    field::$name(pmull, $($arg),*)
+                    operations::$name(pmull, $($arg),*)
                 }
             )+
         }

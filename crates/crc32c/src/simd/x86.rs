@@ -12,7 +12,8 @@ use core::arch::x86_64::{
 
 use super::avx512::{self, Avx512};
 use super::{cpu_has, level};
-use crate::field::{self, Field};
+use crate::field::Field;
+use crate::operations;
 use crate::lanes::{self, Lanes};
 use crate::poly::x_to_minus;
 use crate::portable;
@@ -157,7 +158,7 @@ impl Lanes for Clmul {
     }
 }
 
-/// The functions of [`field`], compiled for the features of each proof, and the selection of one.
+/// The functions of [`operations`], compiled for the features of each proof, and the selection of one.
 macro_rules! backends {
     ($($name:ident($($arg:ident: $type:ty),*);)+) => {
         mod with_sse {
@@ -165,7 +166,7 @@ macro_rules! backends {
             $(
                 #[target_feature(enable = "sse4.2,pclmulqdq")]
                 pub(super) fn $name(clmul: Clmul, $($arg: $type),*) -> u32 {
-                    field::$name(clmul, $($arg),*)
+                    operations::$name(clmul, $($arg),*)
                 }
             )+
         }
@@ -174,7 +175,7 @@ macro_rules! backends {
             $(
                 #[target_feature(enable = "sse4.2,pclmulqdq,avx")]
                 pub(super) fn $name(Avx(clmul): Avx, $($arg: $type),*) -> u32 {
-                    field::$name(clmul, $($arg),*)
+                    operations::$name(clmul, $($arg),*)
                 }
             )+
         }

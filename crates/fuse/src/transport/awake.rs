@@ -11,8 +11,7 @@
 //! The device is the kernel's way to say how late a processor may be; what was said is void once it is closed,
 //! whatever ends the process. Who may not open it goes without.
 
-use crate::dispatch::Log;
-use crate::mount::Idle;
+use crate::connection::{Idle, Log};
 use crate::transport::uring::possible_cpus;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

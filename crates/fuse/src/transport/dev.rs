@@ -5,11 +5,12 @@
 //! boundary; from the other the reply goes out with its header, in one write.
 
 use crate::abi::{self, DEV_IOC_CLONE};
-use crate::dispatch::{Dispatch, Log, Outcome};
+use crate::connection::{Log, is_end};
+use crate::dispatch::{Dispatch, Outcome};
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
 use crate::transport::worker_pool::Place;
-use crate::transport::{CpuLatencyHold, WorkerPool, is_end};
+use crate::transport::{CpuLatencyHold, WorkerPool};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

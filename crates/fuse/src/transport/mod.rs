@@ -14,10 +14,3 @@ pub(crate) mod worker_pool;
 
 pub(crate) use awake::CpuLatencyHold;
 pub(crate) use worker_pool::WorkerPool;
-
-use rustix::io::Errno;
-
-/// The connection is over: unmounted or aborted.
-pub(crate) fn is_end(errno: Errno) -> bool {
-    matches!(errno, Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN | Errno::BADF)
-}

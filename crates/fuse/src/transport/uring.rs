@@ -18,12 +18,13 @@
 //! FORGET, INTERRUPT and what was asked before all queues were registered come by `/dev/fuse`.
 
 use crate::abi::{self, PAGE};
-use crate::dispatch::{Dispatch, Log, Outcome};
+use crate::connection::{Log, is_end};
+use crate::dispatch::{Dispatch, Outcome};
 use crate::negotiate::Agreed;
 use crate::request::Message;
 use crate::transport::buffer::Buffer;
 use crate::transport::worker_pool::Place;
-use crate::transport::{CpuLatencyHold, WorkerPool, is_end};
+use crate::transport::{CpuLatencyHold, WorkerPool};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;

@@ -6,7 +6,6 @@
 //!   OCI image ─┘
 //! ```
 
-mod beneath;
 mod directory;
 mod holes;
 mod oci;
@@ -14,7 +13,6 @@ mod pack;
 mod tar;
 mod zeros;
 
-pub(crate) use beneath::open_beneath;
 pub use holes::data_ranges;
 pub use tar::fuzz_tar;
 

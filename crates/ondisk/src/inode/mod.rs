@@ -26,6 +26,7 @@ pub use flags::{FileKind, InodeFlags};
 pub use format::InodeFormat;
 pub use raw::{RawInode, RawInodeExtra};
 
+pub use crate::block_map::I_BLOCK_SIZE;
 use crate::time::Timestamp;
 use core::ops::Range;
 use extant_base::{BlockNr, Error, Ino, Site, What};
@@ -34,8 +35,6 @@ use extant_base::{BlockNr, Error, Ino, Site, What};
 pub const INODE_SIZE_MIN: usize = 128;
 /// Bytes after those for which this crate has fields; new inodes use them.
 pub const EXTRA_ISIZE: u16 = 32;
-/// Bytes of `i_block`.
-pub const I_BLOCK_SIZE: usize = 60;
 /// The most links a file may have.
 pub const LINK_MAX: u16 = 65000;
 

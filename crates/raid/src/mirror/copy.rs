@@ -14,7 +14,7 @@
 
 use super::read::write_except_record;
 use super::{Mirror, MirrorStats, PlaceState, Slot};
-use crate::assemble::is_changed_outside;
+use crate::origin::is_changed_outside;
 use crate::part::Part;
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::BlockDevice;

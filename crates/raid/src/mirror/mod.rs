@@ -37,7 +37,7 @@ mod write;
 pub use compare::{Comparison, Differences};
 pub use state::{MirrorStats, PlaceState};
 
-use crate::assemble::Opening;
+use crate::opening::Opening;
 use crate::part::Part;
 use crate::stripes::check_range;
 use extant_base::{ByteOffset, Error, IoOp, MemberError, MemberProblem, Result};

@@ -8,7 +8,7 @@
 //! A path a directory would make a deep tree cost the square of its depth, in memory and in names
 //! that the kernel looks up.
 
-use crate::source::beneath::open_beneath;
+use crate::beneath::open_beneath;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
