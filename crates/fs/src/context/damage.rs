@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   a public call ──► … ──► Corrupt ──► noting ──► note_error ─┬─► the caller's hook
-//!   a damaged part that is skipped ─────────────────┘          ├─► errors=remount-ro: no more changes
+//!   a damaged part that is skipped ─────────────────┘          ├─► errors=remount-ro: no changes
 //!                                                              └─► notes ──► superblock, under a
 //!                                                                            handle: at the end of
 //!                                                                            the call, sync, close
-//!   journal aborted ──► abort_noted ──► superblock, directly and once: no handle can start any more
+//!   journal aborted ──► abort_noted ──► superblock, directly and once, without a handle
 //! ```
 //!
 //! The superblock then has the ERROR state, the number of errors, and the first and last error

@@ -3,7 +3,7 @@
 //! ```text
 //!   Context ─┬─ device ──── journal ── cache of metadata blocks
 //!            ├─ geometry, checksums, inode_format, at_open     fixed while the volume is open
-//!            ├─ superblock   (Rank::Superblock)                fields that change, features added later
+//!            ├─ superblock   (Rank::Superblock)                fields that change, late features
 //!            ├─ damage       errors met since the volume was opened, and the reaction to them
 //!            ├─ mode, announced, hold                          whether the volume may be changed
 //!            └─ environment  clock and randomness

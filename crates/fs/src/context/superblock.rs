@@ -166,8 +166,8 @@ pub(crate) fn patch_superblock(
 /// Rule D13: no power cut leaves a superblock with a wrong checksum.
 ///
 /// ```text
-///   first sector     state, error records, 4 bytes that keep the old checksum right   written alone
-///   second sector    codes of the errors, the new checksum                            written after it
+///   first sector     state, error records, 4 bytes that keep the old checksum right  written alone
+///   second sector    codes of the errors, the new checksum                           written after
 /// ```
 pub(crate) fn patch_errors(
     home: &dyn BlockDevice,

@@ -3,7 +3,7 @@
 //! ```text
 //!   the block says     wait                      then
 //!   clean              none                      write a number, read it back ──► held
-//!   a number           2i + 1 s, at most i + 60  it changed: Held; else as clean, with the wait again
+//!   a number           2i + 1 s, at most i + 60  it changed: Held; else as clean, then wait again
 //!   checker            none                      Held: a checker never changes its number
 //!
 //!   held:   every update interval: is the number ours? ── yes ──► increment it
