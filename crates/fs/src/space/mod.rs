@@ -3,8 +3,8 @@
 //! ```text
 //!   request (goal, want) ─► ladder ──group index──► one group, under its lock:
 //!                                                     free extents   find, take
-//!                                                     bitmap         set bits         ┐ one unit:
-//!                                                     descriptor     count, checksums ┘ all or none
+//!                                                     bitmap         set bits        ┐ one unit:
+//!                                                     descriptor     count, checksum ┘ all or none
 //!                └ growing file: from its preallocation first ── preallocation
 //!   free                 ─► one group ─► pending ──its transaction is durable──► free extents
 //! ```
