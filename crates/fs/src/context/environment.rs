@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells the time.
+/// A clock.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -101,9 +101,9 @@ impl Rng for SystemRng {
 /// Clock and randomness of one volume.
 #[derive(Clone)]
 pub struct Environment {
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Gives random numbers.
+    /// The random numbers.
     pub chance: Arc<dyn Rng>,
 }
 

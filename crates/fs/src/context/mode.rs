@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!              with a journal                                without a journal
-//!   open       nothing                                       VALID off, flush
-//!   first log  RECOVER on, flush                             -
+//!   open       RECOVER on, durable                           VALID off, durable
 //!   close      counters into the log ─► log empty, flush     counters home, flush
-//!              RECOVER off, flush                            VALID on, flush
+//!              RECOVER off, durable                          VALID as before, durable
 //! ```
 //!
-//! Rule B5: where fsyncs go to the byte log, DAX_FC_BYTELOG is set and cleared together with
-//! RECOVER.
+//! If the whole mount is one transaction, nothing changes at open: the first sync takes that step.
+//!
+//! Rule B5: if fsyncs go to the byte log, DAX_FC_BYTELOG is set and cleared together with RECOVER.
 //!
 //! Rule: a write that sets or clears RECOVER or VALID changes nothing else. A power cut can tear
 //! such a write between two sectors; recovery can then recognise and repair it

@@ -79,7 +79,8 @@ impl Space {
         // By the counters some clusters are free. Other threads may be moving them between lists,
         // so search the groups themselves. During this search, clusters may become free in a group
         // that was already searched, while others take those in the groups not yet searched: then
-        // search again. This ends, as no transaction becomes durable that began after the handle's.
+        // search again. This ends: while the handle runs, no transaction that began after the
+        // handle's becomes durable.
         let (nr, span) = loop {
             let releases = self.pending_groups.releases();
             match found {

@@ -1,8 +1,8 @@
 //! Allocating and freeing inode numbers.
 //!
 //! ```text
-//!   directory    spread: a group with more free inodes and blocks, fewer directories than average
-//!   other        near its directory: the directory's flex group, then the groups after it
+//!   directory    spread: a group with at least the average of free inodes and blocks
+//!   other        near its directory: the directory's group, then the groups after it
 //!   in order     the lowest free number: a bulk load fills the tables from front to back
 //! ```
 //!
