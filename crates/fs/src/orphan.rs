@@ -5,10 +5,10 @@
 //!   file   │ 0 │ 12 │ 0 │ 40 │ … │   block by block, slots in any order       one lock a block
 //! ```
 //!
-//! An inode gets a record in the same handle that removes its last name while the file is in use,
-//! in the first handle of a truncation that takes several, and when it is created without a name.
-//! The record is in the orphan file if the volume has one with a free slot, otherwise on the orphan
-//! list. A volume without a journal keeps no records.
+//! An inode gets a record in the handle that removes its last name, unless that handle also
+//! releases it; in the first handle of a truncation that takes several; and when it is created
+//! without a name. The record is in the orphan file if the volume has one with a free slot,
+//! otherwise on the orphan list. A volume without a journal keeps no records.
 //!
 //! On the list, an inode's `dtime` is the number of its successor, which changes when the successor
 //! leaves the list. So a thread that stores an inode takes its `dtime` from the list

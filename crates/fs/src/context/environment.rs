@@ -21,8 +21,7 @@ pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// The time of the clock's last tick, at most 10 ms ago. It can be cheaper to get than
-    /// [`Clock::now`].
+    /// The time of the clock's last tick, at most 10 ms ago. It can be cheaper to get than `now`.
     fn last_tick(&self) -> Timestamp {
         self.now()
     }

@@ -9,14 +9,13 @@
 //!
 //! The pool (a fiftieth of the volume, at most 4096 clusters) lets a full volume finish the work in
 //! progress. The blocks that map reserved data are reserved too ([`For::Map`]). The pool covers
-//! that reservation first. Only the part of it that exceeds the pool keeps other requests off, as a
-//! data reservation does.
+//! that reservation first: only the part that exceeds the pool reduces what data may take.
 //!
 //! Rule F8: the clusters that are free without a commit, [`Space::clusters_at_hand`], are never
 //! fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
 //! reservation, counts only clusters at hand; freed clusters that wait for a commit come on top. So
 //! write-back finds the clusters that were reserved for it, and a writer that needs pending
-//! clusters makes the commit itself ([`Space::with_space_retry`]). The exception are blocks that
+//! clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are blocks that
 //! return to the dirty data they were taken from ([`Space::reserve_freed`]): they are free after
 //! one commit.
 
