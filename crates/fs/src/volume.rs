@@ -51,7 +51,7 @@ pub(crate) struct VolumeOptions {
     pub(crate) inodes: usize,
     /// Time and chance.
     pub(crate) environment: Environment,
-    /// Freed blocks are only noted, see [`Volume::freed_later`].
+    /// Freed blocks are only noted, see [`Space::take_freed_later`](crate::space::Space::take_freed_later).
     pub(crate) free_later: bool,
     /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
     /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.

@@ -350,7 +350,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::free`], of blocks that a file had: an error names it.
+    /// As [`Space::free`](crate::space::Space::free), of blocks that a file had: an error names it.
     pub(super) fn free_of(
         &self,
         ino: Ino,
