@@ -51,7 +51,8 @@ pub(crate) struct VolumeOptions {
     pub(crate) inodes: usize,
     /// Clock and randomness.
     pub(crate) environment: Environment,
-    /// Freed blocks are only noted, see `Space::take_freed_later`.
+    /// Freed blocks are only noted, see
+    /// [`Space::take_freed_later`](crate::space::Space::take_freed_later).
     pub(crate) free_later: bool,
     /// Free clusters are found by a tree, and checksums follow by `flip_delta` and `splice_delta`.
     /// Without this, every search reads the bitmap and every change checksums the whole block: for
