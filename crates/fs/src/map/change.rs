@@ -353,7 +353,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Space::free`](crate::space::Space::free), for blocks of a file: an error names the file.
+    /// As [`Space::free`](crate::space::Space::free), for blocks of a file: an error names it.
     pub(super) fn free_of(
         &self,
         ino: Ino,
