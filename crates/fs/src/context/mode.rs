@@ -11,8 +11,8 @@
 //!
 //! Rule B5: if fsyncs go to the byte log, DAX_FC_BYTELOG is set and cleared together with RECOVER.
 //!
-//! Rule: a write that sets or clears RECOVER or VALID changes nothing else. A power cut can tear
-//! such a write between two sectors; recovery can then recognise and repair it
+//! Rule: a write that sets or clears RECOVER or VALID changes nothing else, apart from rule B5. A
+//! power cut can tear such a write between two sectors; recovery can then recognise and repair it
 //! (`recovery/torn.rs`). RECOVER is set before the log says that there is something to replay. It
 //! is cleared after the log says that there is nothing to replay.
 
