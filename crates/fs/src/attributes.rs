@@ -1,7 +1,7 @@
 //! Changing a file's metadata: mode, owner, times, flags, project, size.
 //!
 //! ```text
-//!   SetAttributes ──check everything──► size ──► fields ──► store         all of the change, or none
+//!   SetAttributes ──check everything──► size ──► fields ──► store        all of it or none
 //!                                                  │
 //!                    access list ◄── mode ─────────┤      chmod rewrites owner, mask, other
 //!                    set-id bits off ◄── owner ────┤      unless the mode is given too

@@ -54,15 +54,15 @@ impl std::fmt::Debug for Node {
 /// The values that decide whether a read updates the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAccess {
-    /// The time of the last access that is stored.
+    /// The stored time of the last access.
     pub accessed: Timestamp,
     /// When the content was last changed.
     pub modified: Timestamp,
     /// When the inode was last changed.
     pub changed: Timestamp,
-    /// Its flags.
+    /// The inode's flags.
     pub flags: InodeFlags,
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub is_dir: bool,
 }
 
@@ -90,12 +90,12 @@ impl Node {
         })
     }
 
-    /// The volume it belongs to.
+    /// The volume of this inode.
     pub fn filesystem(&self) -> &Filesystem {
         self.held.fs()
     }
 
-    /// Its number.
+    /// The inode's number.
     pub fn ino(&self) -> Ino {
         self.held.ino
     }

@@ -19,8 +19,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The longest path a walk goes down to, in bytes: the paths of a deeper tree grow with the square
-/// of its depth. Nodes ([`crate::Node`]) lead down any number of levels.
+/// The longest path, in bytes, to which a walk descends: the total length of the paths of a deeper
+/// tree grows with the square of its depth. Nodes ([`crate::Node`]) descend any number of levels.
 const PATH_MAX: usize = 64 << 10;
 
 /// A walk through a tree. A damaged part gives an error as an item; the walk continues after it.

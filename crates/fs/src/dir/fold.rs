@@ -13,7 +13,7 @@ use extant_ondisk::casefold::{CaseFold, FoldedQuery};
 use extant_ondisk::dirent::Dirent;
 use extant_ondisk::hash::{NameHash, NameHasher};
 
-/// A name that a caller looks for.
+/// The name that a caller looks for.
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
     by: By<'a>,
@@ -50,7 +50,7 @@ impl<'a> Wanted<'a> {
         self.name
     }
 
-    /// The name's bytes, where only they count.
+    /// The name's bytes, if names are compared by bytes.
     pub(crate) fn exact(&self) -> Option<&'a [u8]> {
         matches!(self.by, By::Bytes).then_some(self.name)
     }

@@ -1,7 +1,7 @@
 //! Names by path, in the manner of `std::fs`.
 //!
 //! ```text
-//!   "/a/link/b/"  ──► directory of "/a/link" ─ name "b" ─ a slash follows: only directories allowed
+//!   "/a/link/b/"  ──► directory of "/a/link" ─ name "b" ─ a slash follows: directories only
 //! ```
 
 use super::create::{Content, NewFile};

@@ -48,7 +48,7 @@ impl Volume {
         }
     }
 
-    /// Index or indirect blocks that change when a file gets blocks at its end.
+    /// How many index or indirect blocks change when a file grows by blocks at its end.
     fn map_growth(&self, body: &Body) -> u32 {
         if body.disk.has_extents() {
             let depth = self.extent_depth(body);
