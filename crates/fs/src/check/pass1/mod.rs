@@ -1,7 +1,7 @@
 //! Pass 1: every inode table, every inode, every map.
 //!
 //! ```text
-//!   metadata claimed ──► orphans known ──► tables, 1 MiB at a time, by all threads ──► merged
+//!   metadata claimed ──► orphans known ──► tables, 256 KiB at a time, all threads ──► merged
 //!                                             │ each used inode: fields, attributes, map
 //!                                             ▼
 //!                          owners of shared blocks ──► attribute blocks, values, symlinks

@@ -1,9 +1,9 @@
 //! Pass 2: every block of every directory, read once and in disk order.
 //!
 //! ```text
-//!   directories in disk order ──► batches of up to 512 KiB ──► threads: read in few transfers, then
-//!                                 (a larger directory alone,   each directory in logical order
-//!                                 window by window)
+//!   directories in       ──► batches of up to 512 KiB ──► threads: read in few transfers, then
+//!   disk order               (a larger directory alone,   each directory in logical order
+//!                            window by window)
 //! ```
 
 mod entries;
