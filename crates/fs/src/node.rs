@@ -1,8 +1,8 @@
 //! A held inode, for callers that do not work with paths, such as a mount server.
 //!
 //! ```text
-//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create, link, unlink, rename …  (directory)
-//!                                            ├─ open ──► File                           (file)
+//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create, link, unlink, rename … (directory)
+//!                                            ├─ open ──► File                          (file)
 //!                                            └─ metadata
 //! ```
 //!

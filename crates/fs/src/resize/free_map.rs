@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bitmaps of the remaining groups, with everything from the new end on marked used
-//!   take ──► the first run that is long enough, searched from the last group used; else the longest
+//!   take ──► the first run that is long enough, from the last group used on; else the longest
 //!   give ──► waits until the step that frees it is committed: until then the old content is needed
 //! ```
 

@@ -4,7 +4,7 @@
 //!   1  new location zeroed, an empty log's superblock in it        nothing refers to it yet
 //!   2  the step (bitmaps, inode 8, superblock's copy of its map) committed to the new log
 //!   3  inode 8's slot, one sector, points to the new location      ◄── before: old size, old log
-//!   4  the step is checkpointed                                    ◄── after: the step is in the new log
+//!   4  the step is checkpointed                                    ◄── after: the new log has it
 //! ```
 //!
 //! The old log is empty all this time, so recovery with the old log replays nothing.

@@ -4,8 +4,8 @@
 //!   slot ─► free slot, other number, other generation ─► every name ─► quota and orphan files
 //!
 //!   seed of an inode's blocks = crc(crc(volume, number), generation)
-//!                             = F(crc(volume, number) ^ generation)       one generation for each
-//!                                                                         number gives the same seed
+//!                             = F(crc(volume, number) ^ generation)     one generation for each
+//!                                                                       number gives the same seed
 //! ```
 //!
 //! The new generation is chosen so that the seed does not change. All checksums of the inode's

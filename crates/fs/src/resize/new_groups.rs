@@ -1,7 +1,7 @@
 //! Writing the groups after the old end.
 //!
 //! ```text
-//!   old end │ rest of the flex group: bitmaps, tables │ … │ next flex group: base, bitmaps, tables │ …
+//!   old end │ rest of flex group: bitmaps, tables │ … │ next flex group: base, bitmaps, tables │ …
 //! ```
 //!
 //! The layout is that of mkfs. In a flex group that exists in part, the new groups continue its

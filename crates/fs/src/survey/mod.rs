@@ -3,7 +3,7 @@
 //! ```text
 //!   groups   descriptors and bitmaps, in parallel   ──► free runs, metadata ─┐
 //!   own      the journal and internal files         ──► their blocks         ├─► cells: the volume
-//!   names    the tree from the root, in parallel    ──► counts, pieces, top ─┘   in at most N parts
+//!   names    the tree from the root, in parallel    ──► counts, pieces, top ─┘   in <= N parts
 //! ```
 //!
 //! Memory does not grow with the number of files: one bit per inode, the rows of the lists, and a
@@ -157,7 +157,7 @@ pub struct Files {
     pub fragmented: u64,
     /// Entry `n` counts the regular files of `2^n` to `2^(n+1) - 1` pieces.
     pub by_pieces: Vec<Bucket>,
-    /// Regular files with blocks whose written blocks have checksums, and their blocks (`data_csum`).
+    /// Regular files whose written blocks have checksums (`data_csum`), and their blocks.
     pub covered: Bucket,
 }
 
