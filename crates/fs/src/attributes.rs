@@ -103,8 +103,6 @@ const PROJECT_EXTRA: u16 = 32;
 impl Filesystem {
     /// Changes the metadata of a file. Symlinks are followed.
     ///
-    /// Locks: takes `Inode`, then handles.
-    ///
     /// # Errors
     /// `ReadOnly`; `NotPermitted` for a file whose flags forbid the change; `NotSupported` for
     /// flags or a project that the volume or the file cannot have; `NotEmpty` for casefolding a
@@ -119,6 +117,9 @@ impl Filesystem {
     }
 
     /// As [`Filesystem::set_attributes`], but a symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::set_attributes`].
     pub fn set_symlink_attributes(
         &self,
         path: impl AsRef<Path>,
@@ -134,8 +135,6 @@ impl Filesystem {
 impl Node {
     /// Changes the metadata of the file.
     ///
-    /// Locks: as [`Filesystem::set_attributes`].
-    ///
     /// # Errors
     /// As [`Filesystem::set_attributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
@@ -144,7 +143,7 @@ impl Node {
 }
 
 impl Volume {
-    /// See [`Filesystem::set_attributes`].
+    /// See [`Filesystem::set_attributes`]. Locks: takes `Inode`, then handles.
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.change_attributes(inode, wish)?;
         self.sync_if_flagged(inode)
@@ -191,7 +190,7 @@ impl Volume {
         done
     }
 
-    /// See [`Node::set_generation`].
+    /// See [`Node::set_generation`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {
@@ -206,7 +205,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// See [`Node::set_accessed`].
+    /// See [`Node::set_accessed`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
         self.context().check_writable()?;
         let mut body = inode.write();

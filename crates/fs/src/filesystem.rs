@@ -206,6 +206,9 @@ impl Filesystem {
 
     /// Opens the volume on any device for reading.
     ///
+    /// # Errors
+    /// `Device`; `Corrupt` and `Unsupported` from the volume.
+    ///
     /// # Examples
     ///
     /// ```
@@ -331,11 +334,17 @@ impl Filesystem {
     }
 
     /// The metadata of a file. Symlinks are followed.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.metadata_of(path.as_ref(), Last::Follow)
     }
 
     /// The metadata of a file. A symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.metadata_of(path.as_ref(), Last::Keep)
     }
@@ -439,6 +448,9 @@ impl Filesystem {
     }
 
     /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata`].
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
@@ -462,6 +474,9 @@ impl Filesystem {
     }
 
     /// All extended attributes of the inode `ino`: names with their prefixes, and values.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata_of_ino`].
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.volume().context().noting(|| {
             let inode = self.volume().hold_ino(ino)?;

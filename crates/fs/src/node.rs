@@ -103,9 +103,8 @@ impl Node {
     /// Sets whether changes of the content leave the inode's times alone. A caller that keeps the
     /// times itself and sets them uses this, as a kernel with its own cache does. The setting lasts
     /// as long as the inode is in use. It does not apply to append-only files.
-    ///
-    /// Locks: takes `Inode`.
     pub fn set_times_kept(&self, kept: bool) {
+        // Locks: takes `Inode`.
         self.inode().write().times_kept = kept;
     }
 
@@ -116,9 +115,8 @@ impl Node {
 
     /// The times and flags for a decision about [`Node::set_accessed`]. Unlike [`Node::metadata`],
     /// this call does not force the next change to leave a different time.
-    ///
-    /// Locks: takes `Inode` (shared).
     pub fn last_access(&self) -> LastAccess {
+        // Locks: takes `Inode` (shared).
         let body = self.inode().read();
         LastAccess {
             accessed: body.atime,
@@ -131,8 +129,6 @@ impl Node {
 
     /// Sets the generation, by which file handles distinguish two uses of an inode number.
     ///
-    /// Locks: takes `Inode`, then a handle.
-    ///
     /// # Errors
     /// `NotSupported` with metadata checksums, because the generation is part of their seed;
     /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
@@ -141,8 +137,6 @@ impl Node {
     }
 
     /// Sets the time of the last access and nothing else. An inode without names is left unchanged.
-    ///
-    /// Locks: takes `Inode`, then a handle.
     ///
     /// # Errors
     /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.

@@ -145,9 +145,8 @@ impl DirPlaces {
 
     /// Moves to `place`: 0, or a place that [`DirPlaces::look`] returned, in this or any other
     /// opening. Names that were added or removed in the meantime are taken into account.
-    ///
-    /// Locks: takes `Inode` (shared).
     pub fn seek(&mut self, place: u64) {
+        // Locks: takes `Inode` (shared).
         let place = place.max(places::FIRST);
         let changes = self.inode.read().moves.changes();
         if place == self.place && self.part.as_ref().is_some_and(|part| part.changes == changes) {
@@ -188,9 +187,8 @@ impl DirPlaces {
 
     /// The next name and the place after it; [`DirPlaces::pass`] advances. An error reports a
     /// damaged part of the directory, and is returned once.
-    ///
-    /// Locks: takes `Inode` (shared).
     pub fn look(&mut self) -> Option<Result<(DirEntry, u64)>> {
+        // Locks: takes `Inode` (shared).
         loop {
             let is_over = match &self.part {
                 None => true,
@@ -312,6 +310,9 @@ impl DirEntry {
     }
 
     /// The kind of file: from the entry if it records one, otherwise from the inode.
+    ///
+    /// # Errors
+    /// As [`DirEntry::metadata`], if the entry does not record the kind.
     pub fn file_type(&self) -> Result<FileKind> {
         match kind_of(self.kind) {
             Some(kind) => Ok(kind),
@@ -320,6 +321,9 @@ impl DirEntry {
     }
 
     /// The metadata of the file. A symlink is not followed.
+    ///
+    /// # Errors
+    /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
@@ -328,6 +332,9 @@ impl DirEntry {
     }
 
     /// Opens the file, which must be a regular one.
+    ///
+    /// # Errors
+    /// `Invalid` for a symlink; those of `Filesystem::open_ino`.
     pub fn open(&self) -> Result<crate::file::File> {
         match self.file_type()? {
             FileKind::Symlink => Err(Error::Invalid("not a regular file")),

@@ -111,6 +111,9 @@ impl WalkEntry {
     }
 
     /// The metadata of the file. A symlink is not followed.
+    ///
+    /// # Errors
+    /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
@@ -119,11 +122,18 @@ impl WalkEntry {
     }
 
     /// Opens the file, which must be a regular one.
+    ///
+    /// # Errors
+    /// Those of `Filesystem::open_ino`.
     pub fn open(&self) -> Result<crate::file::File> {
         self.fs.open_ino(self.ino)
     }
 
     /// The target of the symlink.
+    ///
+    /// # Errors
+    /// `Invalid` for another kind of file; `NotFound` if it was removed since; `Encrypted`;
+    /// `Corrupt`, `Device`.
     pub fn read_link(&self) -> Result<PathBuf> {
         self.fs.volume().context().noting(|| {
             use std::os::unix::ffi::OsStringExt;

@@ -33,6 +33,9 @@ impl Filesystem {
     }
 
     /// As [`Filesystem::node`], but a symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::node`].
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.volume().context().noting(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
@@ -68,6 +71,9 @@ impl Filesystem {
     }
 
     /// Holds the root directory.
+    ///
+    /// # Errors
+    /// As [`Filesystem::node_of_ino`].
     pub fn root(&self) -> Result<Node> {
         self.node_of_ino(Ino::ROOT)
     }

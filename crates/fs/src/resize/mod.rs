@@ -157,6 +157,9 @@ fn resize_file(
 
 /// As [`resize_with`], for a volume on any device. The device must already be long enough; its
 /// length does not change.
+///
+/// # Errors
+/// As [`resize_with`]; `Invalid` if the device is too small.
 pub fn resize_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,

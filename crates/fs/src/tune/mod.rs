@@ -162,6 +162,9 @@ pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, wish: &Tune) -> Res
 }
 
 /// As [`tune_with`], for a volume on any device.
+///
+/// # Errors
+/// As [`tune_with`].
 pub fn tune_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,

@@ -28,7 +28,7 @@ const VALUE_MAX: usize = 65536;
 /// A condition for setting an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum XattrMode {
-    /// None.
+    /// No condition.
     #[default]
     Any,
     /// The attribute must not exist; otherwise `Exists`.
@@ -40,8 +40,6 @@ pub enum XattrMode {
 impl Filesystem {
     /// Sets an extended attribute. Access control lists have the format of the system calls, and
     /// set the mode. Symlinks are not followed.
-    ///
-    /// Locks: takes `Inode`, then a handle.
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` as `mode` requires; `OutOfRange` for a name that is empty or longer
@@ -74,8 +72,6 @@ impl Filesystem {
 
     /// Removes an extended attribute. Symlinks are not followed.
     ///
-    /// Locks: as [`Filesystem::set_xattr`].
-    ///
     /// # Errors
     /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
@@ -89,11 +85,10 @@ impl Filesystem {
 impl Node {
     /// The names of the extended attributes, with their prefixes.
     ///
-    /// Locks: takes `Inode`, shared.
-    ///
     /// # Errors
     /// `Corrupt`, `Device`.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
+        // Locks: takes `Inode` (shared).
         self.volume().context().noting(|| {
             let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
@@ -103,12 +98,11 @@ impl Node {
     /// The value of an extended attribute. Access control lists have the format of the system
     /// calls.
     ///
-    /// Locks: as [`Node::xattrs`].
-    ///
     /// # Errors
     /// `NoAttribute`; `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can
     /// have; otherwise as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        // Locks: takes `Inode` (shared).
         self.volume().context().noting(|| {
             let name = name.as_ref().as_bytes();
             let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
@@ -121,8 +115,6 @@ impl Node {
 
     /// Sets an extended attribute.
     ///
-    /// Locks: as [`Filesystem::set_xattr`].
-    ///
     /// # Errors
     /// As [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
@@ -132,8 +124,6 @@ impl Node {
     }
 
     /// Removes an extended attribute.
-    ///
-    /// Locks: as [`Filesystem::set_xattr`].
     ///
     /// # Errors
     /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
@@ -147,7 +137,7 @@ impl Node {
 impl Volume {
     /// Sets the attribute with this full name, or removes it if `value` is `None`.
     ///
-    /// Errors and locks: as [`Filesystem::set_xattr`].
+    /// Errors: as [`Filesystem::set_xattr`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_xattr(
         &self,
         inode: &Inode,
