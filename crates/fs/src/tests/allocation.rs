@@ -1,7 +1,7 @@
 //! Allocating and freeing blocks, compared with a simple model, by one thread and by several.
 //!
 //! ```text
-//!   model    one flag a cluster: allocating a used cluster, or one twice, is an error
+//!   model    one flag per cluster: allocating a used cluster, or one twice, is an error
 //!   volume   every short-cut checksum is compared with the full one (debug builds); e2fsck at
 //!            the end: bitmaps, counters and checksums agree
 //! ```

@@ -4,7 +4,7 @@
 //! ```text
 //!   work … fsync ──► cut ──► recover ──► the same tree? e2fsck finds nothing?
 //!     ▲                └─── the volume continues as if nothing had happened ─┐
-//!     └────────────────────────────────────────────────────────────────────┘
+//!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Without a page cache nothing is delayed, so everything that was done before the sync must be

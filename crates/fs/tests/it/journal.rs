@@ -4,7 +4,7 @@
 //!   mkfs ─► threads make, rename and remove names, sync ─► copy of the image, log full of it
 //!              ├─► e2fsck replays ──┐
 //!              ├─► Linux replays ───┼─► the same names, e2fsck finds nothing
-//!              └─► extant replays ───┘
+//!              └─► extant replays ──┘
 //! ```
 
 use extant::mkfs::{JournalSize, MkfsOptions, format};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mke2fs ─► mount, work, fsync ─► shutdown, no log flush ─► image ─┬─► recovered: all synced
-//!             (a new volume)        (never mounted again)            │   data, e2fsck is content
+//!             (a new volume)        (never mounted again)            │   data, e2fsck clean
 //!                                                                    ├─► recovery cut, repeated
 //!                                                                    └─► log mutated: no harm
 //! ```

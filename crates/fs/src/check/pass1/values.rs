@@ -1,9 +1,9 @@
 //! Value inodes: each attribute that refers to one is compared with its content, and the reference
 //! count with the number of attributes.
 //! ```text
-//!   uses, by value inode    ▪▪▪  ▪  ▪▪          ─┐
-//!   uses, by value inode    ▪▪▪  ▪  ▪▪            ─┐
-//!   value inodes, by number  A   B  C   D ◄─ no use ├─► size, hash of content, references
+//!   uses, by value inode    ▪▪▪  ▪  ▪▪             ─┐
+//!   value inodes, by number  A   B  C   D ◄─ no use ─┴─► size, hash of content, references
+//! ```
 
 use super::attributes::ValueUse;
 use super::tables::{Out, Scan};
