@@ -1,5 +1,6 @@
 //! Value inodes: each attribute that refers to one is compared with its content, and the reference
 //! count with the number of attributes.
+//!
 //! ```text
 //!   uses, by value inode    ▪▪▪  ▪  ▪▪             ─┐
 //!   value inodes, by number  A   B  C   D ◄─ no use ─┴─► size, hash of content, references
