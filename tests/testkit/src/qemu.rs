@@ -5,7 +5,7 @@
 //!   host                                     guest
 //!   /                ── 9p, read-only ──►    /               programs and libraries
 //!   shared directory ── 9p ─────────────►    /mnt/work       init, script, what comes back
-//!   memory file      ── its RAM ────────►    memory; 512 MiB .. 896 MiB of it is /dev/pmem0, with DAX
+//!   memory file      ── its RAM ────────►    memory; 512 .. 896 MiB of it are /dev/pmem0, with DAX
 //! ```
 //!
 //! The memory is a file, so its bytes remain after QEMU was killed, like those of persistent memory

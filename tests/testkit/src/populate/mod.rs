@@ -4,7 +4,7 @@
 //!   "common"  files sparse fragmented prealloc links special names dirs xattrs acls times flags
 //!   "small"   files links names
 //!   "tree"    what a source directory of any filesystem holds: common without prealloc and flags
-//!   others    one item each: htree5k htree100k htree_deep eainode inline churn project encrypt magic
+//!   others    one each: htree5k htree100k htree_deep eainode inline churn project encrypt magic
 //! ```
 //! What a filesystem refuses (ACLs on one, holes on another) is skipped and named, so one profile
 //! serves every feature set.
