@@ -1,8 +1,8 @@
 //! A volume on several members, all recorded as one device.
 //!
 //! ```text
-//!   ├──── member 0 ────┼──── member 1 ────┤   one log of device operations; each flushes its own part:
-//!       flush here ───►│ no effect here     a cut leaves each with other writes lost, reordered, torn
+//!   ├──── member 0 ────┼──── member 1 ────┤   one log of device operations; each flushes alone:
+//!       flush here ───►│ no effect here     a cut leaves each with other writes lost or torn
 //! ```
 
 use crate::external::{FlushPart, Part};

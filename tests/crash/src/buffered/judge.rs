@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   names         those of the moment that the marker shows, or of the next operation
-//!   size          between the smallest and the largest since its last sync, truncation or replacement
+//!   size          between the smallest and the largest since its last sync, cut or replacement
 //!   each sector   as it was at one moment from then on; zeros only if it had some or was truncated
 //! ```
 

@@ -1,10 +1,10 @@
 //! One thread's files: their content, what was synced of them, and what a cut may leave.
 //!
 //! ```text
-//!   bytes    as written                                  compared while the volume is open
-//!   synced   bytes at the last successful sync           there after a cut, except for
-//!   touched  what was written since                      … which holds bytes of this thread or zeros
-//!   names    what the file was called since a sync of all it has one of them
+//!   bytes    as written                               compared while the volume is open
+//!   synced   bytes at the last successful sync        there after a cut, except for
+//!   touched  what was written since                   … which holds bytes of this thread or zeros
+//!   names    its names since a sync of all            it has one of them
 //! ```
 
 use extant::{DirectOptions, Error, FallocateMode, File, Filesystem, NewFile, RenameFlags};

@@ -1,8 +1,8 @@
 //! A volume that goes through many cuts, with threads at work in each session.
 //!
 //! ```text
-//!   mkfs ─► open ─► threads ─► cut or close ─► recovery, cut too ─► check, e2fsck, what was synced ─┐
-//!             └────────────────────────── the same volume, the next session ◄───────────────────────┘
+//!   mkfs ─► open ─► threads ─► cut or close ─► recovery, cut too ─► check, e2fsck, synced bytes ─┐
+//!             └─────────────────────────── the same volume, the next session ◄───────────────────┘
 //! ```
 //!
 //! Another thread watches memory: the page cache stays within its limit, and the process within the
