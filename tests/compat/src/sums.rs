@@ -1,7 +1,7 @@
 //! Corrects the checksums of damaged structures, so that their content is accepted.
 //!
 //! ```text
-//!   places, in order:  … slot of inode 12 │ its attribute block │ its blocks … │ slot of inode 13 …
+//!   places, in order:  slot of inode 12 │ its attribute block │ its blocks … │ slot of inode 13 …
 //!   deepest first:   blocks ► slots ► bitmaps, into descriptors ► descriptors ► superblock
 //! ```
 //! Source: ext4 documentation, "Checksums". If a damaged length leaves no space for a checksum,

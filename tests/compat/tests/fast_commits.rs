@@ -2,9 +2,9 @@
 //! recovers, what extant recovers, and what the volume that continued shows, is one tree.
 //!
 //! ```text
-//!   mke2fs -O fast_commit ─► extant works, syncs files ─┬─ cut ─► Linux mounts     ┐ the same,
-//!                                                       ├─ cut ─► extant recovers  ├ but for times
-//!                                                       └─ closed                  ┘ of directories
+//!   mke2fs -O fast_commit ─► extant works, syncs ─┬─ cut ─► Linux mounts     ┐ the same,
+//!                                                 ├─ cut ─► extant recovers  ├ but for times
+//!                                                 └─ closed                  ┘ of directories
 //! ```
 //!
 //! e2fsck finds nothing after either. Each scene states how many of its syncs are fast commits, so

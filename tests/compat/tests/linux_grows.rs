@@ -2,8 +2,8 @@
 //! the size in the superblock at home.
 //!
 //! ```text
-//!   guest: mount, files synced, resize2fs ──cut──► image ─┬─► extant reads, recovers ─► e2fsck, check
-//!                                                         └─► Linux recovers a copy: same size, tree
+//!   guest: mount, syncs, resize2fs ──cut──► image ─┬─► extant reads, recovers ─► e2fsck, check
+//!                                                  └─► Linux recovers a copy: same size, same tree
 //! ```
 //!
 //! When the growth is done Linux empties the log, so each kind of volume is cut at several moments.
