@@ -6,7 +6,7 @@
 //!                                   ├─► opened to read ─► which files of /keep can be read
 //!                                   └─► opened to write ─► script ─► those can be read still
 //!                                                             │ close: marked, if damage was met
-//!                                                             └─► e2fsck -fy ─► clean, they survive
+//!                                                             └─► e2fsck -fy ─► clean, same files
 //! ```
 //!
 //! Cases run in a child process with a limit of memory, and of time for a case that never ends.
