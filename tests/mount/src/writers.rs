@@ -1,7 +1,7 @@
 //! Programs that write and log what they did, and the check of what a crash left of it.
 //!
 //! ```text
-//!   work: "t FILE N" ─► change ─► fsync, sometimes ─► "s FILE N"      the log is outside the volume
+//!   work: "t FILE N" ─► change ─► fsync, sometimes ─► "s FILE N"     the log is outside the volume
 //!                           │
 //!                         crash ─► judge: each file is at some N from the last "s" to the last "t"
 //! ```
