@@ -170,9 +170,14 @@ fn copy_file(module: &str, name: &str, from: &Path, to: &Path, used: &mut [usize
     // The explorer's condition needs to know the size of what is locked.
     if module == "lock" {
         text = text.replace("<T: ?Sized>(&self, guard", "<T>(&self, guard");
-        // A thread that polls several times hides that no thread wakes it.
-        text = text.replace("const LOOKS: u32 = 16;", "const LOOKS: u32 = 1;");
-        text = text.replace("const SPINS: u32 = 8;", "const SPINS: u32 = 0;");
+        // A waiter that checks again by itself would hide a missing wake-up.
+        for (says, here) in [
+            ("const CHECKS: u32 = 16;", "const CHECKS: u32 = 1;"),
+            ("const SPINS: u32 = 8;", "const SPINS: u32 = 0;"),
+        ] {
+            assert_eq!(text.matches(says).count(), 1, "{file} has {says:?}");
+            text = text.replace(says, here);
+        }
     }
     if name == "lib.rs" {
         for helper in HELPERS {
