@@ -3,7 +3,8 @@ use crate::AlignedBuf;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-/// Takes `taken` bytes, gives `back` of them back, and takes the rest: what `rest` and the whole hold.
+/// Takes `taken` bytes, reverts `back` of them, and takes the rest: the bytes of the rest, and of
+/// the whole memory.
 fn walk<'m>(memory: &mut dyn CallerMemory<'m>, taken: usize, back: usize) -> (Vec<u8>, Vec<u8>) {
     let len = memory.left();
     let mut first = vec![0; taken];
