@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn every_range_is_copied_and_its_neighbours_stay() {
         let all: Vec<u8> = (1..=40).collect();
-        // Every byte of a word as the first and as the last one; Miri, which is slow, takes some of them.
+        // Every byte of a word as the first and as the last one; Miri, which is slow, takes some of
+        // them.
         let step = if cfg!(miri) { 7 } else { 1 };
         for at in (0..=40).step_by(step) {
             for len in (0..=40 - at).step_by(step) {

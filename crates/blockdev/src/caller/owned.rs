@@ -34,7 +34,8 @@ mod raw {
         pub(super) fn part(&self, at: usize, n: usize, access: Access) -> Span<'static> {
             assert!(at <= self.len && n <= self.len - at, "a part of the buffer");
             let keep: Arc<dyn Any + Send + Sync> = self.shared.clone();
-            // SAFETY: the buffer's memory does not move and lives as long as `keep`; the part lies in it.
+            // SAFETY: the buffer's memory does not move and lives as long as `keep`; the part lies
+            // in it.
             unsafe {
                 let buf: &AlignedBuf = &*self.shared.0.get();
                 Span::quiet(buf.start().add(at), n, access, Some(keep))

@@ -150,7 +150,8 @@ mod raw {
             let (start, len) = self.pieces[piece];
             assert!(from + n <= len, "a part of the piece");
             let keep: Arc<dyn Any + Send + Sync> = self.loans.clone();
-            // SAFETY: the piece is borrowed exclusively for `'m`, the part lies in it, and the cursor has passed it.
+            // SAFETY: the piece is borrowed exclusively for `'m`, the part lies in it, and the
+            // cursor has passed it.
             unsafe { Span::quiet(start.add(from), n, Access::Write, Some(keep)) }
         }
     }

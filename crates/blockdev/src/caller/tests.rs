@@ -90,7 +90,8 @@ fn threads_copy_beside_each_other_in_shared_memory() {
     let memory = Arc::new(SharedMemory::zeroed(4096));
     let rounds = if cfg!(miri) { 20 } else { 10_000 };
     std::thread::scope(|scope| {
-        // The second range shares its first word with the first one, its last word with the third one.
+        // The second range shares its first word with the first one, its last word with the third
+        // one.
         for (start, len) in [(0, 13), (13, 30), (43, 21)] {
             let memory = &memory;
             scope.spawn(move || {

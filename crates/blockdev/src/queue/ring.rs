@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   slot n   request + its vectors, boxed      user_data = n
-//!            submit ──► entry in the ring ──► kick: one system call for all ──► completion ──► slot free
+//!            submit ──► entry in the ring ──► kick: one system call ──► completion ──► slot free
 //! ```
 //!
 //! A slot keeps its request, and so the memory, until the kernel has completed it. A ring that is
