@@ -1,4 +1,5 @@
-//! Lists a source, prints what it holds, and reads it all if asked: `walk SOURCE [THREADS [read]]`.
+//! Lists a source, prints what it contains, and optionally reads it all: `walk SOURCE [THREADS
+//! [read]]`.
 
 use extant_image::{Quiet, SourceOptions, SourceSpec, Tree};
 use std::time::Instant;
