@@ -114,8 +114,7 @@ pub struct CrashState {
     /// the state.
     pub index: usize,
     /// How many of these operations had returned to the caller: `cut`, or one less when the last
-    /// was a
-    /// forced write that the cut tore.
+    /// was a forced write that the cut tore.
     pub completed: usize,
     /// Operations of which nothing landed, by index in the log.
     pub lost: Vec<usize>,
@@ -176,8 +175,7 @@ impl Iterator for CrashStates {
 
 impl CrashStates {
     /// The next state for which `take` returns true. Its arguments are the cut and the state's
-    /// index in
-    /// that cut. Skipped states are never made, so counting all states is cheap.
+    /// index in that cut. Skipped states are never made, so counting all states is cheap.
     pub fn next_where(&mut self, mut take: impl FnMut(usize, usize) -> bool) -> Option<CrashState> {
         loop {
             let Some(recipe) = self.queue.pop_front() else {
@@ -273,8 +271,7 @@ impl CrashStates {
     }
 
     /// The subsets of undecided operations to keep. Each contains the last operation, and all
-    /// operations
-    /// that were durable when they returned.
+    /// operations that were durable when they returned.
     fn subsets(&self, random: &mut Random) -> Vec<Vec<usize>> {
         let Some((last, earlier)) = self.undecided.split_last() else { return vec![Vec::new()] };
         let free = earlier.iter().filter(|op| !self.plan.log[**op].is_fua()).count();

@@ -10,8 +10,7 @@
 //! ```
 //!
 //! Devices take no ranked lock. The locks inside them are the innermost of all, so a caller may
-//! hold
-//! any [`Rank`](extant_base::lock::Rank) when it calls a device.
+//! hold any [`Rank`](extant_base::lock::Rank) when it calls a device.
 
 use crate::dax::Dax;
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -59,9 +58,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Fills `buf` like [`read_at`](BlockDevice::read_at), but with what the medium holds now.
-    /// Where the device can,
-    /// the read bypasses what this machine has cached of it, because other machines may have
-    /// written there.
+    /// Where the device can, the read bypasses what this machine has cached of it, because other
+    /// machines may have written there.
     fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         self.read_at(at, buf)
     }
@@ -85,8 +83,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()>;
 
     /// Writes like [`write_at`](BlockDevice::write_at) and returns when these bytes are durable (a
-    /// forced write).
-    /// Guarantees nothing about earlier writes.
+    /// forced write). Guarantees nothing about earlier writes.
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.write_at(at, buf)?;
         self.flush()
@@ -117,26 +114,23 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// The system's descriptor of the device, for transfers that go to the kernel without a call of
-    /// the device
-    /// (see [`Queue`](crate::Queue)). `None` where the device has to see each transfer.
+    /// the device (see [`Queue`](crate::Queue)). `None` where the device has to see each transfer.
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         None
     }
 
     /// Whether the bytes of a write must not change before it returns. A device that keeps several
-    /// copies
-    /// reads the caller's memory once for each copy, so memory that changes meanwhile makes the
-    /// copies
-    /// differ. A caller whose memory others may change checks this first, and writes from a copy.
+    /// copies reads the caller's memory once for each copy, so memory that changes meanwhile makes
+    /// the copies differ. A caller whose memory others may change checks this first, and writes
+    /// from a copy.
     fn needs_stable_buffers(&self) -> bool {
         false
     }
 
     /// Fills `buf` like [`read_at`](BlockDevice::read_at) with bytes for which `verify` returns
-    /// true, if a copy
-    /// holds such bytes. Returns whether one does. A device with several copies then overwrites the
-    /// bad copies
-    /// with the good one. After `false`, `buf` holds bytes for which `verify` returns false.
+    /// true, if a copy holds such bytes. Returns whether one does. A device with several copies
+    /// then overwrites the bad copies with the good one. After `false`, `buf` holds bytes for which
+    /// `verify` returns false.
     ///
     /// # Errors
     /// `Device` when no copy could be read.
@@ -151,21 +145,18 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Reports that bytes were, or may have been, written through the
-    /// [`descriptor`](BlockDevice::descriptor): as after a
-    /// write by the device itself, a flush is needed to make them durable.
+    /// [`descriptor`](BlockDevice::descriptor): as after a write by the device itself, a flush is
+    /// needed to make them durable.
     fn wrote_past(&self) {}
 
     /// Reports that no writes are expected for now. A device that records on the medium where
-    /// writes may be
-    /// in flight cleans these records; the next write sets them again. Without this call nothing is
-    /// lost.
+    /// writes may be in flight cleans these records; the next write sets them again. Without this
+    /// call nothing is lost.
     fn settle(&self) {}
 
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where the device
-    /// offers none.
-    /// Reads of the device see what is stored in the window, and loads see what is written to the
-    /// device. A
-    /// flush of the device does not make stores durable.
+    /// offers none. Reads of the device see what is stored in the window, and loads see what is
+    /// written to the device. A flush of the device does not make stores durable.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let _ = (at, len);
         None

@@ -48,8 +48,7 @@ pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usi
 
 impl DirectFile {
     /// Opens the file of `buffered` again for direct I/O. `None` when the filesystem that it lies
-    /// in does
-    /// not support that, or `/proc` is missing.
+    /// in does not support that, or `/proc` is missing.
     pub(crate) fn beside(buffered: &File, write: bool) -> Option<DirectFile> {
         let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
         let flags = OFlags::DIRECT.bits() as i32;

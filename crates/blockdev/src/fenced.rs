@@ -28,8 +28,7 @@ impl Fence {
     }
 
     /// Refuses every later change of the devices. A write that began before may still be in flight
-    /// when
-    /// this returns.
+    /// when this returns.
     pub fn close(&self) {
         self.0.store(true, Ordering::Release);
     }

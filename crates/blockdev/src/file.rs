@@ -32,8 +32,8 @@ const FREE_ALIGN: u64 = 4096;
 /// A regular file or block device. Opened with [`FileOptions`].
 ///
 /// With the option `direct`, the aligned part of a transfer bypasses the page cache when it is 64
-/// KiB or
-/// longer; everything else goes through the page cache. Reads see all completed writes, either way.
+/// KiB or longer; everything else goes through the page cache. Reads see all completed writes,
+/// either way.
 pub struct FileDevice {
     file: File,
     direct: Option<DirectFile>,
@@ -105,8 +105,8 @@ impl FileDevice {
     }
 
     /// The process numbers of those that held a lock when the device was opened. They have it open
-    /// for reading only,
-    /// so their locks were ignored. What they read may change when this device is written.
+    /// for reading only, so their locks were ignored. What they read may change when this device is
+    /// written.
     pub fn passed_locks(&self) -> &[u32] {
         &self.passed_locks
     }
@@ -122,8 +122,7 @@ impl FileDevice {
     }
 
     /// Reserves space for the first `len` bytes, so that writing them cannot fail for lack of
-    /// space.
-    /// The length does not change. From now on [`zero`](BlockDevice::zero) keeps the space.
+    /// space. The length does not change. From now on [`zero`](BlockDevice::zero) keeps the space.
     ///
     /// # Errors
     /// [`Error::Device`] with `ENOSPC`, or with `EOPNOTSUPP` where files cannot reserve space.
@@ -227,8 +226,7 @@ impl FileDevice {
     }
 
     /// Frees or zeroes the whole pages of a range, which then read as zeros. Returns the range
-    /// done;
-    /// `None` when the range contains no whole page or the system cannot do it.
+    /// done; `None` when the range contains no whole page or the system cannot do it.
     fn free(&self, at: u64, len: u64, keep_space: bool) -> Option<std::ops::Range<u64>> {
         let end = at + len;
         let start = at.checked_next_multiple_of(FREE_ALIGN)?;
@@ -387,8 +385,7 @@ impl BlockDevice for FileDevice {
     }
 
     /// A mapping of the file, as the option `dax` allows. Its space is reserved, so that a store
-    /// cannot
-    /// fail for lack of space; where the system cannot reserve it there is no window.
+    /// cannot fail for lack of space; where the system cannot reserve it there is no window.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         check_range(IoOp::Open, self.len(), at, len).ok()?;
         if self.read_only || self.dax == DaxMode::Never || len == 0 {

@@ -12,9 +12,8 @@
 //!                                          reader has locked its byte, too: Locked, with a process
 //! ```
 //! Every process that can read a file can `flock` it, so such a lock alone keeps no one out. Only a
-//! descriptor that
-//! is open for writing can set the write mark, so later openers see a writer that continued without
-//! `flock`.
+//! descriptor that is open for writing can set the write mark, so later openers see a writer that
+//! continued without `flock`.
 
 use extant_base::{Error, Result};
 use std::collections::HashSet;
@@ -28,10 +27,8 @@ use std::time::Duration;
 /// The byte of the write mark: the last one that a lock can name.
 const MARK_AT: i64 = i64::MAX - 1;
 /// How often a lock is tried before its holders are examined, and the pause between. Many locks are
-/// short: a device
-/// manager probes a block device; a thread of a program that has just closed its image starts
-/// another program, which
-/// shares the lock until its `exec`.
+/// short: a device manager probes a block device; a thread of a program that has just closed its
+/// image starts another program, which shares the lock until its `exec`.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,9 +37,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a
-/// process that
-/// cannot be examined holds a lock, or a reader that holds one has also locked the mark's byte; the
-/// system's error.
+/// process that cannot be examined holds a lock, or a reader that holds one has also locked the
+/// mark's byte; the system's error.
 pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     for tried in 0..=TRIES {
         let locked = if writing { file.try_lock() } else { file.try_lock_shared() };

@@ -9,11 +9,9 @@
 //! ```
 //!
 //! The kernel identifies the file by device and inode number (`LOOP_GET_STATUS64`), so links, bind
-//! mounts and other
-//! namespaces hide nothing. The path in sysfs is used only to open the file; it may be gone or name
-//! another file.
-//! A file without a path cannot be locked from here. In that case the code looks up whether a
-//! writer has marked it.
+//! mounts and other namespaces hide nothing. The path in sysfs is used only to open the file; it
+//! may be gone or name another file. A file without a path cannot be locked from here. In that case
+//! the code looks up whether a writer has marked it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -74,8 +72,7 @@ struct Status {
 const _: () = assert!(size_of::<Status>() == 232);
 
 /// Finds where the bytes of `file` are stored. Opens the files below it: for writing where `write`
-/// is set and the
-/// system allows it, else for reading.
+/// is set and the system allows it, else for reading.
 pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stored {
     let own = file.metadata().ok();
     let numbers = own.iter().map(Numbers::of).collect();
@@ -105,9 +102,8 @@ pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stor
 
 impl Stored {
     /// Whether the bytes can be written in another way: a loop device over one of the files, or a
-    /// block device among
-    /// them, has an exclusive opener, such as a mount. A question that the system does not answer
-    /// counts as no.
+    /// block device among them, has an exclusive opener, such as a mount. A question that the
+    /// system does not answer counts as no.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_claimed = |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
         if self.layers.iter().any(is_claimed) {
@@ -175,8 +171,8 @@ fn path_behind(dir: &Path) -> Option<PathBuf> {
 fn numbers_behind(device: &File) -> Option<Numbers> {
     let mut status = Status { device: 0, inode: 0, rest: [0; 27] };
     // SAFETY: the descriptor is open as long as `device` exists. A loop device fills the structure,
-    // whose size is the
-    // one that the command implies; other devices and files reject the command and write nothing.
+    // whose size is the one that the command implies; other devices and files reject the command
+    // and write nothing.
     let done = unsafe {
         libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &mut status as *mut Status)
     };

@@ -160,8 +160,7 @@ impl MemoryDevice {
 }
 
 /// A snapshot: later writes to the device or to the clone are not visible in the other. Concurrent
-/// writes
-/// may or may not be in the snapshot.
+/// writes may or may not be in the snapshot.
 impl Clone for MemoryDevice {
     fn clone(&self) -> MemoryDevice {
         let shards = self.shards.iter().map(|shard| RwLock::new(shard.read().clone()));

@@ -10,10 +10,8 @@
 //!   writer      continues, names it         Busy
 //! ```
 //! A reader of the same process, or one that cannot be examined, keeps a writer out, too: see
-//! `lock`.
-//! Opening a loop device also locks the file in which it stores its blocks, so that users of the
-//! device and users
-//! of the file exclude each other: see `loop_device`.
+//! `lock`. Opening a loop device also locks the file in which it stores its blocks, so that users
+//! of the device and users of the file exclude each other: see `loop_device`.
 
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
@@ -54,27 +52,24 @@ impl FileOptions {
     }
 
     /// Whether large aligned transfers bypass the page cache. Where that is impossible they use the
-    /// page
-    /// cache: see [`FileDevice::is_direct`].
+    /// page cache: see [`FileDevice::is_direct`].
     pub fn direct(&mut self, direct: bool) -> &mut FileOptions {
         self.direct = direct;
         self
     }
 
     /// Whether other users are kept out: other writers always, and readers of the same process when
-    /// writing. The
-    /// lock is advisory (`flock` and a record lock), so it does not keep out programs that use no
-    /// locks. It ends with
-    /// the device. The lock of another process that has the file open for reading only is ignored:
-    /// [`FileDevice::passed_locks`] names that process.
+    /// writing. The lock is advisory (`flock` and a record lock), so it does not keep out programs
+    /// that use no locks. It ends with the device. The lock of another process that has the file
+    /// open for reading only is ignored: [`FileDevice::passed_locks`] names that process.
     pub fn lock(&mut self, lock: bool) -> &mut FileOptions {
         self.lock = lock;
         self
     }
 
     /// Whether the device offers windows ([`BlockDevice::dax`](crate::BlockDevice::dax)); the
-    /// default is
-    /// [`DaxMode::IfDurable`]. A window keeps the file open, and locked, as long as it exists.
+    /// default is [`DaxMode::IfDurable`]. A window keeps the file open, and locked, as long as it
+    /// exists.
     pub fn dax(&mut self, mode: DaxMode) -> &mut FileOptions {
         self.dax = mode;
         self
@@ -84,8 +79,7 @@ impl FileOptions {
     ///
     /// # Errors
     /// - [`Error::Busy`] when another program uses it. That includes a mounted block device, and a
-    ///   file that is mounted
-    ///   through a loop device when it is opened for writing.
+    ///   file that is mounted through a loop device when it is opened for writing.
     /// - [`Error::Locked`] when a process that cannot be examined has locked it.
     /// - [`Error::Invalid`] when it is neither a file nor a block device.
     /// - [`Error::Device`] for an error of the system.

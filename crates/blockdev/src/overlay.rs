@@ -23,8 +23,8 @@ const SHARDS: usize = 64;
 type Shard = RwLock<HashMap<u64, Box<[u8]>>>;
 
 /// A device whose changes are kept in memory and are lost with it. Recovery of a volume that is
-/// opened
-/// read-only uses one. It needs about as much memory as was written; only the writer limits that.
+/// opened read-only uses one. It needs about as much memory as was written; only the writer limits
+/// that.
 pub struct Overlay<D> {
     inner: D,
     shards: Box<[Shard]>,
@@ -44,8 +44,7 @@ impl<D: BlockDevice> Overlay<D> {
     }
 
     /// Where changes lie, as byte ranges in ascending order: whole pages of 4 KiB, neighbours
-    /// joined.
-    /// Bytes of such a page that were not written are those of the device below.
+    /// joined. Bytes of such a page that were not written are those of the device below.
     pub fn changed_ranges(&self) -> Vec<Range<u64>> {
         let mut pages: Vec<u64> = Vec::new();
         for shard in &self.shards {

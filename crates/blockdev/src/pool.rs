@@ -43,8 +43,7 @@ impl BufPool {
     }
 
     /// A buffer of `len` bytes with any content: zeros, or what its last user left. Buffers longer
-    /// than
-    /// 4 MiB are not kept when they are dropped.
+    /// than 4 MiB are not kept when they are dropped.
     pub fn take(&self, len: usize) -> PooledBuf {
         let buf = class_of(len).and_then(|class| self.idle(class)).unwrap_or_else(|| {
             AlignedBuf::zeroed(

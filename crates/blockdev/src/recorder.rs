@@ -63,8 +63,7 @@ pub enum Op {
     /// Makes all stores durable whose write-back was started before.
     Fence,
     /// Makes all earlier writes durable that begin in this range. It is the flush of one device,
-    /// where several
-    /// devices are recorded as one.
+    /// where several devices are recorded as one.
     FlushRange {
         /// Where that device begins.
         at: ByteOffset,

@@ -9,10 +9,8 @@
 //! ```
 //!
 //! Rust's memory model has no atomic accesses of two sizes to the same bytes: where they race, the
-//! behaviour is
-//! undefined. So this module never accesses single bytes. It stores a part of a word by
-//! compare-exchange, which does
-//! not lose a concurrent store to the other bytes of that word.
+//! behaviour is undefined. So this module never accesses single bytes. It stores a part of a word
+//! by compare-exchange, which does not lose a concurrent store to the other bytes of that word.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,8 +43,7 @@ pub(crate) fn load(words: &[AtomicU64], at: usize, to: &mut [u8]) {
 }
 
 /// Writes `from` at byte `at` of `words`. Each whole word is written once. In the first and the
-/// last word, the bytes
-/// outside of `from` keep what other threads store to them meanwhile.
+/// last word, the bytes outside of `from` keep what other threads store to them meanwhile.
 ///
 /// # Panics
 /// If `words` has fewer bytes.

@@ -55,13 +55,11 @@ impl Tree {
 impl ContentReader<'_> {
     /// Reads a regular file's bytes from `offset` on and returns how many: `buf.len()`, or fewer at
     /// the end of the file, and 0 at or past the end and for anything that is not a regular file.
-    /// Holes
-    /// read as zeros.
+    /// Holes read as zeros.
     ///
     /// # Errors
     /// `Io` and `Changed`, naming the source file. With `keep_going` these are recorded once for
-    /// each file
-    /// instead, and the bytes that could not be read are zeros.
+    /// each file instead, and the bytes that could not be read are zeros.
     pub fn read_at(
         &mut self,
         id: NodeId,

@@ -6,10 +6,8 @@
 //! ```
 //!
 //! All integers are little-endian, and all strings carry their length, so two different trees never
-//! give the
-//! same stream. Paths on this machine, inode numbers and positions in archives are not part of it.
-//! Nodes are
-//! visited in the tree's own order, so equal content has an equal digest.
+//! give the same stream. Paths on this machine, inode numbers and positions in archives are not
+//! part of it. Nodes are visited in the tree's own order, so equal content has an equal digest.
 
 use crate::entry::{Kind, Node, NodeId, Time};
 use crate::tree::Tree;

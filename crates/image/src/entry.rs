@@ -45,8 +45,7 @@ impl Meta {
 }
 
 /// Times that most sources do not give. A tar has them in PAX records. For a directory source they
-/// are
-/// never given, because they would differ on every build.
+/// are never given, because they would differ on every build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraTimes {
     /// Last access.

@@ -51,7 +51,8 @@ pub enum SourceError {
         /// What is wrong.
         fault: String,
     },
-    /// An archive unpacks to more than [`SourceOptions::max_unpacked`](crate::SourceOptions::max_unpacked).
+    /// An archive unpacks to more than
+    /// [`SourceOptions::max_unpacked`](crate::SourceOptions::max_unpacked).
     #[error(
         "{}: unpacks to more than {limit} bytes, the limit that was given: not taken",
         Shown::path(archive)
@@ -108,8 +109,7 @@ impl SourceError {
 }
 
 /// A name that is safe to print: control bytes, backslashes and bytes that are not UTF-8 are
-/// escaped, and
-/// a very long name is shortened in the middle.
+/// escaped, and a very long name is shortened in the middle.
 pub(crate) struct Shown;
 
 impl Shown {

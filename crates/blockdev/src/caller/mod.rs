@@ -8,11 +8,9 @@
 //! ```
 //!
 //! A caller that holds a lock which a page fault could need copies with [`Faults::Off`]. After a
-//! short copy it
-//! reverts the bytes that it took, releases the lock, faults the memory in and starts again. Memory
-//! is used in two
-//! ways: by copies, which do not change afterwards, and by [`Span`]s, which the device reads or
-//! fills in place.
+//! short copy it reverts the bytes that it took, releases the lock, faults the memory in and starts
+//! again. Memory is used in two ways: by copies, which do not change afterwards, and by [`Span`]s,
+//! which the device reads or fills in place.
 
 mod owned;
 mod shared;
@@ -47,8 +45,7 @@ pub enum Access {
 /// Bytes of a caller, one after the other; see the picture at the top of this module.
 ///
 /// `'m` is how long lent spans stay valid. A copy never fails: it returns how many bytes it copied.
-/// Zero bytes with
-/// [`Faults::Allowed`] mean that the memory is not there (`EFAULT`).
+/// Zero bytes with [`Faults::Allowed`] mean that the memory is not there (`EFAULT`).
 pub trait CallerMemory<'m> {
     /// How many bytes are left from the current position on.
     fn left(&self) -> usize;
@@ -62,16 +59,14 @@ pub trait CallerMemory<'m> {
     fn copy_in(&mut self, from: &[u8], faults: Faults) -> usize;
 
     /// Makes the next `len` bytes present for an `access` that follows. Returns how many of them
-    /// are present now. The
-    /// position does not move.
+    /// are present now. The position does not move.
     fn fault_in(&mut self, len: usize, access: Access) -> usize {
         let _ = access;
         len.min(self.left())
     }
 
     /// Whether a copy is never short except at the end. A caller that copies a long transfer in
-    /// pieces may then submit
-    /// the first piece before it has copied the last.
+    /// pieces may then submit the first piece before it has copied the last.
     fn is_present(&self) -> bool {
         false
     }
@@ -83,9 +78,8 @@ pub trait CallerMemory<'m> {
     fn revert(&mut self, len: usize);
 
     /// Lends the next bytes in place, at most `most`. `None` where there are none to lend: then the
-    /// bytes are copied.
-    /// The caller is responsible for other accesses to these bytes while they are lent, and for
-    /// what they then hold.
+    /// bytes are copied. The caller is responsible for other accesses to these bytes while they are
+    /// lent, and for what they then hold.
     fn lend(&mut self, most: usize, access: Access) -> Option<Span<'m>>;
 }
 

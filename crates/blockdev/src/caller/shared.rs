@@ -10,10 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// word.
 ///
 /// Threads that copy bytes to neighbouring ranges lose none, even where the ranges share a word.
-/// This is a model of
-/// guest memory. A real guest's memory implements [`CallerMemory`] outside of this crate, with
-/// [`Span::shared`],
-/// and must keep the rules of that function.
+/// This is a model of guest memory. A real guest's memory implements [`CallerMemory`] outside of
+/// this crate, with [`Span::shared`], and must keep the rules of that function.
 #[derive(Debug)]
 pub struct SharedMemory {
     pages: Box<[Page]>,
@@ -78,8 +76,7 @@ impl SharedCursor {
         let keep: Arc<dyn Any + Send + Sync> = self.memory.clone();
         let base = self.memory.pages.as_ptr().cast::<u8>().cast_mut();
         // SAFETY: the part lies in the pages. They are whole words, live as long as `keep`, and are
-        // accessed as
-        // `AtomicU64` only; the pointer reaches all of them.
+        // accessed as `AtomicU64` only; the pointer reaches all of them.
         let span = unsafe { Span::shared(base.add(self.start + self.at), n, access, Some(keep)) };
         self.at += n;
         span

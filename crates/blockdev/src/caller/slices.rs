@@ -144,8 +144,7 @@ mod raw {
 
     impl<'m> Target<'m> {
         /// `n` bytes of a piece from `from` on, which are borrowed for `'m` and lent only once:
-        /// `revert` panics while
-        /// a span is lent, so no other span or copy touches them.
+        /// `revert` panics while a span is lent, so no other span or copy touches them.
         pub(super) fn part(&mut self, (piece, from, n): (usize, usize, usize)) -> Span<'m> {
             let (start, len) = self.pieces[piece];
             assert!(from + n <= len, "a part of the piece");

@@ -9,12 +9,10 @@
 //! ```
 //!
 //! Shared memory has one rule: every access of this process to it is an atomic access of an aligned
-//! 8-byte word
-//! ([`AtomicU64`]). The first and the last word of a span are accessed as a whole, even where the
-//! span contains only a
-//! part of them. Other processes and the kernel are outside of Rust's memory model: whatever they
-//! store, and in
-//! whatever size, a load here returns either old or new bytes, and loads each aligned word once.
+//! 8-byte word ([`AtomicU64`]). The first and the last word of a span are accessed as a whole, even
+//! where the span contains only a part of them. Other processes and the kernel are outside of
+//! Rust's memory model: whatever they store, and in whatever size, a load here returns either old
+//! or new bytes, and loads each aligned word once.
 
 use super::Access;
 use crate::shared_words::{self, WORD};
@@ -74,14 +72,12 @@ impl<'m> Span<'m> {
     /// # Safety
     /// For `'m`, and as long as `keep` lives:
     /// - `len` bytes from `start` on, and the rest of the aligned 8-byte words in which the first
-    ///   and the last byte lie,
-    ///   belong to one allocation or mapping that `start` may access. They are initialised and
-    ///   readable, and
-    ///   for [`Access::Write`] writable.
+    ///   and the last byte lie, belong to one allocation or mapping that `start` may access. They
+    ///   are initialised and readable, and for [`Access::Write`] writable.
     /// - Code of this process accesses these words only as [`AtomicU64`] at multiples of 8, as
     ///   [`SharedMemory`](super::SharedMemory) does: not by atomics of another size and, while a
-    ///   thread may store
-    ///   to them, not by plain loads and stores. No `&[u8]` and no `&mut` to them exists.
+    ///   thread may store to them, not by plain loads and stores. No `&[u8]` and no `&mut` to them
+    ///   exists.
     /// - Other processes, a guest and the kernel may change them at any time and in any way.
     ///
     /// # Panics
@@ -100,8 +96,7 @@ impl<'m> Span<'m> {
     ///
     /// # Safety
     /// As [`Span::shared`]. In addition, while the span lives no other code changes the bytes and,
-    /// for
-    /// [`Access::Write`], no other code reads them.
+    /// for [`Access::Write`], no other code reads them.
     pub(crate) unsafe fn quiet(
         start: *mut u8,
         len: usize,
@@ -159,8 +154,7 @@ impl<'m> Span<'m> {
             return None;
         }
         // SAFETY: the creator of an exclusive span guarantees the range as long as the span lives,
-        // and that no other
-        // code changes it; `quiet_bytes_mut` takes the span exclusively.
+        // and that no other code changes it; `quiet_bytes_mut` takes the span exclusively.
         Some(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
@@ -209,8 +203,8 @@ impl<'m> Span<'m> {
         let first = self.start.addr() % WORD;
         let count = (first + self.len).div_ceil(WORD);
         // SAFETY: the creator of a shared span guarantees all bytes of these words for their
-        // lifetime, and that every
-        // other access to them is atomic and of this size. Stores need a span with `Access::Write`.
+        // lifetime, and that every other access to them is atomic and of this size. Stores need a
+        // span with `Access::Write`.
         let words = unsafe { std::slice::from_raw_parts(self.start.sub(first).cast(), count) };
         (words, first)
     }

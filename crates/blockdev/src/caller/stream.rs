@@ -2,10 +2,8 @@
 //! faster.
 //!
 //! After a device has read cache lines, an ordinary store to them has to fetch them again, and
-//! evicts other lines.
-//! Streaming stores of whole lines do neither. A caller that reads the copy, or passes it to the
-//! device while it is
-//! still in the caches, copies fewer bytes at a time.
+//! evicts other lines. Streaming stores of whole lines do neither. A caller that reads the copy, or
+//! passes it to the device while it is still in the caches, copies fewer bytes at a time.
 
 /// Copies of at least this many bytes use streaming stores.
 #[cfg_attr(miri, allow(dead_code))]
@@ -39,8 +37,7 @@ fn stream(to: &mut [u8], lines: &[[u8; 64]]) {
     for line in lines {
         let from = line.as_ptr().cast::<__m128i>();
         // SAFETY: SSE2 is part of x86_64. `from` has 64 readable bytes. The caller aligned `at` to
-        // a line, and `to` has
-        // as many lines as `lines`.
+        // a line, and `to` has as many lines as `lines`.
         unsafe {
             for n in 0..4 {
                 _mm_stream_si128(at.add(n), _mm_loadu_si128(from.add(n)));

@@ -64,10 +64,8 @@ impl Lines {
         let mut line = start as usize & !(self.line - 1);
         while line < end {
             // SAFETY: `detect` has found the instruction. It changes no memory, only where the
-            // newest
-            // bytes are kept. The line holds a byte that the caller keeps mapped, and a page
-            // consists of
-            // whole lines, so all of the line is mapped.
+            // newest bytes are kept. The line holds a byte that the caller keeps mapped, and a page
+            // consists of whole lines, so all of the line is mapped.
             unsafe {
                 match self.way {
                     Way::Clwb => {

@@ -36,8 +36,7 @@ pub(super) struct MappedFile {
 }
 
 /// A window onto `len` bytes of `file` from `at` on. They lie below the file's end and their space
-/// is
-/// reserved. `None` where the system, the CPU or `mode` offers no window.
+/// is reserved. `None` where the system, the CPU or `mode` offers no window.
 pub(crate) fn map_file(
     file: &File,
     (at, len): (u64, u64),
@@ -57,8 +56,7 @@ pub(crate) fn map_file(
     let mapped = |flags| {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses the address, so nothing that exists is mapped over. Changes
-        // that
-        // other processes make to the file are seen through atomic words only. `refuse_if_cut`
+        // that other processes make to the file are seen through atomic words only. `refuse_if_cut`
         // handles a file that shrinks.
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_bytes, protection, flags, file, start) }
     };
@@ -107,8 +105,7 @@ impl MappedFile {
     /// All words of the map.
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: `map` is what `mmap` returned for `map_bytes` bytes: whole pages, aligned, and
-        // mapped
-        // until `drop`. Any bytes are a valid `AtomicU64`, and other writers are allowed.
+        // mapped until `drop`. Any bytes are a valid `AtomicU64`, and other writers are allowed.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map_bytes / 8) }
     }
 }
@@ -162,8 +159,7 @@ impl Dax for MappedFile {
 impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: this is exactly what `mmap` returned, and no reference to it is left: `words`
-        // borrows
-        // from `self`.
+        // borrows from `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_bytes) };
         debug_assert!(unmapped.is_ok());
     }

@@ -18,13 +18,11 @@
 //!
 //! # A file that shrinks under its window
 //! An access to a page past the end of the file kills the process (SIGBUS). Three measures prevent
-//! it:
-//! the lock of [`FileOptions`](crate::FileOptions) keeps out every program that uses locks; each
-//! store and
-//! load first checks the file's length, and fails if the file was cut; the file's space is reserved
-//! when the window opens. Two cases remain: a program that ignores the lock cuts the file between
-//! the
-//! check and the copy, and memory that fails. A block device that is removed ends the process, too.
+//! it: the lock of [`FileOptions`](crate::FileOptions) keeps out every program that uses locks;
+//! each store and load first checks the file's length, and fails if the file was cut; the file's
+//! space is reserved when the window opens. Two cases remain: a program that ignores the lock cuts
+//! the file between the check and the copy, and memory that fails. A block device that is removed
+//! ends the process, too.
 
 mod cpu;
 mod map;
@@ -41,12 +39,10 @@ use std::fmt;
 pub const LINE_BYTES: u64 = 64;
 
 /// A range of a device's bytes, accessible as memory. All offsets count from its start. A range
-/// that
-/// does not lie wholly inside is an error, and nothing is moved.
+/// that does not lie wholly inside is an error, and nothing is moved.
 ///
 /// Concurrent stores and loads of overlapping ranges may mix, in units of 8-byte words. Ranges that
-/// do not
-/// overlap do not affect each other, even where they share a word.
+/// do not overlap do not affect each other, even where they share a word.
 pub trait Dax: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> u64;

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Rings are kept for the next call, because setting up a ring costs more than a short transfer. A
-//! forked process
-//! does not have the memory of its parent's rings mapped, so it sets up its own.
+//! forked process does not have the memory of its parent's rings mapped, so it sets up its own.
 
 use super::now::{transfer_checked, whole_for_kernel};
 use super::ring::Ring;
@@ -43,10 +42,8 @@ impl Idle {
 }
 
 /// Runs the transfers that `next` returns, several at a time where the device has a descriptor.
-/// Passes each to
-/// `landed` when it has ended, in any order, and returns when all have ended. After a failure
-/// `next` is not called
-/// again.
+/// Passes each to `landed` when it has ended, in any order, and returns when all have ended. After
+/// a failure `next` is not called again.
 pub fn transfer_all<'m>(
     device: &dyn BlockDevice,
     mut next: impl FnMut() -> Option<Request<'m>>,

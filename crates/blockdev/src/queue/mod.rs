@@ -9,10 +9,8 @@
 //! ```
 //!
 //! A request's memory belongs to the queue until its completion is returned. A queue that is
-//! dropped first waits
-//! for all transfers in flight. Borrowed memory needs a [`scope`], which waits before it returns; a
-//! `Queue` outside
-//! of a scope takes only memory that is not borrowed.
+//! dropped first waits for all transfers in flight. Borrowed memory needs a [`scope`], which waits
+//! before it returns; a `Queue` outside of a scope takes only memory that is not borrowed.
 
 mod ahead;
 mod now;
@@ -128,8 +126,7 @@ pub struct Completion<'m> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWay {
     /// The best way available: a ring where the device has a descriptor, threads where io_uring is
-    /// forbidden, and
-    /// inline for other devices.
+    /// forbidden, and inline for other devices.
     #[default]
     Auto,
     /// io_uring.
@@ -183,16 +180,14 @@ impl std::fmt::Debug for Queue<'_> {
 
 impl Queue<'static> {
     /// A queue with up to `depth` transfers in flight, 1 to 4096. `way` is a preference: io_uring
-    /// may be
-    /// forbidden, and a device without a descriptor has no ring; threads replace the ring.
+    /// may be forbidden, and a device without a descriptor has no ring; threads replace the ring.
     pub fn new(device: Arc<dyn BlockDevice>, depth: usize, way: QueueWay) -> Queue<'static> {
         Queue::open(device, depth, way)
     }
 }
 
 /// Runs `work` with a queue for memory that is borrowed for `'m`. Returns, or continues a panic of
-/// `work`, when no
-/// transfer is in flight any more.
+/// `work`, when no transfer is in flight any more.
 pub fn scope<'m, R>(
     device: Arc<dyn BlockDevice>,
     depth: usize,
@@ -219,8 +214,8 @@ impl std::fmt::Debug for QueueScope<'_, '_> {
 /// The operations of a queue, with or without a scope.
 pub trait DriveQueue<'m> {
     /// Starts a transfer. With `depth` transfers in flight it waits for one of them first. The
-    /// kernel may see the
-    /// request only when [`wait`](DriveQueue::wait) or [`kick`](DriveQueue::kick) is called.
+    /// kernel may see the request only when [`wait`](DriveQueue::wait) or
+    /// [`kick`](DriveQueue::kick) is called.
     fn submit(&mut self, request: Request<'m>);
     /// Sends all submitted requests to the kernel.
     fn kick(&mut self);

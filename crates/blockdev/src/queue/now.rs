@@ -82,8 +82,8 @@ fn positional(target: Target, request: &Request<'_>) -> io::Result<usize> {
     loop {
         let at = target.at as i64;
         // SAFETY: the vectors describe memory that the request holds. It is readable, and `check`
-        // found it writable where
-        // it is to be filled. The descriptor belongs to the device, which is borrowed.
+        // found it writable where it is to be filled. The descriptor belongs to the device, which
+        // is borrowed.
         let done = unsafe {
             match request.access {
                 Access::Read => libc::pwritev(target.file, vectors.as_ptr(), count, at),

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! A slot keeps its request, and so the memory, until the kernel has completed it. A ring that is
-//! dropped waits for
-//! all completions.
+//! dropped waits for all completions.
 
 use super::now::{Target, by_device};
 use super::{Completion, Memory, Request};
@@ -94,8 +93,8 @@ impl<'m> Ring<'m> {
         };
         let entry = entry.user_data(n.into());
         // SAFETY: all that the entry points to is in the slot, which stays until the completion
-        // with its number. The
-        // descriptor belongs to the device, which the caller keeps longer than the ring.
+        // with its number. The descriptor belongs to the device, which the caller keeps longer than
+        // the ring.
         while unsafe { self.ring().submission().push(&entry) }.is_err() {
             self.kick();
         }
@@ -162,8 +161,7 @@ impl<'m> Ring<'m> {
 }
 
 /// Pauses before a retry. The kernel may use the memory of a request until it has completed it, so
-/// the memory cannot be
-/// released: a ring that fails permanently ends the process.
+/// the memory cannot be released: a ring that fails permanently ends the process.
 fn pause_or_give_up(error: &io::Error, patience: &mut u32) {
     if matches!(error.raw_os_error(), Some(libc::EINTR)) {
         return;

@@ -63,8 +63,7 @@ impl<'m> Threads<'m> {
 
     pub(super) fn submit(&mut self, request: Request<'m>) {
         // SAFETY: only the lifetime changes. The request is returned or dropped before this queue
-        // is gone (`drop` waits
-        // for all), and the queue lives no longer than `'m`: see `scope`.
+        // is gone (`drop` waits for all), and the queue lives no longer than `'m`: see `scope`.
         let request = unsafe { std::mem::transmute::<Request<'m>, Request<'static>>(request) };
         self.under_way += 1;
         let mut lists = self.shared.lists.lock();

@@ -11,10 +11,8 @@
 //! ```
 //!
 //! A table lists what each reader knows, with its source. The features of a volume made for a set
-//! are
-//! compared with that table before anything is written, so a feature that the caller adds cannot
-//! make the
-//! set's name untrue.
+//! are compared with that table before anything is written, so a feature that the caller adds
+//! cannot make the set's name untrue.
 
 use crate::build::error::BuildError;
 use extant::mkfs::MkfsOptions;
@@ -116,10 +114,9 @@ pub const COMPAT_SETS: &[Compat] = &[
 /// The first release of Linux whose ext4 supports a feature: major, minor.
 ///
 /// Source: ext4(5) of e2fsprogs, "Kernel support" (all 2.6 releases are earlier than that of any
-/// set, and
-/// are 2.6 here). That page does not list the last two; they follow the release notes of e2fsprogs
-/// 1.46 and
-/// 1.47. A feature that is missing in this table is one that no release supports.
+/// set, and are 2.6 here). That page does not list the last two; they follow the release notes of
+/// e2fsprogs 1.46 and 1.47. A feature that is missing in this table is one that no release
+/// supports.
 const LINUX: &[(&str, (u32, u32))] = &[
     ("filetype", (2, 2)),
     ("sparse_super", (2, 2)),
@@ -158,10 +155,8 @@ const LINUX: &[(&str, (u32, u32))] = &[
 /// A driver that only reads checks nothing but the incompat word, and ignores some bits of that.
 ///
 /// Source: GRUB 2.06, "ext2" module: the features that it supports, and those whose absence it
-/// ignores.
-/// Debian's 2.06 has the list of 2.12 (also `metadata_csum_seed` and `large_dir`); this table has
-/// that of
-/// the unmodified release.
+/// ignores. Debian's 2.06 has the list of 2.12 (also `metadata_csum_seed` and `large_dir`); this
+/// table has that of the unmodified release.
 const GRUB_2_06: Features = Features {
     compat: CompatBits::all(),
     incompat: Incompat::FILETYPE
@@ -176,8 +171,7 @@ const GRUB_2_06: Features = Features {
 };
 
 /// Source: Linux, what its ext4 driver accepts of a volume mounted as ext2. Linux ignores compat
-/// bits,
-/// but an e2fsck of that time refuses those that it does not know.
+/// bits, but an e2fsck of that time refuses those that it does not know.
 const EXT2: Features = Features {
     compat: CompatBits::EXT_ATTR.union(CompatBits::RESIZE_INODE).union(CompatBits::DIR_INDEX),
     incompat: Incompat::FILETYPE.union(Incompat::META_BG),
@@ -207,8 +201,7 @@ impl Compat {
     }
 
     /// Options for a volume of this set. The caller may request more features; [`Compat::check`]
-    /// finds
-    /// those that the reader does not know.
+    /// finds those that the reader does not know.
     pub fn mkfs(&self) -> MkfsOptions {
         MkfsOptions::of_type(self.of_type)
             .and_then(|options| options.features(self.features))

@@ -74,8 +74,7 @@ fn chunks(pieces: &[Piece], bs: BlockSize) -> Vec<Chunk> {
 /// Copies every piece. `pieces` are sorted by their place on the device.
 ///
 /// Errors: the first that any thread meets. With the tree's `keep_going`, unreadable files become
-/// zeros
-/// and are recorded in the tree instead.
+/// zeros and are recorded in the tree instead.
 pub(crate) fn copy(
     tree: &Tree,
     device: &dyn BlockDevice,

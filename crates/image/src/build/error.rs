@@ -5,8 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// An error of [`ImageBuilder::build`](crate::ImageBuilder::build): one line that says what failed,
-/// where,
-/// and what to do.
+/// where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -53,8 +53,7 @@ impl Loaded {
 
 impl Job<'_> {
     /// `mkfs`, adjusted to the tree: a lost+found of the tree replaces the volume's, and the owner
-    /// of
-    /// the tree's root owns the volume's.
+    /// of the tree's root owns the volume's.
     pub(crate) fn suit(&self, mkfs: MkfsOptions) -> MkfsOptions {
         let own = self.tree.child(NodeId::ROOT, b"lost+found").is_some();
         let root = self.tree.node(NodeId::ROOT).meta;
@@ -64,8 +63,7 @@ impl Job<'_> {
     /// Makes a volume on `device` and loads the tree into it.
     ///
     /// Errors: `Engine(NoSpace)` when the tree does not fit; `Entry` naming an entry that such a
-    /// volume
-    /// cannot store.
+    /// volume cannot store.
     pub(crate) fn load(
         &self,
         device: Arc<dyn BlockDevice>,

@@ -131,8 +131,7 @@ impl ImageBuilder {
     }
 
     /// Features and layout of the volume. This builder replaces the options' block count, block
-    /// size, inode count,
-    /// UUID and hash seed.
+    /// size, inode count, UUID and hash seed.
     pub fn mkfs(mut self, options: MkfsOptions) -> Self {
         self.mkfs = options;
         self
@@ -152,16 +151,14 @@ impl ImageBuilder {
     }
 
     /// The volume's own time, in seconds since 1970, which is also the latest time that an entry
-    /// keeps. Default:
-    /// the time of the newest entry.
+    /// keeps. Default: the time of the newest entry.
     pub fn source_date_epoch(mut self, seconds: i64) -> Self {
         self.source_date_epoch = Some(seconds);
         self
     }
 
     /// Uses a random UUID and hash seed and the current time, instead of values that follow from
-    /// the
-    /// content.
+    /// the content.
     pub fn random(mut self, random: bool) -> Self {
         self.random = random;
         self
@@ -187,8 +184,7 @@ impl ImageBuilder {
     }
 
     /// Refuses, before anything is written, a volume with features that the reader of `set` does
-    /// not
-    /// know. Pass the options of [`Compat::mkfs`] to [`ImageBuilder::mkfs`] as well.
+    /// not know. Pass the options of [`Compat::mkfs`] to [`ImageBuilder::mkfs`] as well.
     pub fn compat(mut self, set: Compat) -> Self {
         self.compat = Some(set);
         self
@@ -204,8 +200,7 @@ impl ImageBuilder {
     /// Builds the image of `tree` at `path`: a new file, or a block device.
     ///
     /// The file gets its name only when it is complete and durable. Another thread may set `stop`
-    /// to end
-    /// the build early.
+    /// to end the build early.
     ///
     /// # Errors
     /// `TooSmall`, before anything is written; `Stopped`; see [`BuildError`].

@@ -28,7 +28,7 @@ impl Output {
     /// Opens the output for an image of `bytes`: a new file beside `path`, or the block device
     /// itself.
     ///
-    /// Errors: `Output`; `Engine` when a device is smaller than `bytes` or in use.
+    /// Errors: `Output`; `Engine` when the block device or the image is in use.
     pub(crate) fn create(path: &Path, bytes: u64) -> Result<Output, BuildError> {
         let is_device = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
         if is_device {

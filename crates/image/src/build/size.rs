@@ -8,8 +8,7 @@
 //! ```
 //!
 //! How many tree nodes a long file needs depends on where groups begin. So each load measures the
-//! content
-//! again, and the size is adjusted until load and size agree:
+//! content again, and the size is adjusted until load and size agree:
 //!
 //! ```text
 //!   too small ───── short ◄── bisected ──► holds ───── no smaller size is expected to do
@@ -28,8 +27,7 @@ use extant_ondisk::features::Incompat;
 use std::cell::Cell;
 
 /// After this many rounds of loading, a size is accepted that may not quite be the least. Bisecting
-/// any
-/// distance takes fewer rounds.
+/// any distance takes fewer rounds.
 const ROUNDS: u32 = 40;
 /// The largest possible volume, in blocks.
 const MOST_BLOCKS: u64 = 1 << 48;
@@ -182,8 +180,7 @@ impl<'a> Sizing<'a> {
     }
 
     /// Options for a volume of `blocks`: inodes for the tree, and one for every 16 KiB of the space
-    /// to
-    /// leave free, or of a requested size.
+    /// to leave free, or of a requested size.
     fn sized(&self, blocks: u64) -> MkfsOptions {
         let nodes = self.job.tree.node_count() as u64 + self.value_inodes.get();
         let needed = nodes + RESERVED_INODES;
