@@ -1,5 +1,5 @@
-//! Copies the sources that the explorer is to walk through, with other names for what blocks,
-//! wakes, counts and tells the time.
+//! Copies the sources that the explorer is to walk through, with other names for what blocks, wakes, counts and tells
+//! the time.
 //!
 //! ```text
 //!   crates/journal/src      std::sync, std::thread, std::time, parking_lot
@@ -7,8 +7,7 @@
 //!   base's lock.rs, …                     crate::model::…
 //! ```
 //!
-//! Nothing else is changed, but that each of [`wrong_forms`] stands beside the right one, chosen at
-//! run time.
+//! Nothing else is changed, but that each of [`wrong_forms`] stands beside the right one, chosen at run time.
 
 #[path = "src/wrong_forms.rs"]
 mod wrong_forms;
@@ -138,8 +137,7 @@ fn files(folder: &Path, below: PathBuf) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// A static counter outlives a run, and tests that run at the same time share it: `std`'s own, not
-/// the model's.
+/// A static counter outlives a run, and tests that run at the same time share it: `std`'s own, not the model's.
 fn counters(text: &str) -> String {
     let line = |line: &str| match line.trim_start().starts_with("static ") {
         true => line.replace(" Atomic", " ::std::sync::atomic::Atomic"),
