@@ -1,12 +1,12 @@
 //! A tar header: one block that describes one entry.
 //!
 //! ```text
-//!   0     100  108  116  124   136   148   156 157      257    263 265    297    329  337  345   500
-//!   ┌─────┬────┬────┬────┬─────┬─────┬─────┬──┬────────┬──────┬──┬──────┬──────┬────┬────┬──────┐
-//!   │name │mode│uid │gid │size │mtime│check│ty│linkname│magic │vr│uname │gname │maj │min │prefix│
-//!   └─────┴────┴────┴────┴─────┴─────┴─────┴──┴────────┴──────┴──┴──────┴──────┴────┴────┴──────┘
-//!                                                       "ustar\0" POSIX: prefix + "/" + name
-//!                                                       "ustar "  GNU: 345 atime, ctime, sparse
+//! 0     100  108  116  124   136   148   156 157      257    263 265    297    329  337  345   500
+//! ┌─────┬────┬────┬────┬─────┬─────┬─────┬──┬────────┬──────┬──┬──────┬──────┬────┬────┬──────┐
+//! │name │mode│uid │gid │size │mtime│check│ty│linkname│magic │vr│uname │gname │maj │min │prefix│
+//! └─────┴────┴────┴────┴─────┴─────┴─────┴──┴────────┴──────┴──┴──────┴──────┴────┴────┴──────┘
+//!                                                     "ustar\0" POSIX: prefix + "/" + name
+//!                                                     "ustar "  GNU: 345 atime, ctime, sparse
 //! ```
 //!
 //! Numbers are octal digits, or big-endian binary with the top bit of the first byte set. `check`
