@@ -7,6 +7,7 @@
 //!   └──────┴──────────────────────────────────────────────────────┴──────┘
 //!    page     direct; when the caller's memory is not aligned,       page
 //!    cache    1 MiB pieces through an aligned bounce buffer          cache
+//! ```
 //!
 //! The kernel keeps the two ways coherent: before a direct transfer it writes back the dirty pages
 //! of that range, and after a direct write it drops the cached ones. It does so by whole folios, so

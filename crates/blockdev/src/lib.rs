@@ -1,4 +1,4 @@
-//! Bytes in and out: every device that can hold a volume, behind one trait.
+//! Bytes in and out: every device that can hold a volume, with one trait.
 //!
 //! ```text
 //!                        BlockDevice

@@ -55,7 +55,7 @@ impl Dax for MemoryDax {
     }
 }
 
-/// A window behind a [`Fence`].
+/// A window that a [`Fence`] can close.
 pub(crate) struct FencedDax {
     pub(crate) inner: Arc<dyn Dax>,
     pub(crate) fence: Fence,

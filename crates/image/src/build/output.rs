@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   OUT.partial   created, filled, flushed ──► renamed to OUT
-//!   OUT.partial   created, filled, flushed ──► renamed to OUT
 //!        └── dropped before that: removed
+//! ```
 //!
 //! A block device is written in place: it has no name that could be withheld.
 

@@ -13,7 +13,6 @@
 //! ```text
 //!   too small ───── short ◄── bisected ──► holds ───── no smaller size is expected to do
 //! ```
-//! ```
 
 use crate::build::error::BuildError;
 use crate::build::load::{Job, Loaded};
