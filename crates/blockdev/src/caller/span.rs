@@ -1,9 +1,9 @@
 //! A range of a caller's memory that only a device uses.
 //!
 //! ```text
-//!   quiet     exclusive: no other code touches the bytes while the span lives, so a slice is allowed
-//!   shared    others may change the bytes at any time: they are only copied, by atomic 8-byte words,
-//!             or handed to the kernel
+//!   quiet     exclusive: no other code touches the bytes while the span lives; may be a slice
+//!   shared    others may change the bytes at any time: they are only copied, by atomic 8-byte
+//!             words, or handed to the kernel
 //! ```
 //!
 //! Shared memory has one rule: every access of this process to it is an atomic access of an aligned
