@@ -1,5 +1,5 @@
-//! Lists a source, prints what it contains, and optionally reads it all: `walk SOURCE [THREADS
-//! [read]]`.
+//! Lists a source and prints what it contains; with `read`, also reads it all:
+//! `walk SOURCE [THREADS [read]]`.
 
 use extant_image::{Quiet, SourceOptions, SourceSpec, Tree};
 use std::time::Instant;
