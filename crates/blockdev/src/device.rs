@@ -28,8 +28,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// range, and nothing is moved. Concurrent transfers of overlapping ranges may mix.
 ///
 /// # Errors
-/// Every method that returns a `Result` fails with `Device`, and a change of a read-only device
-/// with `ReadOnly`.
+/// Methods that return a `Result` fail with `Device`. Changes of a read-only device fail with
+/// `ReadOnly`, and `discard` where space cannot be freed with `NotSupported`.
 pub trait BlockDevice: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> u64;
